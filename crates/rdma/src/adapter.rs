@@ -1,13 +1,19 @@
 //! Registered memory of this process.
 
+use crate::regions::{EVERYTHING, Regions};
 use crate::{Access, Piece, RdmaError, Remote, Stag};
-use sidecore_rdma_wire::{Buffers, Domain, REGIONS_MAX, RegionId, Registration};
+use sidecore_rdma_wire::{Domain, REGIONS_MAX, RegionId, Registration};
+
+/// Regions of an adapter.
+const OWN_REGIONS_MAX: usize = REGIONS_MAX / 4;
+/// Length of the part of the address space that a process can have.
+const ADDRESS_SPACE_BYTES: u64 = 1 << 47;
 
 /// A protection domain with its memory.
 #[derive(Debug)]
 pub struct Adapter {
     pub(crate) domain: Domain,
-    pub(crate) memory: Buffers,
+    pub(crate) memory: Regions,
     pairs: u32,
 }
 
@@ -17,27 +23,29 @@ pub struct Region {
     /// Its steering tag.
     pub stag: Stag,
     /// Its length, in bytes.
-    pub bytes: u32,
+    pub bytes: u64,
+    /// Tagged offset of its first byte: 0 for a vector, the address for memory of one's own.
+    pub base: u64,
     id: RegionId,
 }
 
 impl Region {
     /// `bytes` bytes of it from `at` on.
     #[must_use]
-    pub fn piece(&self, at: u32, bytes: u32) -> Piece {
+    pub fn piece(&self, at: u64, bytes: u32) -> Piece {
         Piece {
             stag: self.stag,
-            offset: at.into(),
+            offset: self.base + at,
             bytes,
         }
     }
 
     /// A place in it, as a peer has to name it.
     #[must_use]
-    pub fn remote(&self, at: u32) -> Remote {
+    pub fn remote(&self, at: u64) -> Remote {
         Remote {
             stag: self.stag,
-            offset: at.into(),
+            offset: self.base + at,
         }
     }
 }
@@ -56,8 +64,8 @@ impl Adapter {
                 rustix::rand::getrandom(&mut secret[got..], flags).map_err(std::io::Error::from)?;
         }
         Ok(Self {
-            domain: Domain::new(REGIONS_MAX / 16, secret),
-            memory: Buffers::default(),
+            domain: Domain::new(OWN_REGIONS_MAX, secret),
+            memory: Regions::default(),
             pairs: 0,
         })
     }
@@ -65,21 +73,71 @@ impl Adapter {
     /// Registers `bytes`, which peers of all connections with this adapter may use by `access`.
     ///
     /// # Errors
-    /// As many regions as there may be; more than 4 GiB.
+    /// As many regions as there may be.
     pub fn register(&mut self, bytes: Vec<u8>, access: Access) -> Result<Region, RdmaError> {
-        let count = u32::try_from(bytes.len()).map_err(|_| RdmaError::Unexpected("is too long"))?;
+        let count = bytes.len() as u64;
         let id = self.memory.add(bytes);
+        self.register_as(id, 0, count, access)
+    }
+
+    /// Registers `bytes` bytes of the application's own memory; a peer names a place in it by its
+    /// address.
+    ///
+    /// # Errors
+    /// As many regions as there may be.
+    ///
+    /// # Safety
+    /// The memory is readable and writable until [`Self::deregister`]. From any call that makes
+    /// progress it may be read, and, where `access` allows it, written: no reference to it is alive
+    /// meanwhile.
+    #[allow(unsafe_code)] // hands the promise on to `Regions::lend`
+    pub unsafe fn register_memory(
+        &mut self,
+        address: *mut u8,
+        bytes: usize,
+        access: Access,
+    ) -> Result<Region, RdmaError> {
+        // SAFETY: the caller's promise is the one that is asked for.
+        let id = unsafe { self.memory.lend(address, bytes) };
+        self.register_as(id, address.addr() as u64, bytes as u64, access)
+    }
+
+    /// A steering tag for all memory of this process, by addresses, which no peer may name.
+    ///
+    /// # Errors
+    /// As many regions as there may be.
+    ///
+    /// # Safety
+    /// Each piece that is posted with it is as [`Self::register_memory`] asks, until its
+    /// completion.
+    #[allow(unsafe_code)] // hands the promise on to `Regions::lend_everything`
+    pub unsafe fn register_everything(&mut self) -> Result<Stag, RdmaError> {
+        // SAFETY: the caller's promise is the one that is asked for.
+        unsafe { self.memory.lend_everything() };
+        let access = Access::LOCAL_WRITE;
+        let region = self.register_as(EVERYTHING, 0, ADDRESS_SPACE_BYTES, access)?;
+        Ok(region.stag)
+    }
+
+    fn register_as(
+        &mut self,
+        id: RegionId,
+        base: u64,
+        bytes: u64,
+        access: Access,
+    ) -> Result<Region, RdmaError> {
         let registration = Registration {
             region: id,
-            base: 0,
-            bytes: count.into(),
+            base,
+            bytes,
             access,
             pair: None,
         };
         match self.domain.register(registration) {
             Ok(stag) => Ok(Region {
                 stag,
-                bytes: count,
+                bytes,
+                base,
                 id,
             }),
             Err(full) => {
@@ -89,19 +147,19 @@ impl Adapter {
         }
     }
 
-    /// Takes a region back; no peer reaches it any more.
+    /// Takes a region back; no peer reaches it any more. The bytes, where they were a vector.
     pub fn deregister(&mut self, region: Region) -> Option<Vec<u8>> {
         self.domain.deregister(region.stag);
         self.memory.remove(region.id)
     }
 
-    /// The bytes of a region as they are.
+    /// The bytes of a region as they are; none of memory that was registered by its address.
     #[must_use]
     pub fn bytes(&self, region: Region) -> &[u8] {
         self.memory.bytes(region.id)
     }
 
-    /// The bytes of a region, to be changed.
+    /// The bytes of a region, to be changed; likewise.
     pub fn bytes_mut(&mut self, region: Region) -> &mut [u8] {
         self.memory.bytes_mut(region.id)
     }

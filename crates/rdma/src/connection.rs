@@ -1,34 +1,23 @@
 //! A queue pair on a stream.
 
+use crate::flow::{BUFFER_BYTES, Flow};
 use crate::{
     Adapter, Completion, End, Options, Piece, Pieces, Post, RdmaError, Receive, Remote, State,
     Status, Stream, Work,
 };
-use sidecore_rdma_wire::{Pair, PairId, SEGMENT_BYTES_MAX};
+use sidecore_rdma_wire::{Pair, PairId};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Reads and writes of the stream in one [`Connection::progress`].
-const ROUNDS_MAX: usize = 16;
-/// Bytes that are read, and written, at a time.
-const BUFFER_BYTES: usize = 2 * SEGMENT_BYTES_MAX;
 /// Numbers of the work that [`Connection::put`] and its like post: not the caller's.
 const OWN_ID: u64 = u64::MAX;
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection<S> {
-    pair: Pair,
+    flow: Flow,
     stream: S,
     input: Vec<u8>,
-    /// Units on their way to the stream: those from `gone` on.
-    output: Vec<u8>,
-    gone: usize,
-    is_shut: bool,
-    /// The peer's stream is over.
-    has_ended: bool,
-    /// Messages wait until then ([`Connection::settle`]).
-    settles: Option<Instant>,
     completions: VecDeque<Completion>,
 }
 
@@ -57,7 +46,7 @@ impl<S: Stream> Request<S> {
     /// The peer's private data.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
-        self.0.pair.private_data()
+        self.0.flow.pair.private_data()
     }
 
     /// Posts a buffer, so that it is there before the peer's first message.
@@ -77,7 +66,7 @@ impl<S: Stream> Request<S> {
         adapter: &mut Adapter,
         private_data: &[u8],
     ) -> Result<Connection<S>, RdmaError> {
-        self.0.pair.accept(private_data)?;
+        self.0.flow.pair.accept(private_data)?;
         self.0.progress(adapter)?;
         Ok(self.0)
     }
@@ -92,7 +81,7 @@ impl<S: Stream> Request<S> {
         private_data: &[u8],
         timeout: Duration,
     ) -> Result<(), RdmaError> {
-        self.0.pair.reject(private_data)?;
+        self.0.flow.pair.reject(private_data)?;
         self.0.finish(adapter, timeout)
     }
 }
@@ -100,14 +89,9 @@ impl<S: Stream> Request<S> {
 impl<S: Stream> Connection<S> {
     fn over(pair: Pair, stream: S) -> Self {
         Self {
-            pair,
+            flow: Flow::new(pair),
             stream,
             input: vec![0; BUFFER_BYTES],
-            output: Vec::with_capacity(BUFFER_BYTES),
-            gone: 0,
-            is_shut: false,
-            has_ended: false,
-            settles: None,
             completions: VecDeque::new(),
         }
     }
@@ -132,19 +116,19 @@ impl<S: Stream> Connection<S> {
 
     /// Holds the first messages back: Linux's siw may lose those that come right behind its reply.
     pub fn settle(&mut self, time: Duration) {
-        self.settles = Some(Instant::now() + time);
+        self.flow.settles = Some(Instant::now() + time);
     }
 
     /// Private data of the peer's start frame.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {
-        self.pair.private_data()
+        self.flow.pair.private_data()
     }
 
     /// The pair: its state, its end, what was agreed on.
     #[must_use]
     pub fn pair(&self) -> &Pair {
-        &self.pair
+        &self.flow.pair
     }
 
     /// Posts work.
@@ -152,7 +136,7 @@ impl<S: Stream> Connection<S> {
     /// # Errors
     /// It is not taken.
     pub fn post(&mut self, adapter: &Adapter, post: Post) -> Result<(), RdmaError> {
-        Ok(self.pair.post(post, &adapter.domain)?)
+        Ok(self.flow.pair.post(post, &adapter.domain)?)
     }
 
     /// Posts a buffer for a message of the peer.
@@ -160,7 +144,7 @@ impl<S: Stream> Connection<S> {
     /// # Errors
     /// It is not taken.
     pub fn post_receive(&mut self, adapter: &Adapter, receive: Receive) -> Result<(), RdmaError> {
-        Ok(self.pair.post_receive(receive, &adapter.domain)?)
+        Ok(self.flow.pair.post_receive(receive, &adapter.domain)?)
     }
 
     /// The next completion, after moving what can be moved.
@@ -173,7 +157,9 @@ impl<S: Stream> Connection<S> {
     }
 
     fn next_completion(&mut self) -> Option<Completion> {
-        self.completions.pop_front().or_else(|| self.pair.poll())
+        self.completions
+            .pop_front()
+            .or_else(|| self.flow.pair.poll())
     }
 
     /// The next completion; waits for it.
@@ -259,7 +245,7 @@ impl<S: Stream> Connection<S> {
         loop {
             let left = until.saturating_duration_since(Instant::now());
             self.drive(adapter, left, |pair| pair.completions() > 0)?;
-            while let Some(completion) = self.pair.poll() {
+            while let Some(completion) = self.flow.pair.poll() {
                 if (completion.id, completion.kind) != (OWN_ID, kind) {
                     // Somebody else's: bounded by what the pair's queues may hold.
                     self.completions.push_back(completion);
@@ -277,7 +263,7 @@ impl<S: Stream> Connection<S> {
     /// # Errors
     /// Late; the connection's.
     pub fn close(mut self, adapter: &mut Adapter, timeout: Duration) -> Result<(), RdmaError> {
-        self.pair.close();
+        self.flow.pair.close();
         self.finish(adapter, timeout)
     }
 
@@ -293,72 +279,10 @@ impl<S: Stream> Connection<S> {
     /// # Errors
     /// The connection's.
     pub fn progress(&mut self, adapter: &mut Adapter) -> Result<bool, RdmaError> {
-        let mut moved = false;
-        for _ in 0..ROUNDS_MAX {
-            if self.has_ended {
-                break;
-            }
-            let Some(count) = self.stream.read(&mut self.input)? else {
-                break;
-            };
-            moved = true;
-            if count == 0 {
-                self.has_ended = true;
-                self.pair.receive_end();
-                break;
-            }
-            let bytes = &self.input[..count];
-            self.pair
-                .receive(bytes, &mut adapter.domain, &mut adapter.memory);
-            if self.write(adapter)? {
-                moved = true;
-            }
-        }
-        Ok(self.write(adapter)? || moved)
-    }
-
-    fn write(&mut self, adapter: &mut Adapter) -> Result<bool, RdmaError> {
-        let mut moved = false;
-        if self.settles.is_some_and(|settles| Instant::now() < settles) {
-            return Ok(false);
-        }
-        for _ in 0..ROUNDS_MAX {
-            if self.gone == self.output.len() {
-                self.fill(adapter);
-            }
-            if self.output.is_empty() {
-                break;
-            }
-            let count = self.stream.write(&self.output[self.gone..])?;
-            self.gone += count;
-            moved |= count > 0;
-            if self.gone < self.output.len() {
-                break;
-            }
-        }
-        if self.gone == self.output.len() && self.pair.wants_shutdown() && !self.is_shut {
-            self.is_shut = true;
-            self.stream.shutdown()?;
-        }
-        Ok(moved)
-    }
-
-    /// As many units as fit.
-    fn fill(&mut self, adapter: &mut Adapter) {
-        self.output.resize(BUFFER_BYTES, 0);
-        let (mut count, mut room) = (0, &mut self.output[..]);
-        loop {
-            let unit = self
-                .pair
-                .transmit(room, &adapter.domain, &mut adapter.memory);
-            if unit == 0 {
-                break;
-            }
-            count += unit;
-            room = &mut room[unit..];
-        }
-        self.output.truncate(count);
-        self.gone = 0;
+        let moved = self
+            .flow
+            .progress(&mut self.stream, &mut self.input, adapter)?;
+        Ok(moved.anything)
     }
 
     /// Moves bytes until `is_done`, or the end.
@@ -371,13 +295,13 @@ impl<S: Stream> Connection<S> {
         let until = Instant::now() + timeout;
         loop {
             let moved = self.progress(adapter)?;
-            if is_done(&self.pair) {
+            if is_done(&self.flow.pair) {
                 return Ok(());
             }
             // What a peer that has gone does not read any more is not waited for.
-            let is_sent = self.gone == self.output.len() || self.has_ended;
-            if self.pair.state() == State::Ended && is_sent {
-                let end = self.pair.end().cloned();
+            let is_sent = self.flow.is_drained() || self.flow.has_ended;
+            if self.flow.pair.state() == State::Ended && is_sent {
+                let end = self.flow.pair.end().cloned();
                 return Err(RdmaError::Ended(end.unwrap_or(End::Lost)));
             }
             // One that never stops sending is late all the same.
@@ -389,9 +313,9 @@ impl<S: Stream> Connection<S> {
                 continue;
             }
             let waits = until - now;
-            match self.settles.filter(|&settles| settles > now) {
+            match self.flow.settles.filter(|&settles| settles > now) {
                 Some(settles) => self.stream.wait(false, waits.min(settles - now))?,
-                None => self.stream.wait(self.gone < self.output.len(), waits)?,
+                None => self.stream.wait(!self.flow.is_drained(), waits)?,
             }
         }
     }

@@ -4,6 +4,8 @@
 //! - [`Adapter`]: registered memory of this process, and who may do what with it.
 //! - [`Connection`]: a queue pair on a [`Stream`]: a kernel's TCP socket ([`TcpStream`]) or a
 //!   session of the stack ([`StackStream`]).
+//! - [`Device`]: listeners, many connections, completion queues and events in the manner of verbs,
+//!   polled or waited for.
 //! - [`ping`]: the exchange of rdmacm-utils' `rping`, both sides of it; [`server`]: at addresses.
 //!
 //! Why here: the paper's "RDMA API" beside its socket API, with peers that others wrote. Must stay
@@ -15,19 +17,26 @@
 
 mod adapter;
 mod connection;
+mod device;
+mod flow;
 pub mod ping;
+mod regions;
 pub mod server;
 mod stream;
 
 pub use adapter::{Adapter, Region};
 pub use connection::{Connection, Request};
+pub use device::{
+    BACKLOG_MAX, CONNECTIONS_MAX, ConnectionId, Device, Event, ListenerId, QUEUE_DEPTH_MAX,
+    QUEUES_MAX, QueueId, Queued, Queues, Transport,
+};
 pub use sidecore_rdma_wire::{
     Access, Atomic, Completion, End, Kind, Options, Piece, Pieces, Post, Receive, Remote, Stag,
     State, Status, Work,
 };
-pub use stream::{StackStream, Stream};
+pub use sidecore_rdma_wire::{DomainFull, PostError, StartFault};
+pub use stream::{Sent, StackStream, Stream};
 
-use sidecore_rdma_wire::{DomainFull, PostError, StartFault};
 use std::time::Duration;
 
 /// Reasons for which a call failed.
@@ -55,6 +64,15 @@ pub enum RdmaError {
     /// Nothing happened in time.
     #[error("nothing happened within {0:?}")]
     Late(Duration),
+    /// The engine of the stack does not take us.
+    #[error(transparent)]
+    Engine(#[from] sidecore_net::sock::control::SockError),
+    /// A listener, connection or queue of another device, or one that is closed.
+    #[error("there is no such {0} (any more)")]
+    Unknown(&'static str),
+    /// As many as there may be.
+    #[error("the device has its {1} {0}")]
+    TooMany(&'static str, usize),
     /// The peer does not speak the exchange that was expected.
     #[error("the peer's message {0}")]
     Unexpected(&'static str),

@@ -50,7 +50,9 @@ impl Buffers {
     }
 
     fn receive(&self, index: u32) -> Receive {
-        let piece = self.received.piece(index * MESSAGE_BYTES, MESSAGE_BYTES);
+        let piece = self
+            .received
+            .piece(u64::from(index * MESSAGE_BYTES), MESSAGE_BYTES);
         Receive {
             id: index.into(),
             pieces: Pieces::from_iter([piece]),
@@ -157,7 +159,7 @@ fn answer<S: Stream>(
 }
 
 fn whole(region: Region) -> Piece {
-    region.piece(0, region.bytes)
+    region.piece(0, region.bytes as u32)
 }
 
 /// Tells the peer of a region.
@@ -172,7 +174,7 @@ fn advertise<S: Stream>(
     let message = adapter.bytes_mut(buffers.sent);
     message[..8].copy_from_slice(&offset.to_be_bytes());
     message[8..12].copy_from_slice(&stag.0.to_be_bytes());
-    message[12..].copy_from_slice(&region.bytes.to_be_bytes());
+    message[12..].copy_from_slice(&(region.bytes as u32).to_be_bytes());
     connection.send(adapter, whole(buffers.sent), timeout)
 }
 

@@ -11,8 +11,22 @@ use std::net::{Shutdown, TcpStream};
 use std::rc::Rc;
 use std::time::Duration;
 
+/// Outcomes of [`Stream::send`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sent {
+    /// So many bytes went.
+    Bytes(usize),
+    /// There is no room now.
+    NoRoom,
+    /// The stream has no memory of its own: [`Stream::write`].
+    NotLent,
+}
+
 /// A stream of bytes both ways.
 pub trait Stream {
+    /// It lends memory of its own, and hands out what is there piece by piece.
+    const LENDS: bool = false;
+
     /// Reads what is there: none where nothing is, 0 bytes at the end.
     ///
     /// # Errors
@@ -24,6 +38,31 @@ pub trait Stream {
     /// # Errors
     /// The connection's.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
+
+    /// Passes what is there to `take`, where it lies or by way of `buffer`: how much it was; none
+    /// where nothing is, 0 bytes at the end.
+    ///
+    /// # Errors
+    /// The connection's.
+    fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Option<usize>> {
+        let count = self.read(buffer)?;
+        if let Some(count) = count.filter(|&count| count > 0) {
+            take(&buffer[..count]);
+        }
+        Ok(count)
+    }
+
+    /// Sends what `fill` writes into memory of the stream's own, of which it says how much it is.
+    ///
+    /// # Errors
+    /// The connection's.
+    fn send(&mut self, _fill: &mut dyn FnMut(&mut [u8]) -> usize) -> io::Result<Sent> {
+        Ok(Sent::NotLent)
+    }
 
     /// Writes no more.
     ///
@@ -111,9 +150,13 @@ impl Drop for StackStream {
 }
 
 impl Stream for StackStream {
+    const LENDS: bool = true;
+
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
-        let mut client = self.client.borrow_mut();
-        client.read(self.socket, target).map_err(failed)
+        self.client
+            .borrow_mut()
+            .read(self.socket, target)
+            .map_err(failed)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -124,19 +167,115 @@ impl Stream for StackStream {
         client.write(self.socket, bytes).map_err(failed)
     }
 
-    fn shutdown(&mut self) -> io::Result<()> {
-        let mut client = self.client.borrow_mut();
-        client.shutdown(self.socket).map_err(failed)?;
-        // An engine of this thread sends it now: nobody may wait for anything after it.
-        client.poll(Duration::ZERO).map(drop).map_err(failed)
+    fn receive(
+        &mut self,
+        buffer: &mut [u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Option<usize>> {
+        self.session(|session| session.receive(buffer, take))
     }
 
-    fn wait(&mut self, _writing: bool, timeout: Duration) -> io::Result<()> {
-        let polled = self.client.borrow_mut().poll(timeout);
-        polled.map(drop).map_err(failed)
+    fn send(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> io::Result<Sent> {
+        self.session(|session| session.send(fill))
+    }
+
+    fn shutdown(&mut self) -> io::Result<()> {
+        self.session(|session| session.shutdown())
+    }
+
+    fn wait(&mut self, writing: bool, timeout: Duration) -> io::Result<()> {
+        self.session(|session| session.wait(writing, timeout))
     }
 }
 
-fn failed(error: ClientError) -> io::Error {
+impl StackStream {
+    fn session<R>(&mut self, use_it: impl FnOnce(&mut Session<'_>) -> R) -> R {
+        let mut client = self.client.borrow_mut();
+        use_it(&mut Session {
+            client: &mut client,
+            socket: self.socket,
+            chunks_max: u32::MAX,
+        })
+    }
+}
+
+/// A session of an attachment, for the length of a call.
+#[derive(Debug)]
+pub(crate) struct Session<'a> {
+    pub(crate) client: &'a mut Client,
+    pub(crate) socket: Socket,
+    /// Chunks that it may have with the engine at a time: the others of the attachment have theirs.
+    pub(crate) chunks_max: u32,
+}
+
+impl Stream for Session<'_> {
+    const LENDS: bool = true;
+
+    fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
+        self.client.read(self.socket, target).map_err(failed)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_writable() {
+            return Ok(0);
+        }
+        self.client.write(self.socket, bytes).map_err(failed)
+    }
+
+    fn receive(
+        &mut self,
+        _buffer: &mut [u8],
+        take: &mut dyn FnMut(&[u8]),
+    ) -> io::Result<Option<usize>> {
+        if let Some(received) = self.client.receive(self.socket).map_err(failed)? {
+            let count = received.bytes().len();
+            take(received.bytes());
+            self.client.release(received);
+            return Ok(Some(count));
+        }
+        let readiness = self.client.readiness(self.socket);
+        Ok((readiness.ended || readiness.closed).then_some(0))
+    }
+
+    fn send(&mut self, fill: &mut dyn FnMut(&mut [u8]) -> usize) -> io::Result<Sent> {
+        if !self.is_writable() {
+            return Ok(Sent::NoRoom);
+        }
+        let Some(mut buffer) = self.client.buffer() else {
+            return Ok(Sent::NoRoom);
+        };
+        let count = fill(buffer.bytes_mut());
+        if count == 0 {
+            self.client.give_buffer_back(buffer);
+        } else {
+            self.client
+                .send(self.socket, buffer, count)
+                .map_err(failed)?;
+        }
+        Ok(Sent::Bytes(count))
+    }
+
+    fn shutdown(&mut self) -> io::Result<()> {
+        self.client.shutdown(self.socket).map_err(failed)?;
+        // An engine of this thread sends it now: nobody may wait for anything after it.
+        self.client.poll(Duration::ZERO).map(drop).map_err(failed)
+    }
+
+    fn wait(&mut self, _writing: bool, timeout: Duration) -> io::Result<()> {
+        self.client.poll(timeout).map(drop).map_err(failed)
+    }
+}
+
+impl Session<'_> {
+    /// False while it is being opened, and while it has its share of chunks. One that is over says
+    /// so where it is written to.
+    fn is_writable(&self) -> bool {
+        let is_open = self.client.is_connected(self.socket);
+        (is_open && self.client.sending(self.socket) < self.chunks_max)
+            || self.client.readiness(self.socket).closed
+    }
+}
+
+pub(crate) fn failed(error: ClientError) -> io::Error {
     io::Error::other(error)
 }

@@ -87,7 +87,7 @@ fn put_get_and_atomics_reach_the_peer_s_memory() {
             let local = adapter
                 .register(data.clone(), Access::LOCAL_WRITE)
                 .expect("room");
-            let piece = local.piece(0, local.bytes);
+            let piece = local.piece(0, local.bytes as u32);
             connection
                 .put(&mut adapter, piece, remote(8), LONG)
                 .expect("put");

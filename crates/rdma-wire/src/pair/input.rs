@@ -58,6 +58,26 @@ impl Pair {
         self.may_send = true;
     }
 
+    /// True if `segment` begins a message for which no receive is there, and it may wait.
+    pub(super) fn lacks_receive(&self, segment: &[u8], domain: &Domain) -> bool {
+        if !self.options.waits_for_receives || self.incoming.is_some() {
+            return false;
+        }
+        let is_there = match self.options.shared {
+            Some(shared) => {
+                self.received < self.options.receive_depth && domain.shared_receives(shared) > 0
+            }
+            None => !self.receives.is_empty(),
+        };
+        let is_message = |target| {
+            let Target::Untagged { queue, .. } = target else {
+                return false;
+            };
+            queue == QUEUE_SEND
+        };
+        !is_there && Header::read(segment).is_some_and(|(header, _)| is_message(header.target))
+    }
+
     fn segment<M: Memory + ?Sized>(
         &mut self,
         segment: &[u8],

@@ -23,7 +23,7 @@ use crate::wire::mpa::{Side, Start, StartError};
 use crate::wire::terminate::{Cause, Terminate};
 use crate::work::{Completion, Kind, Post, PostError, Status};
 use ahead::Ahead;
-use input::Incoming;
+use input::{Incoming, Mark};
 use output::Current;
 use std::collections::VecDeque;
 
@@ -57,6 +57,10 @@ pub struct Options {
     pub receive_depth: usize,
     /// Receives come from this queue of the domain.
     pub shared: Option<SharedId>,
+    /// A message that finds no receive waits, and the stream behind it, until one is posted; else
+    /// it ends the pair. TCP's flow control then holds the sender back (RFC 5041 leaves buffering
+    /// to the receiver).
+    pub waits_for_receives: bool,
     /// Longest unit that is sent, in bytes: where it is what a segment of TCP holds, each segment
     /// can be placed alone. [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: usize,
@@ -74,6 +78,7 @@ impl Default for Options {
             send_depth: 128,
             receive_depth: 128,
             shared: None,
+            waits_for_receives: false,
             segment_bytes: 1448,
         }
     }
@@ -149,6 +154,8 @@ pub struct Pair {
 
     receives: VecDeque<Receive>,
     incoming: Option<Incoming>,
+    /// A segment that waits for a receive; nothing behind it is taken.
+    stalled: Option<(Vec<u8>, Mark)>,
     msn_in: [u32; QUEUES],
     /// Reads and atomics of the peer.
     answers: VecDeque<Answer>,
@@ -260,6 +267,7 @@ impl Pair {
             ready: None,
             receives: VecDeque::with_capacity(options.receive_depth),
             incoming: None,
+            stalled: None,
             msn_in: [1; QUEUES],
             answers: VecDeque::with_capacity(options.ird.into()),
             works: VecDeque::with_capacity(options.send_depth),
@@ -314,47 +322,76 @@ impl Pair {
         self.ord
     }
 
-    /// Takes all of `bytes` of the stream.
+    /// Takes `bytes` of the stream; how many it took. All of them, unless a message waits for a
+    /// receive ([`Options::waits_for_receives`]): then it is called again with the others, or with
+    /// none, once one is posted.
     pub fn receive<M: Memory + ?Sized>(
         &mut self,
         mut bytes: &[u8],
         domain: &mut Domain,
         memory: &mut M,
-    ) {
+    ) -> usize {
+        let all = bytes.len();
+        if let Some((segment, mark)) = self.stalled.take() {
+            if self.lacks_receive(&segment, domain) {
+                self.stalled = Some((segment, mark));
+                return 0;
+            }
+            self.take_segment(&segment, mark, domain, memory);
+        }
         while !bytes.is_empty() {
             match self.state {
                 State::Starting => self.receive_start(&mut bytes),
                 // Units that come before the request is answered are a fault of the initiator.
                 State::Requested => {
                     self.fail_start(StartFault::NotRequested);
-                    return;
+                    return all;
                 }
                 State::Open => match self.deframer.step(&mut bytes) {
-                    Ok(Step::More) => return,
+                    Ok(Step::More) => return all,
                     Ok(Step::There(segment, position, crc)) => {
+                        if self.lacks_receive(segment, domain) {
+                            self.stalled = Some((segment.to_vec(), (position, crc)));
+                            return all - bytes.len();
+                        }
                         self.take_segment(segment, (position, crc), domain, memory);
                     }
                     Ok(Step::Held(position, crc)) => {
                         let segment = self.deframer.take_held();
+                        if self.lacks_receive(&segment, domain) {
+                            self.stalled = Some((segment, (position, crc)));
+                            return all - bytes.len();
+                        }
                         self.take_segment(&segment, (position, crc), domain, memory);
                         self.deframer.give_back(segment);
                     }
                     Err(cause) => self.fail(Terminate::new(cause)),
                 },
-                State::Ending | State::Ended => return,
+                State::Ending | State::Ended => return all,
             }
         }
+        all
+    }
+
+    /// True while a message waits for a receive.
+    #[must_use]
+    pub fn is_stalled(&self) -> bool {
+        self.stalled.is_some()
     }
 
     /// The peer's stream is over.
     pub fn receive_end(&mut self) {
         match self.state {
             State::Ended => {}
-            State::Open if self.deframer.is_between() && self.incoming.is_none() => {
+            State::Open if self.is_between_messages() => {
                 self.finish(End::Orderly);
             }
             _ => self.finish(End::Lost),
         }
+    }
+
+    fn is_between_messages(&self) -> bool {
+        self.deframer.is_between() && self.incoming.is_none() && self.stalled.is_none()
     }
 
     /// The connection is lost.
@@ -432,6 +469,12 @@ impl Pair {
         Some(completion)
     }
 
+    /// Kind of the next completion.
+    #[must_use]
+    pub fn next_kind(&self) -> Option<Kind> {
+        self.completions.front().map(|completion| completion.kind)
+    }
+
     /// Completions that wait.
     #[must_use]
     pub fn completions(&self) -> usize {
@@ -494,6 +537,7 @@ impl Pair {
         self.answers.clear();
         self.outstanding.clear();
         self.ahead.clear();
+        self.stalled = None;
     }
 
     fn complete_receive(&mut self, completion: Completion) {

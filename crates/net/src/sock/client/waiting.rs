@@ -8,7 +8,7 @@ use super::{Beside, Client, ClientError, Engine, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
 use sidecore_sync::{Changed, Shared, SleepWord};
 use sidecore_sys::local_socket;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 impl Client {
@@ -115,6 +115,50 @@ impl Client {
             return Err(ClientError::Lost);
         }
         Ok(taken)
+    }
+
+    /// Descriptors that become readable when the engine has something to tell after
+    /// [`Self::announce_sleep`], and when it is gone: for who waits for them in an epoll of its
+    /// own. None where the attachment was made without
+    /// [`super::ClientOptions::waits_for_others`].
+    #[must_use]
+    pub fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
+        match &self.engine {
+            Engine::Elsewhere {
+                socket,
+                wake: Some(wake),
+                ..
+            } => Some([wake.as_fd(), socket.as_fd()]),
+            _ => None,
+        }
+    }
+
+    /// Asks the engine to wake [`Self::descriptors`] with its next event. False where there is one
+    /// already: then nobody is to sleep. [`Self::cancel_sleep`] ends it.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`].
+    pub fn announce_sleep(&mut self) -> Result<bool, ClientError> {
+        self.give_back(0)?;
+        let memory = self.map.slice();
+        if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
+            word.announce_sleep();
+        }
+        Ok(self.events.is_empty(memory))
+    }
+
+    /// Sleeps no more.
+    pub fn cancel_sleep(&mut self) {
+        let memory = self.map.slice();
+        if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
+            word.cancel_sleep();
+        }
+        if let Engine::Elsewhere {
+            wake: Some(wake), ..
+        } = &self.engine
+        {
+            local_socket::drain(wake.as_fd());
+        }
     }
 
     /// True once the engine is gone. A system call.

@@ -1,0 +1,862 @@
+//! All state behind a fabric's objects: one device, its endpoints, queues, counters and events.
+//!
+//! Objects of libfabric are handles: a pointer to the fabric and a number here. Must stay true: one
+//! lock guards all of it and is never held while waiting; an operation's context comes back once,
+//! as a completion, an error, or not at all where none was asked for; an endpoint has at most
+//! [`DEPTH_MAX`] operations of a kind whose completions were not read, so that queues of
+//! completions are bounded by the endpoints that are bound to them.
+
+use crate::abi::*;
+use crate::place::{DEPTH_MAX, INJECT_BYTES, gather, stack_socket};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sidecore_rdma::{
+    Completion, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post, QueueId,
+    Queued, Queues, RdmaError, Receive, Remote, Stag, Status, Transport, Work,
+};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Completions that one look takes.
+const TAKEN_MAX: usize = 64;
+/// Work of an endpoint at a time: an operation may be two.
+const WORK_MAX: usize = 2 * DEPTH_MAX;
+/// Reads and atomics at a time, each way.
+const READS: u16 = 64;
+/// Looks in vain between two yields: some ten microseconds.
+const LOOKS_A_YIELD: u32 = 64;
+/// Moves of a closed endpoint's last bytes before it is let go.
+const LAST_MOVES: usize = 2000;
+
+/// A fabric.
+pub(crate) struct Fabric {
+    core: Mutex<Core>,
+}
+
+/// A completion queue.
+pub(crate) struct Cq {
+    pub(crate) format: i32,
+    pub(crate) entries: VecDeque<Entry>,
+    pub(crate) errors: VecDeque<fi_cq_err_entry_owned>,
+    pub(crate) bell: Bell,
+    pub(crate) is_signaled: bool,
+}
+
+/// An entry that says what failed.
+#[allow(non_camel_case_types)] // beside the type that it becomes
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct fi_cq_err_entry_owned {
+    pub(crate) entry: Entry,
+    pub(crate) err: i32,
+}
+
+/// A completion as a queue holds it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Entry {
+    pub(crate) context: usize,
+    pub(crate) flags: u64,
+    pub(crate) len: usize,
+    pub(crate) buf: usize,
+    pub(crate) data: u64,
+    /// The endpoint whose place it takes, and whether it is a receive's.
+    pub(crate) of: (usize, bool),
+}
+
+/// A counter.
+#[derive(Default)]
+pub(crate) struct Cntr {
+    pub(crate) value: u64,
+    pub(crate) errors: u64,
+    pub(crate) bell: Bell,
+}
+
+/// An event queue.
+#[derive(Default)]
+pub(crate) struct Eq {
+    pub(crate) events: VecDeque<EqEvent>,
+    pub(crate) bell: Bell,
+    /// Data of the error that was read last.
+    pub(crate) error_data: Vec<u8>,
+}
+
+/// An event.
+#[derive(Debug)]
+pub(crate) struct EqEvent {
+    pub(crate) event: u32,
+    /// Object that it is about, as an address.
+    pub(crate) fid: usize,
+    pub(crate) info: usize,
+    pub(crate) data: Vec<u8>,
+    /// Not 0: an error.
+    pub(crate) err: i32,
+    pub(crate) context: usize,
+}
+
+/// What wakes a waiter: an eventfd in an epoll with the device's descriptor, made when it is asked
+/// for.
+#[derive(Default)]
+pub(crate) struct Bell {
+    descriptors: Option<(OwnedFd, OwnedFd)>,
+    is_armed: bool,
+    has_rung: bool,
+}
+
+/// A listening endpoint.
+pub(crate) struct Pep {
+    pub(crate) fid: usize,
+    pub(crate) address: SocketAddr,
+    pub(crate) backlog: usize,
+    pub(crate) eq: Option<usize>,
+    pub(crate) listener: Option<ListenerId>,
+    pub(crate) mode: u64,
+}
+
+/// An endpoint.
+pub(crate) struct Ep {
+    pub(crate) fid: usize,
+    pub(crate) context: usize,
+    pub(crate) connection: Option<ConnectionId>,
+    pub(crate) is_passive: bool,
+    pub(crate) is_connected: bool,
+    pub(crate) is_over: bool,
+    pub(crate) eq: Option<usize>,
+    pub(crate) send_cq: Option<(usize, bool)>,
+    pub(crate) receive_cq: Option<(usize, bool)>,
+    /// Counters of sends, receives, reads, writes.
+    pub(crate) cntrs: [Option<usize>; 4],
+    pub(crate) op_flags: u64,
+    pub(crate) receive_flags: u64,
+    pub(crate) source: Option<SocketAddr>,
+    sends: VecDeque<Op>,
+    receives: VecDeque<Op>,
+    /// Receives that were posted before there was a connection.
+    early: VecDeque<Receive>,
+    /// Completions that were not read, of sends and receives.
+    unread: [usize; 2],
+    /// Copies of what was injected, one place an operation.
+    copies: Box<[u8]>,
+    next_copy: usize,
+}
+
+/// An operation on its way.
+#[derive(Debug, Clone, Copy)]
+struct Op {
+    context: usize,
+    flags: u64,
+    len: usize,
+    buf: usize,
+    /// A completion is wanted.
+    is_told: bool,
+    /// The first of two works: the second one tells.
+    is_silent: bool,
+    counter: usize,
+}
+
+/// Work that an endpoint is asked for.
+pub(crate) struct Asked {
+    pub(crate) context: usize,
+    /// Flags of the call.
+    pub(crate) flags: u64,
+    /// It has a completion unless the queue asks for selected ones.
+    pub(crate) is_told: bool,
+    pub(crate) data: Option<u64>,
+}
+
+/// All of a fabric.
+pub(crate) struct Core {
+    pub(crate) device: Device,
+    queue: QueueId,
+    /// For memory of this process that nobody has registered.
+    local: Stag,
+    pub(crate) cqs: Slab<Cq>,
+    pub(crate) cntrs: Slab<Cntr>,
+    pub(crate) eqs: Slab<Eq>,
+    pub(crate) peps: Slab<Pep>,
+    pub(crate) eps: Slab<Ep>,
+    by_connection: HashMap<ConnectionId, usize>,
+    /// Times that anybody made progress.
+    pub(crate) looks: u64,
+    /// Looks at completion queues since one found something.
+    pub(crate) vain: u32,
+}
+
+/// A table whose numbers are used again.
+pub(crate) struct Slab<T>(Vec<Option<T>>);
+
+impl<T> Slab<T> {
+    pub(crate) fn insert(&mut self, value: T) -> usize {
+        let free = self.0.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.0.push(None);
+            self.0.len() - 1
+        });
+        self.0[index] = Some(value);
+        index
+    }
+
+    pub(crate) fn get(&mut self, index: usize) -> Option<&mut T> {
+        self.0.get_mut(index)?.as_mut()
+    }
+
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
+        self.0.get_mut(index)?.take()
+    }
+
+    fn each(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
+        let places = self.0.iter_mut().enumerate();
+        places.filter_map(|(index, place)| Some((index, place.as_mut()?)))
+    }
+}
+
+/// Options of every pair: a message waits for its receive, both sides may send first.
+fn options() -> Options {
+    let crc = std::env::var_os("SIDECORE_FI_CRC").is_some_and(|value| value == "1");
+    Options {
+        crc,
+        peer_to_peer: true,
+        ird: READS,
+        ord: READS,
+        send_depth: WORK_MAX,
+        receive_depth: DEPTH_MAX,
+        waits_for_receives: true,
+        segment_bytes: usize::MAX,
+        ..Options::default()
+    }
+}
+
+/// An error as libfabric numbers it, negative.
+pub(crate) fn negative(error: &RdmaError) -> i32 {
+    use sidecore_rdma::PostError;
+    -match error {
+        RdmaError::Io(error) => error.raw_os_error().unwrap_or(libc::ENOTCONN),
+        RdmaError::Memory(_) | RdmaError::TooMany(..) => libc::ENOMEM,
+        RdmaError::Post(PostError::Full(_)) => libc::EAGAIN,
+        RdmaError::Post(PostError::Fault(_)) => libc::EACCES,
+        RdmaError::Post(PostError::TooLong) | RdmaError::Start(_) => libc::EMSGSIZE,
+        RdmaError::Post(PostError::NoReads) => libc::EOPNOTSUPP,
+        RdmaError::Post(_) | RdmaError::Ended(_) | RdmaError::Unknown(_) => libc::ENOTCONN,
+        RdmaError::Engine(_) => libc::ECONNREFUSED,
+        _ => libc::EINVAL,
+    }
+}
+
+impl Fabric {
+    pub(crate) fn open() -> Result<Self, RdmaError> {
+        let transport = match stack_socket() {
+            Some(path) => Transport::Stack(path),
+            None => Transport::Kernel,
+        };
+        let mut device = Device::open(transport)?;
+        let queue = device.create_queue(sidecore_rdma::QUEUE_DEPTH_MAX)?;
+        let adapter = device.adapter_mut();
+        #[allow(unsafe_code)] // memory of operations, which libfabric lets be unregistered
+        // SAFETY: pieces of it are buffers of operations, which their caller leaves alone until the
+        // completion, as fi_msg(3) and fi_rma(3) ask; those of closed endpoints are dropped.
+        let local = unsafe { adapter.register_everything()? };
+        Ok(Self {
+            core: Mutex::new(Core {
+                device,
+                queue,
+                local,
+                cqs: Slab(Vec::new()),
+                cntrs: Slab(Vec::new()),
+                eqs: Slab(Vec::new()),
+                peps: Slab(Vec::new()),
+                eps: Slab(Vec::new()),
+                by_connection: HashMap::new(),
+                looks: 0,
+                vain: 0,
+            }),
+        })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
+        // Nothing here unwinds between two steps that belong together.
+        self.core.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Bell {
+    /// The descriptor to wait for.
+    pub(crate) fn descriptor(&mut self, device: &Device) -> io::Result<&OwnedFd> {
+        if self.descriptors.is_none() {
+            let flags =
+                rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+            let bell = rustix::event::eventfd(0, flags)?;
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&both, &bell, EventData::new_u64(0), EventFlags::IN)?;
+            if let Some(descriptor) = device.descriptor() {
+                epoll::add(&both, descriptor, EventData::new_u64(1), EventFlags::IN)?;
+            }
+            self.descriptors = Some((bell, both));
+        }
+        let both = self.descriptors.as_ref().map(|(_, both)| both);
+        both.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The eventfd alone.
+    pub(crate) fn own(&self) -> Option<&OwnedFd> {
+        self.descriptors.as_ref().map(|(bell, _)| bell)
+    }
+
+    pub(crate) fn arm(&mut self) {
+        self.is_armed = true;
+    }
+
+    /// Wakes whoever waits.
+    pub(crate) fn ring(&mut self) {
+        if self.is_armed
+            && !self.has_rung
+            && let Some((bell, _)) = &self.descriptors
+        {
+            rustix::io::write(bell, &1_u64.to_ne_bytes()).ok();
+            self.has_rung = true;
+        }
+    }
+
+    /// Nothing is there any more.
+    pub(crate) fn calm(&mut self) {
+        self.is_armed = false;
+        if std::mem::take(&mut self.has_rung)
+            && let Some((bell, _)) = &self.descriptors
+        {
+            rustix::io::read(bell, &mut [0; 8]).ok();
+        }
+    }
+}
+
+impl Ep {
+    pub(crate) fn new(fid: usize, context: usize) -> Self {
+        Self {
+            fid,
+            context,
+            connection: None,
+            is_passive: false,
+            is_connected: false,
+            is_over: false,
+            eq: None,
+            send_cq: None,
+            receive_cq: None,
+            cntrs: [None; 4],
+            op_flags: 0,
+            receive_flags: 0,
+            source: None,
+            sends: VecDeque::new(),
+            receives: VecDeque::new(),
+            early: VecDeque::new(),
+            unread: [0; 2],
+            copies: Box::default(),
+            next_copy: 0,
+        }
+    }
+}
+
+impl Core {
+    /// Moves what can be moved, and books what came of it.
+    pub(crate) fn progress(&mut self) {
+        self.looks = self.looks.wrapping_add(1);
+        // An engine that is gone: its connections are flushed all the same.
+        self.device.progress().ok();
+        self.book();
+    }
+
+    fn book(&mut self) {
+        let mut taken = [None; TAKEN_MAX];
+        while let Ok(count @ 1..) = self.device.poll(self.queue, &mut taken) {
+            for queued in taken[..count].iter().flatten() {
+                self.complete(queued);
+            }
+            if count < TAKEN_MAX {
+                break;
+            }
+        }
+        while let Some(event) = self.device.next_event() {
+            self.event(event);
+        }
+    }
+
+    /// Counts a look that found nothing; true if the caller is to let others run.
+    pub(crate) fn looked_in_vain(&mut self) -> bool {
+        self.vain = self.vain.wrapping_add(1);
+        self.vain.is_multiple_of(LOOKS_A_YIELD)
+    }
+
+    fn queues(&self) -> Queues {
+        Queues {
+            send: self.queue,
+            receive: self.queue,
+        }
+    }
+
+    fn complete(&mut self, queued: &Queued) {
+        let Some(&index) = self.by_connection.get(&queued.connection) else {
+            return;
+        };
+        let Some(ep) = self.eps.get(index) else {
+            return;
+        };
+        let completion = queued.completion;
+        let is_receive = completion.kind == Kind::Receive;
+        let op = if is_receive {
+            ep.receives.pop_front()
+        } else {
+            ep.sends.pop_front()
+        };
+        if let Some(op) = op {
+            self.finish(index, op, is_receive, &completion);
+        }
+    }
+
+    /// Books the end of an operation.
+    fn finish(&mut self, index: usize, op: Op, is_receive: bool, completion: &Completion) {
+        let is_done = completion.status == Status::Done;
+        if op.is_silent && is_done {
+            return;
+        }
+        let Some(ep) = self.eps.get(index) else {
+            return;
+        };
+        let mut entry = Entry {
+            context: op.context,
+            flags: op.flags,
+            len: if is_receive {
+                completion.bytes as usize
+            } else {
+                op.len
+            },
+            buf: if is_receive { op.buf } else { 0 },
+            data: 0,
+            of: (index, is_receive),
+        };
+        if let Some(value) = completion.immediate {
+            // What follows a write: it takes a receive, and says nothing of its buffer.
+            entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
+            (entry.data, entry.len, entry.buf) = (value, 0, 0);
+        }
+        if let Some(cntr) = ep.cntrs[op.counter].and_then(|cntr| self.cntrs.get(cntr)) {
+            if is_done {
+                cntr.value += 1;
+            } else {
+                cntr.errors += 1;
+            }
+            cntr.bell.ring();
+        }
+        let queue = if is_receive {
+            ep.receive_cq
+        } else {
+            ep.send_cq
+        };
+        let Some(cq) = queue.and_then(|(cq, _)| self.cqs.get(cq)) else {
+            return;
+        };
+        if !is_done {
+            let err = libc::ECANCELED;
+            cq.errors.push_back(fi_cq_err_entry_owned { entry, err });
+        } else if op.is_told {
+            cq.entries.push_back(entry);
+        } else {
+            return;
+        }
+        ep.unread[usize::from(is_receive)] += 1;
+        cq.bell.ring();
+    }
+
+    fn event(&mut self, event: Event) {
+        match event {
+            Event::Requested {
+                listener,
+                connection,
+                private_data,
+            } => self.requested(listener, connection, private_data),
+            Event::Established {
+                connection,
+                private_data,
+            } => {
+                let ep = self.by_connection.get(&connection);
+                if let Some(ep) = ep.and_then(|&index| self.eps.get(index)) {
+                    ep.is_connected = true;
+                    let (fid, eq, context) = (ep.fid, ep.eq, ep.context);
+                    self.tell(eq, FI_CONNECTED, fid, 0, private_data, 0, context);
+                }
+            }
+            Event::Ended {
+                connection,
+                end,
+                private_data,
+            } => {
+                let ep = self.by_connection.get(&connection);
+                if let Some(ep) = ep.and_then(|&index| self.eps.get(index)) {
+                    let (fid, eq, context) = (ep.fid, ep.eq, ep.context);
+                    ep.is_over = true;
+                    if ep.is_connected {
+                        self.tell(eq, FI_SHUTDOWN, fid, 0, Vec::new(), 0, context);
+                    } else {
+                        let err = match end {
+                            End::Rejected | End::Lost | End::Orderly => libc::ECONNREFUSED,
+                            _ => libc::ECONNABORTED,
+                        };
+                        self.tell(eq, FI_SHUTDOWN, fid, 0, private_data, err, context);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn requested(&mut self, listener: ListenerId, connection: ConnectionId, data: Vec<u8>) {
+        let mut peps = self.peps.each();
+        let pep = peps.find(|(_, pep)| pep.listener == Some(listener));
+        let Some((index, pep)) = pep else {
+            drop(peps);
+            self.device.reject(connection, &[]).ok();
+            return;
+        };
+        let (fid, eq, mode) = (pep.fid, pep.eq, pep.mode);
+        drop(peps);
+        let addresses = self.device.addresses(connection);
+        let info = crate::info::request(addresses, mode, connection, index);
+        self.tell(eq, FI_CONNREQ, fid, info, data, 0, 0);
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of an event")]
+    fn tell(
+        &mut self,
+        eq: Option<usize>,
+        event: u32,
+        fid: usize,
+        info: usize,
+        data: Vec<u8>,
+        err: i32,
+        context: usize,
+    ) {
+        if let Some(eq) = eq.and_then(|eq| self.eqs.get(eq)) {
+            eq.events.push_back(EqEvent {
+                event,
+                fid,
+                info,
+                data,
+                err,
+                context,
+            });
+            eq.bell.ring();
+        }
+    }
+
+    /// Removes events about an object that is closed; requests among them are refused.
+    pub(crate) fn forget_events(&mut self, fid: usize) {
+        let mut infos = Vec::new();
+        for (_, eq) in self.eqs.each() {
+            eq.events.retain(|event| {
+                if event.fid == fid && event.info != 0 {
+                    infos.push(event.info);
+                }
+                event.fid != fid
+            });
+        }
+        for info in infos {
+            if let Some(connection) = crate::info::free_request(info) {
+                self.device.reject(connection, &[]).ok();
+            }
+        }
+    }
+
+    /// Listens at a passive endpoint's address.
+    pub(crate) fn listen(&mut self, pep: usize) -> Result<(), i32> {
+        let pep = self.peps.get(pep).ok_or(-libc::EINVAL)?;
+        let (address, backlog) = (pep.address, pep.backlog);
+        let listener = self.device.listen(address, backlog, options());
+        let listener = listener.map_err(|error| negative(&error))?;
+        pep.listener = Some(listener);
+        if let Some(address) = self.device.listener_address(listener) {
+            pep.address = address;
+        }
+        Ok(())
+    }
+
+    /// Connects an endpoint.
+    pub(crate) fn connect(&mut self, ep: usize, peer: SocketAddr, data: &[u8]) -> Result<(), i32> {
+        let queues = self.queues();
+        let connected = self.device.connect(peer, options(), queues, data);
+        let connection = connected.map_err(|error| negative(&error))?;
+        self.attach(ep, connection)?;
+        // Whoever waits for the outcome may do so in a call that began before.
+        self.progress();
+        Ok(())
+    }
+
+    /// Gives an endpoint its connection, and that the receives that were posted before.
+    pub(crate) fn attach(&mut self, index: usize, connection: ConnectionId) -> Result<(), i32> {
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+        ep.connection = Some(connection);
+        for receive in std::mem::take(&mut ep.early) {
+            let posted = self.device.post_receive(connection, receive);
+            posted.map_err(|error| negative(&error))?;
+        }
+        self.by_connection.insert(connection, index);
+        Ok(())
+    }
+
+    pub(crate) fn accept(&mut self, ep: usize, data: &[u8]) -> Result<(), i32> {
+        let queues = self.queues();
+        let connection = self.connection(ep)?;
+        let accepted = self.device.accept(connection, queues, data);
+        accepted.map_err(|error| negative(&error))?;
+        self.progress();
+        Ok(())
+    }
+
+    pub(crate) fn connection(&mut self, ep: usize) -> Result<ConnectionId, i32> {
+        let ep = self.eps.get(ep).ok_or(-libc::EINVAL)?;
+        ep.connection.ok_or(-libc::ENOTCONN)
+    }
+
+    /// Closes an endpoint: bytes that were told as sent go, work that was not is given up.
+    pub(crate) fn close_ep(&mut self, index: usize) {
+        let Some(ep) = self.eps.get(index) else {
+            return;
+        };
+        let (fid, connection) = (ep.fid, ep.connection);
+        if let Some(connection) = connection {
+            for _ in 0..LAST_MOVES {
+                if self.device.is_drained(connection) {
+                    break;
+                }
+                self.device.progress().ok();
+                std::thread::yield_now();
+            }
+            self.book();
+            self.device.abort(connection).ok();
+            self.by_connection.remove(&connection);
+        }
+        let flushed = Completion {
+            id: 0,
+            kind: Kind::Send,
+            status: Status::Flushed,
+            bytes: 0,
+            immediate: None,
+            invalidated: None,
+            solicited: false,
+            original: None,
+        };
+        let Some(ep) = self.eps.get(index) else {
+            return;
+        };
+        let (sends, receives) = (
+            std::mem::take(&mut ep.sends),
+            std::mem::take(&mut ep.receives),
+        );
+        for op in sends {
+            self.finish(index, op, false, &flushed);
+        }
+        for op in receives {
+            self.finish(index, op, true, &flushed);
+        }
+        self.eps.remove(index);
+        self.forget_events(fid);
+    }
+
+    /// A completion was read.
+    pub(crate) fn was_read(&mut self, (ep, is_receive): (usize, bool)) {
+        if let Some(ep) = self.eps.get(ep) {
+            let unread = &mut ep.unread[usize::from(is_receive)];
+            *unread = unread.saturating_sub(1);
+        }
+    }
+
+    /// Pieces of this process's memory.
+    pub(crate) fn pieces(&self, buffers: &[iovec]) -> Result<Pieces, i32> {
+        let mut pieces = Pieces::new();
+        for buffer in buffers {
+            let bytes = u32::try_from(buffer.iov_len).map_err(|_| -libc::EMSGSIZE)?;
+            let piece = sidecore_rdma::Piece {
+                stag: self.local,
+                offset: buffer.iov_base.expose_provenance() as u64,
+                bytes,
+            };
+            pieces.try_push(piece).map_err(|_| -libc::EINVAL)?;
+        }
+        Ok(pieces)
+    }
+
+    pub(crate) fn post_receive(
+        &mut self,
+        index: usize,
+        buffers: &[iovec],
+        asked: &Asked,
+    ) -> Result<(), i32> {
+        let pieces = self.pieces(buffers)?;
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+        if ep.receives.len() + ep.unread[1] >= DEPTH_MAX {
+            return Err(-libc::EAGAIN);
+        }
+        if ep.is_over {
+            return Err(-libc::ENOTCONN);
+        }
+        let receive = Receive { id: 0, pieces };
+        match ep.connection {
+            Some(connection) => {
+                let posted = self.device.post_receive(connection, receive);
+                posted.map_err(|error| negative(&error))?;
+            }
+            None => ep.early.push_back(receive),
+        }
+        let is_selective = ep.receive_cq.is_some_and(|(_, is_selective)| is_selective);
+        ep.receives.push_back(Op {
+            context: asked.context,
+            flags: FI_RECV | FI_MSG,
+            len: 0,
+            buf: buffers.first().map_or(0, |buffer| buffer.iov_base.addr()),
+            is_told: !is_selective || asked.flags & FI_COMPLETION != 0,
+            is_silent: false,
+            counter: 1,
+        });
+        Ok(())
+    }
+
+    /// Posts work of an endpoint; `flags` of its completion, and the counter that it moves.
+    pub(crate) fn post(
+        &mut self,
+        index: usize,
+        work: Vec<Work>,
+        len: usize,
+        asked: &Asked,
+        (flags, counter): (u64, usize),
+    ) -> Result<(), i32> {
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+        let connection = ep.connection.ok_or(-libc::ENOTCONN)?;
+        if !ep.is_connected || ep.is_over {
+            return Err(-libc::ENOTCONN);
+        }
+        let count = work.len() + usize::from(asked.flags & FI_DELIVERY_COMPLETE != 0);
+        let count = count + usize::from(asked.data.is_some());
+        if ep.sends.len() + ep.unread[0] + count > DEPTH_MAX {
+            // Completions of what is silent lie there until somebody looks.
+            self.progress();
+            let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+            if ep.sends.len() + ep.unread[0] + count > DEPTH_MAX {
+                return Err(-libc::EAGAIN);
+            }
+        }
+        let local = self.local;
+        let data = asked.data.map(|value| Work::Immediate {
+            value,
+            solicited: true,
+        });
+        // Its answer comes when all before it has been placed there.
+        let proof = (asked.flags & FI_DELIVERY_COMPLETE != 0).then(|| Work::Read {
+            into: sidecore_rdma::Piece {
+                stag: local,
+                offset: 0,
+                bytes: 0,
+            },
+            remote: Remote {
+                stag: Stag(0),
+                offset: 0,
+            },
+        });
+        let Some(ep) = self.eps.get(index) else {
+            return Err(-libc::EINVAL);
+        };
+        let is_selective = ep.send_cq.is_some_and(|(_, is_selective)| is_selective);
+        let is_told = asked.is_told && (!is_selective || asked.flags & FI_COMPLETION != 0);
+        let mut fence = asked.flags & FI_FENCE != 0;
+        let all = work.into_iter().chain(data).chain(proof);
+        let mut all = all.peekable();
+        while let Some(work) = all.next() {
+            let is_last = all.peek().is_none();
+            let post = Post {
+                id: 0,
+                work,
+                fence: std::mem::take(&mut fence),
+            };
+            let op = Op {
+                context: asked.context,
+                flags,
+                len,
+                buf: 0,
+                is_told,
+                is_silent: !is_last,
+                counter,
+            };
+            // Before it is posted: what is done at once is booked by whoever looks next.
+            match self.device.post(connection, post) {
+                Ok(()) => {
+                    if let Some(ep) = self.eps.get(index) {
+                        ep.sends.push_back(op);
+                    }
+                }
+                Err(error) => return Err(negative(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// A copy of what is injected, as a buffer that stays until its operation is over.
+    pub(crate) fn copy(&mut self, index: usize, buffers: &[iovec]) -> Result<iovec, i32> {
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+        if ep.sends.len() + ep.unread[0] >= DEPTH_MAX - 2 {
+            self.progress();
+        }
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+        if ep.sends.len() + ep.unread[0] >= DEPTH_MAX - 2 {
+            return Err(-libc::EAGAIN);
+        }
+        if ep.copies.is_empty() {
+            ep.copies = vec![0; DEPTH_MAX * INJECT_BYTES].into_boxed_slice();
+        }
+        let at = ep.next_copy * INJECT_BYTES;
+        // Operations end in the order of their posting: this place's last one is over.
+        ep.next_copy = (ep.next_copy + 1) % DEPTH_MAX;
+        let place = &mut ep.copies[at..at + INJECT_BYTES];
+        let len = gather(buffers, place).ok_or(-libc::EMSGSIZE)?;
+        Ok(iovec {
+            iov_base: place.as_mut_ptr().cast(),
+            iov_len: len,
+        })
+    }
+
+    /// True if nothing is there for a waiter, and its descriptor tells when something is.
+    pub(crate) fn arm(&mut self) -> bool {
+        self.device.arm().unwrap_or(false)
+    }
+
+    /// The bell alone, where there is one.
+    pub(crate) fn bell_descriptor(&mut self, of: Waiter) -> Option<i32> {
+        use std::os::fd::AsRawFd;
+        let bell = match of {
+            Waiter::Cq(index) => self.cqs.get(index).map(|cq| &cq.bell),
+            Waiter::Cntr(index) => self.cntrs.get(index).map(|cntr| &cntr.bell),
+            Waiter::Eq(index) => self.eqs.get(index).map(|eq| &eq.bell),
+        };
+        Some(bell?.own()?.as_raw_fd())
+    }
+
+    /// The descriptor to wait for.
+    pub(crate) fn wait_descriptor(&mut self, of: Waiter) -> io::Result<i32> {
+        use std::os::fd::AsRawFd;
+        let Self {
+            device,
+            cqs,
+            cntrs,
+            eqs,
+            ..
+        } = self;
+        let bell = match of {
+            Waiter::Cq(index) => cqs.get(index).map(|cq| &mut cq.bell),
+            Waiter::Cntr(index) => cntrs.get(index).map(|cntr| &mut cntr.bell),
+            Waiter::Eq(index) => eqs.get(index).map(|eq| &mut eq.bell),
+        };
+        let bell = bell.ok_or(io::ErrorKind::NotFound)?;
+        Ok(bell.descriptor(device)?.as_fd().as_raw_fd())
+    }
+}
+
+/// An object that somebody waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Waiter {
+    Cq(usize),
+    Cntr(usize),
+    Eq(usize),
+}

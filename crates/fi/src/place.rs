@@ -1,0 +1,54 @@
+//! Limits of the provider, where its stack is, and bytes of several buffers.
+
+use crate::abi::iovec;
+use sidecore_net::sock::client;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// Most operations of an endpoint, each way, whose completions were not read.
+pub(crate) const DEPTH_MAX: usize = 512;
+/// Longest message that may be injected, in bytes.
+pub(crate) const INJECT_BYTES: usize = 256;
+/// Longest private data that is promised, in bytes.
+pub(crate) const CM_BYTES: usize = 256;
+
+/// The path of the stack's engine, where the environment names one.
+pub(crate) fn stack_socket() -> Option<PathBuf> {
+    let path = std::env::var_os("SIDECORE_RDMA_SOCKET")?;
+    (!path.is_empty()).then(|| path.into())
+}
+
+/// Addresses of the stack of an engine, each with the length of its network's prefix.
+pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<(IpAddr, u32)> {
+    let Ok(status) = client::status(path) else {
+        return Vec::new();
+    };
+    let Ok(status) = serde_json::from_str::<serde_json::Value>(&status) else {
+        return Vec::new();
+    };
+    let listed = status.get("addresses").and_then(|list| list.as_array());
+    let texts = listed.into_iter().flatten().filter_map(|one| one.as_str());
+    texts
+        .filter_map(|text| {
+            let (address, bits) = text.split_once('/')?;
+            Some((address.parse().ok()?, bits.parse().ok()?))
+        })
+        .collect()
+}
+
+/// Bytes of several buffers in `target`; their number, if they fit.
+pub(crate) fn gather(buffers: &[iovec], target: &mut [u8]) -> Option<usize> {
+    let mut count = 0;
+    for buffer in buffers {
+        let place = target.get_mut(count..count + buffer.iov_len)?;
+        if buffer.iov_len > 0 {
+            // SAFETY: buffers of an operation, which are readable while its call runs.
+            unsafe {
+                let source = buffer.iov_base.cast::<u8>();
+                std::ptr::copy_nonoverlapping(source, place.as_mut_ptr(), buffer.iov_len);
+            }
+        }
+        count += buffer.iov_len;
+    }
+    Some(count)
+}

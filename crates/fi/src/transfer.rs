@@ -1,0 +1,455 @@
+//! Messages, and reads and writes of the peer's memory.
+
+use crate::Object;
+use crate::abi::*;
+use crate::core::{Asked, Core};
+use crate::info::PIECES;
+use crate::place::INJECT_BYTES;
+use sidecore_rdma::{Remote, Stag, Work};
+use std::ffi::c_void;
+
+pub(crate) static MSG: fi_ops_msg = fi_ops_msg {
+    size: size_of::<fi_ops_msg>(),
+    recv: Some(recv),
+    recvv: Some(recvv),
+    recvmsg: Some(recvmsg),
+    send: Some(send),
+    sendv: Some(sendv),
+    sendmsg: Some(sendmsg),
+    inject: Some(inject),
+    senddata: Some(senddata),
+    injectdata: Some(injectdata),
+};
+pub(crate) static RMA: fi_ops_rma = fi_ops_rma {
+    size: size_of::<fi_ops_rma>(),
+    read: Some(read),
+    readv: Some(readv),
+    readmsg: Some(readmsg),
+    write: Some(write),
+    writev: Some(writev),
+    writemsg: Some(writemsg),
+    inject: Some(inject_write),
+    writedata: Some(writedata),
+    injectdata: Some(inject_writedata),
+};
+
+/// Buffers of a call.
+///
+/// # Safety
+/// `count` buffers at `iov`, which may be NULL where there are none.
+unsafe fn buffers<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec], i32> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if count > PIECES || iov.is_null() {
+        return Err(-libc::EINVAL);
+    }
+    // SAFETY: the caller's promise.
+    Ok(unsafe { std::slice::from_raw_parts(iov, count) })
+}
+
+fn one(buf: *const c_void, len: usize) -> [iovec; 1] {
+    [iovec {
+        iov_base: buf.cast_mut(),
+        iov_len: len,
+    }]
+}
+
+/// What an operation does with its buffers.
+#[derive(Debug, Clone, Copy)]
+enum What {
+    Send,
+    Write(Remote),
+    Read(Remote),
+}
+
+/// Posts an operation.
+///
+/// # Safety
+/// `ep` is an endpoint of ours; the buffers stay until its completion, or its call's end where they
+/// are injected.
+unsafe fn operate(
+    ep: *mut fid_ep,
+    what: What,
+    buffers: &[iovec],
+    asked: &mut Asked,
+    is_short: bool,
+) -> isize {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Object::of(ep) };
+    let mut core = object.fabric.lock();
+    match core.operate(object.index, what, buffers, asked, is_short) {
+        Ok(()) => 0,
+        Err(error) => error as isize,
+    }
+}
+
+impl Core {
+    fn operate(
+        &mut self,
+        index: usize,
+        what: What,
+        buffers: &[iovec],
+        asked: &mut Asked,
+        is_short: bool,
+    ) -> Result<(), i32> {
+        if is_short {
+            // Calls without flags have the endpoint's.
+            let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+            asked.flags |= ep.op_flags;
+        }
+        let len = buffers.iter().map(|buffer| buffer.iov_len).sum();
+        let copied;
+        let buffers = if asked.flags & FI_INJECT != 0 && !matches!(what, What::Read(_)) {
+            if len > INJECT_BYTES {
+                return Err(-libc::EMSGSIZE);
+            }
+            copied = [self.copy(index, buffers)?];
+            &copied[..]
+        } else {
+            buffers
+        };
+        let pieces = self.pieces(buffers)?;
+        let (work, told) = match what {
+            What::Send => {
+                let send = Work::Send {
+                    pieces,
+                    invalidate: None,
+                    solicited: false,
+                };
+                (vec![send], (FI_SEND | FI_MSG, 0))
+            }
+            What::Write(remote) => (vec![Work::Write { pieces, remote }], (FI_WRITE | FI_RMA, 3)),
+            What::Read(remote) => {
+                let mut at = remote;
+                let reads = pieces.into_iter().map(|into| {
+                    let remote = at;
+                    at.offset = at.offset.wrapping_add(into.bytes.into());
+                    Work::Read { into, remote }
+                });
+                (reads.collect(), (FI_READ | FI_RMA, 2))
+            }
+        };
+        self.post(index, work, len, asked, told)
+    }
+}
+
+fn asked(context: *mut c_void) -> Asked {
+    Asked {
+        context: context.expose_provenance(),
+        flags: 0,
+        is_told: true,
+        data: None,
+    }
+}
+
+/// Work that was copied, of which no completion tells.
+fn injected() -> Asked {
+    Asked {
+        context: 0,
+        flags: FI_INJECT,
+        is_told: false,
+        data: None,
+    }
+}
+
+fn remote(addr: u64, key: u64) -> Remote {
+    Remote {
+        // A key that is longer than ours is none of ours.
+        stag: Stag(u32::try_from(key).unwrap_or(0)),
+        offset: addr,
+    }
+}
+
+unsafe extern "C" fn recv(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    _source: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { receive(ep, &one(buf, len), asked(context), true) }
+}
+
+unsafe extern "C" fn recvv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    _source: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe {
+        match buffers(iov, count) {
+            Ok(buffers) => receive(ep, buffers, asked(context), true),
+            Err(error) => error as isize,
+        }
+    }
+}
+
+unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe {
+        let msg = &*msg;
+        match buffers(msg.msg_iov, msg.iov_count) {
+            Ok(buffers) => {
+                let mut asked = asked(msg.context);
+                asked.flags = flags;
+                receive(ep, buffers, asked, false)
+            }
+            Err(error) => error as isize,
+        }
+    }
+}
+
+/// Posts a receive.
+///
+/// # Safety
+/// An endpoint of ours; the buffers stay until the completion.
+unsafe fn receive(ep: *mut fid_ep, buffers: &[iovec], mut asked: Asked, is_short: bool) -> isize {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Object::of(ep) };
+    let mut core = object.fabric.lock();
+    if is_short && let Some(ep) = core.eps.get(object.index) {
+        asked.flags |= ep.receive_flags;
+    }
+    match core.post_receive(object.index, buffers, &asked) {
+        Ok(()) => 0,
+        Err(error) => error as isize,
+    }
+}
+
+unsafe extern "C" fn send(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    _peer: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, What::Send, &one(buf, len), &mut asked(context), true) }
+}
+
+unsafe extern "C" fn sendv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    _peer: u64,
+    context: *mut c_void,
+) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe {
+        match buffers(iov, count) {
+            Ok(buffers) => operate(ep, What::Send, buffers, &mut asked(context), true),
+            Err(error) => error as isize,
+        }
+    }
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
+    if flags & FI_REMOTE_CQ_DATA != 0 {
+        return -(libc::EOPNOTSUPP as isize);
+    }
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe {
+        let msg = &*msg;
+        match buffers(msg.msg_iov, msg.iov_count) {
+            Ok(buffers) => {
+                let mut asked = asked(msg.context);
+                asked.flags = flags;
+                operate(ep, What::Send, buffers, &mut asked, false)
+            }
+            Err(error) => error as isize,
+        }
+    }
+}
+
+unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, _peer: u64) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, What::Send, &one(buf, len), &mut injected(), false) }
+}
+
+/// A message of this wire has no room for data beside its bytes.
+unsafe extern "C" fn senddata(
+    _ep: *mut fid_ep,
+    _buf: *const c_void,
+    _len: usize,
+    _desc: *mut c_void,
+    _data: u64,
+    _peer: u64,
+    _context: *mut c_void,
+) -> isize {
+    -(libc::EOPNOTSUPP as isize)
+}
+
+unsafe extern "C" fn injectdata(
+    _ep: *mut fid_ep,
+    _buf: *const c_void,
+    _len: usize,
+    _data: u64,
+    _peer: u64,
+) -> isize {
+    -(libc::EOPNOTSUPP as isize)
+}
+
+unsafe extern "C" fn read(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _desc: *mut c_void,
+    _peer: u64,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let what = What::Read(remote(addr, key));
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, what, &one(buf, len), &mut asked(context), true) }
+}
+
+unsafe extern "C" fn readv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    _peer: u64,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let what = What::Read(remote(addr, key));
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe {
+        match buffers(iov, count) {
+            Ok(buffers) => operate(ep, what, buffers, &mut asked(context), true),
+            Err(error) => error as isize,
+        }
+    }
+}
+
+/// An operation on memory of the peer, of the longest form of a call.
+///
+/// # Safety
+/// As the calls' own.
+unsafe fn rma(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, is_write: bool) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe {
+        let msg = &*msg;
+        if msg.rma_iov_count != 1 {
+            return -(libc::EINVAL as isize);
+        }
+        let there = msg.rma_iov.read();
+        let place = remote(there.addr, there.key);
+        let mut asked = asked(msg.context);
+        asked.flags = flags;
+        if flags & FI_REMOTE_CQ_DATA != 0 {
+            asked.data = Some(msg.data);
+        }
+        let what = if is_write {
+            What::Write(place)
+        } else {
+            What::Read(place)
+        };
+        match buffers(msg.msg_iov, msg.iov_count) {
+            Ok(buffers) => operate(ep, what, buffers, &mut asked, false),
+            Err(error) => error as isize,
+        }
+    }
+}
+
+unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { rma(ep, msg, flags, false) }
+}
+
+unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> isize {
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { rma(ep, msg, flags, true) }
+}
+
+unsafe extern "C" fn write(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    _peer: u64,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let what = What::Write(remote(addr, key));
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, what, &one(buf, len), &mut asked(context), true) }
+}
+
+unsafe extern "C" fn writev(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _desc: *mut *mut c_void,
+    count: usize,
+    _peer: u64,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let what = What::Write(remote(addr, key));
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe {
+        match buffers(iov, count) {
+            Ok(buffers) => operate(ep, what, buffers, &mut asked(context), true),
+            Err(error) => error as isize,
+        }
+    }
+}
+
+unsafe extern "C" fn inject_write(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _peer: u64,
+    addr: u64,
+    key: u64,
+) -> isize {
+    let what = What::Write(remote(addr, key));
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, what, &one(buf, len), &mut injected(), false) }
+}
+
+unsafe extern "C" fn writedata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _desc: *mut c_void,
+    data: u64,
+    _peer: u64,
+    addr: u64,
+    key: u64,
+    context: *mut c_void,
+) -> isize {
+    let what = What::Write(remote(addr, key));
+    let mut asked = asked(context);
+    asked.data = Some(data);
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, what, &one(buf, len), &mut asked, true) }
+}
+
+unsafe extern "C" fn inject_writedata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    _peer: u64,
+    addr: u64,
+    key: u64,
+) -> isize {
+    let what = What::Write(remote(addr, key));
+    let mut asked = injected();
+    asked.data = Some(data);
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, what, &one(buf, len), &mut asked, false) }
+}

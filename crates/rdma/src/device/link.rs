@@ -1,0 +1,122 @@
+//! One connection of a device.
+
+use super::Queues;
+use super::transport::{Net, Wire};
+use crate::flow::{Flow, Moved};
+use crate::stream::Session;
+use crate::{Adapter, State};
+use rustix::event::epoll::EventFlags;
+use sidecore_rdma_wire::Pair;
+use std::io;
+use std::net::TcpStream;
+use std::time::Instant;
+
+/// A connection, its stream, and what its owner was told of it.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) flow: Flow,
+    pub(super) wire: Wire,
+    /// The listener that it came to, until it is accepted.
+    pub(super) listener: Option<u32>,
+    pub(super) queues: Option<Queues>,
+    pub(super) told: Told,
+    /// Its owner has let go of it, at that time.
+    pub(super) released: Option<Instant>,
+    /// In the device's list of those.
+    pub(super) is_busy: bool,
+    pub(super) is_blocked: bool,
+    /// Events of a kernel's socket that are asked for.
+    pub(super) interest: EventFlags,
+}
+
+/// Events that were told.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Told {
+    pub(super) requested: bool,
+    pub(super) established: bool,
+    pub(super) ended: bool,
+}
+
+impl Link {
+    /// Events of a kernel's socket that it waits for; none at all once it is over.
+    pub(super) fn wanted(&self, is_blocked: bool) -> EventFlags {
+        let mut wanted = EventFlags::empty();
+        if !self.flow.has_ended && !self.flow.pair.is_stalled() {
+            wanted |= EventFlags::IN;
+        }
+        let is_over = self.flow.has_ended && self.flow.pair.state() != State::Open;
+        if is_blocked && !is_over {
+            wanted |= EventFlags::OUT;
+        }
+        wanted
+    }
+
+    pub(super) fn new(pair: Pair, wire: Wire, listener: Option<u32>) -> Self {
+        Self {
+            flow: Flow::new(pair),
+            wire,
+            listener,
+            queues: None,
+            told: Told::default(),
+            released: None,
+            is_busy: false,
+            is_blocked: false,
+            interest: EventFlags::empty(),
+        }
+    }
+
+    pub(super) fn progress(
+        &mut self,
+        net: &mut Net,
+        buffer: &mut [u8],
+        adapter: &mut Adapter,
+    ) -> io::Result<Moved> {
+        match &mut self.wire {
+            Wire::Kernel(stream, is_opening) => {
+                if *is_opening && !is_open(stream)? {
+                    return Ok(opening());
+                }
+                *is_opening = false;
+                self.flow.progress(stream, buffer, adapter)
+            }
+            Wire::Stack(socket) => match net.session(*socket) {
+                Some(mut session) => self.flow.progress(&mut session, buffer, adapter),
+                None => Err(io::ErrorKind::NotConnected.into()),
+            },
+        }
+    }
+
+    pub(super) fn write(&mut self, net: &mut Net, adapter: &mut Adapter) -> io::Result<Moved> {
+        let mut moved = Moved::default();
+        match &mut self.wire {
+            Wire::Kernel(_, true) => return Ok(opening()),
+            Wire::Kernel(stream, false) => self.flow.write(stream, adapter, &mut moved)?,
+            Wire::Stack(socket) => {
+                let session: Option<Session<'_>> = net.session(*socket);
+                let mut session = session.ok_or(io::ErrorKind::NotConnected)?;
+                self.flow.write(&mut session, adapter, &mut moved)?;
+            }
+        }
+        Ok(moved)
+    }
+}
+
+/// Nothing moves before a socket is open, which its being writable tells.
+fn opening() -> Moved {
+    Moved {
+        is_blocked: true,
+        ..Moved::default()
+    }
+}
+
+/// False while the socket is being opened.
+fn is_open(stream: &TcpStream) -> io::Result<bool> {
+    if let Some(error) = stream.take_error()? {
+        return Err(error);
+    }
+    match stream.peer_addr() {
+        Ok(_) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(false),
+        Err(error) => Err(error),
+    }
+}

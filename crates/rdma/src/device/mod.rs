@@ -1,0 +1,706 @@
+//! Many connections under one owner, in the manner of verbs: listeners, connections, completion
+//! queues, events, and one descriptor to wait for all of them.
+//!
+//! Nothing waits but [`Device::wait`], and [`Device::listen`] and [`Device::connect`] on the stack
+//! for a round trip to its engine. Whoever polls calls [`Device::progress`] and
+//! [`Device::poll`]; whoever sleeps calls [`Device::arm`] and waits for [`Device::descriptor`].
+//!
+//! Why here: `Connection` has one stream and waits; a program has many and its own loop. Must stay
+//! true: completions that nobody takes stay in their pair, whose queues are bounded, and no other
+//! connection waits for them; a peer that is silent, slow or at fault costs its own connection, and
+//! a place of its listener until the place is needed.
+
+mod link;
+mod outcome;
+mod transport;
+
+pub use transport::Transport;
+
+use crate::flow::BUFFER_BYTES;
+use crate::{Adapter, Completion, End, Options, Post, RdmaError, Receive, State};
+use link::Link;
+use sidecore_rdma_wire::{Pair, PairId};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
+use transport::{Net, Ready};
+
+/// Most connections of a device, those that are being closed included.
+pub const CONNECTIONS_MAX: usize = 1 << 14;
+/// Most completion queues of a device.
+pub const QUEUES_MAX: usize = 1 << 12;
+/// Most entries of a completion queue.
+pub const QUEUE_DEPTH_MAX: usize = 1 << 18;
+/// Most connections of a listener that are not accepted yet.
+pub const BACKLOG_MAX: usize = 1 << 10;
+/// Most listeners of a device.
+const LISTENERS_MAX: usize = 1 << 8;
+/// Connections that a listener takes in one [`Device::progress`].
+const ACCEPTS_MAX: usize = 16;
+/// A connection that was closed here waits so long for its peer's end.
+const LINGER: Duration = Duration::from_secs(5);
+/// Looks of [`Device::wait`] before it sleeps.
+const LOOKS: usize = 200;
+
+/// A connection of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ConnectionId {
+    index: u32,
+    /// Connections that had its place before.
+    generation: u32,
+}
+
+/// A listener of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListenerId(u32);
+
+/// A completion queue of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct QueueId(u32);
+
+impl ConnectionId {
+    /// As a number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The connection of a number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
+        Self {
+            index: number as u32,
+            generation: (number >> 32) as u32,
+        }
+    }
+}
+
+impl ListenerId {
+    /// As a number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The listener of a number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+impl QueueId {
+    /// As a number.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
+    /// The queue of a number.
+    #[must_use]
+    pub fn from_number(number: u32) -> Self {
+        Self(number)
+    }
+}
+
+/// Completion queues of a connection; both may be the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queues {
+    /// Of work.
+    pub send: QueueId,
+    /// Of receives.
+    pub receive: QueueId,
+}
+
+/// A completion and its connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Queued {
+    /// The connection.
+    pub connection: ConnectionId,
+    /// The completion.
+    pub completion: Completion,
+}
+
+/// Events of connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer asks for a connection: [`Device::accept`] or [`Device::reject`].
+    Requested {
+        /// Its listener.
+        listener: ListenerId,
+        /// The connection that it asks for.
+        connection: ConnectionId,
+        /// The peer's private data.
+        private_data: Vec<u8>,
+    },
+    /// Messages go.
+    Established {
+        /// The connection.
+        connection: ConnectionId,
+        /// Private data of the peer that accepted; empty on the accepting side.
+        private_data: Vec<u8>,
+    },
+    /// It is over, or never began; its work is flushed. [`Device::close`] frees its place.
+    Ended {
+        /// The connection.
+        connection: ConnectionId,
+        /// The end.
+        end: End,
+        /// Private data of the peer that refused.
+        private_data: Vec<u8>,
+    },
+}
+
+/// Connections, listeners and queues over one transport.
+#[derive(Debug)]
+pub struct Device {
+    adapter: Adapter,
+    net: Net,
+    links: Vec<Place>,
+    free: Vec<u32>,
+    listeners: Vec<Option<Listening>>,
+    queues: Vec<Option<Queue>>,
+    events: VecDeque<Event>,
+    /// Connections to look at again without their stream asking for it.
+    busy: VecDeque<u32>,
+    /// Those that wait for room in the stream.
+    blocked: VecDeque<u32>,
+    /// Those that were closed here and are not over.
+    lingering: Vec<u32>,
+    ready: Vec<Ready>,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    generation: u32,
+    link: Option<Link>,
+}
+
+#[derive(Debug)]
+struct Listening {
+    options: Options,
+    backlog: usize,
+    /// Connections that are not accepted yet, the oldest first.
+    pending: VecDeque<u32>,
+}
+
+#[derive(Debug)]
+struct Queue {
+    entries: VecDeque<Queued>,
+    depth: usize,
+    /// Connections that have completions which found no room.
+    waiting: VecDeque<u32>,
+}
+
+impl Device {
+    /// Opens a device.
+    ///
+    /// # Errors
+    /// The engine's, the system's.
+    pub fn open(transport: Transport) -> Result<Self, RdmaError> {
+        Ok(Self {
+            adapter: Adapter::new()?,
+            net: Net::open(transport)?,
+            links: Vec::new(),
+            free: Vec::new(),
+            listeners: Vec::new(),
+            queues: Vec::new(),
+            events: VecDeque::new(),
+            busy: VecDeque::new(),
+            blocked: VecDeque::new(),
+            lingering: Vec::new(),
+            ready: Vec::new(),
+            buffer: vec![0; BUFFER_BYTES],
+        })
+    }
+
+    /// Registered memory.
+    #[must_use]
+    pub fn adapter(&self) -> &Adapter {
+        &self.adapter
+    }
+
+    /// Registered memory, to register and to change.
+    pub fn adapter_mut(&mut self) -> &mut Adapter {
+        &mut self.adapter
+    }
+
+    /// True over the stack, false over the kernel's sockets.
+    #[must_use]
+    pub fn is_on_stack(&self) -> bool {
+        self.net.is_stack()
+    }
+
+    /// A completion queue of `depth` entries, at most [`QUEUE_DEPTH_MAX`].
+    ///
+    /// # Errors
+    /// As many as there may be.
+    pub fn create_queue(&mut self, depth: usize) -> Result<QueueId, RdmaError> {
+        let depth = depth.clamp(1, QUEUE_DEPTH_MAX);
+        let queue = Queue {
+            entries: VecDeque::new(),
+            depth,
+            waiting: VecDeque::new(),
+        };
+        let place = vacant(&mut self.queues, QUEUES_MAX);
+        let index = place.ok_or(RdmaError::TooMany("completion queues", QUEUES_MAX))?;
+        self.queues[index] = Some(queue);
+        Ok(QueueId(index as u32))
+    }
+
+    /// Drops a queue with its completions; those of its connections are dropped from now on.
+    pub fn drop_queue(&mut self, queue: QueueId) {
+        if let Some(place) = self.queues.get_mut(queue.0 as usize) {
+            *place = None;
+        }
+    }
+
+    /// Listens at `local`; at most `backlog` connections are not accepted yet, whose pairs get
+    /// `options`.
+    ///
+    /// # Errors
+    /// In use, no address of this side; as many as there may be.
+    pub fn listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: usize,
+        options: Options,
+    ) -> Result<ListenerId, RdmaError> {
+        let place = vacant(&mut self.listeners, LISTENERS_MAX);
+        let index = place.ok_or(RdmaError::TooMany("listeners", LISTENERS_MAX))?;
+        let backlog = backlog.clamp(1, BACKLOG_MAX);
+        self.net.listen(index as u32, local, backlog)?;
+        self.listeners[index] = Some(Listening {
+            options: self.net.fitted(options),
+            backlog,
+            pending: VecDeque::new(),
+        });
+        Ok(ListenerId(index as u32))
+    }
+
+    /// The address that a listener has.
+    #[must_use]
+    pub fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
+        self.net.listener_address(listener.0)
+    }
+
+    /// Stops listening; connections that are not accepted yet are dropped.
+    pub fn close_listener(&mut self, listener: ListenerId) {
+        let place = self.listeners.get_mut(listener.0 as usize);
+        let Some(listening) = place.and_then(Option::take) else {
+            return;
+        };
+        self.net.close_listener(listener.0);
+        for index in listening.pending {
+            self.free_link(index);
+        }
+    }
+
+    /// Begins to open a connection; [`Event::Established`] or [`Event::Ended`] tells how it went.
+    ///
+    /// # Errors
+    /// Unreachable, too long private data, no such queue; as many as there may be.
+    pub fn connect(
+        &mut self,
+        peer: SocketAddr,
+        options: Options,
+        queues: Queues,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, RdmaError> {
+        self.check_queues(queues)?;
+        let id = PairId(self.adapter.next_pair());
+        let pair = Pair::connect(id, self.net.fitted(options), private_data)?;
+        let index = self.reserve()?;
+        match self.net.connect(index, peer) {
+            Ok(wire) => {
+                let mut link = Link::new(pair, wire, None);
+                link.queues = Some(queues);
+                Ok(self.put(index, link))
+            }
+            Err(error) => {
+                self.free.push(index);
+                Err(error)
+            }
+        }
+    }
+
+    /// Accepts a connection.
+    ///
+    /// # Errors
+    /// It was not asked for, or is over; too long private data; no such queue.
+    pub fn accept(
+        &mut self,
+        connection: ConnectionId,
+        queues: Queues,
+        private_data: &[u8],
+    ) -> Result<(), RdmaError> {
+        self.check_queues(queues)?;
+        let link = self.link(connection)?;
+        link.flow.pair.accept(private_data)?;
+        link.queues = Some(queues);
+        self.advance(connection.index);
+        Ok(())
+    }
+
+    /// Refuses a connection, which is closed.
+    ///
+    /// # Errors
+    /// As [`Self::accept`].
+    pub fn reject(
+        &mut self,
+        connection: ConnectionId,
+        private_data: &[u8],
+    ) -> Result<(), RdmaError> {
+        self.link(connection)?.flow.pair.reject(private_data)?;
+        self.close(connection)
+    }
+
+    /// The next event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.events.pop_front()
+    }
+
+    /// The pair of a connection: its state, its end, what was agreed on.
+    #[must_use]
+    pub fn pair(&self, connection: ConnectionId) -> Option<&Pair> {
+        let place = self.links.get(connection.index as usize)?;
+        let link = place.link.as_ref()?;
+        (place.generation == connection.generation).then_some(&link.flow.pair)
+    }
+
+    /// Addresses of a connection: this side's and the peer's.
+    #[must_use]
+    pub fn addresses(&self, connection: ConnectionId) -> Option<(SocketAddr, SocketAddr)> {
+        let place = self.links.get(connection.index as usize)?;
+        let link = place.link.as_ref()?;
+        (place.generation == connection.generation)
+            .then(|| self.net.addresses(&link.wire))
+            .flatten()
+    }
+
+    /// True if no work of a connection waits to be sent, and no byte of it for room in the stream;
+    /// also where there is no such connection.
+    #[must_use]
+    pub fn is_drained(&self, connection: ConnectionId) -> bool {
+        let place = self.links.get(connection.index as usize);
+        let place = place.filter(|place| place.generation == connection.generation);
+        let link = place.and_then(|place| place.link.as_ref());
+        link.is_none_or(|link| {
+            let is_over = link.flow.pair.state() == State::Ended;
+            link.flow.is_drained() && (is_over || !link.flow.pair.wants_to_transmit())
+        })
+    }
+
+    /// Posts work, and sends what there is room for.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn post(&mut self, connection: ConnectionId, post: Post) -> Result<(), RdmaError> {
+        let place = self.links.get_mut(connection.index as usize);
+        let place = place.filter(|place| place.generation == connection.generation);
+        let link = place.and_then(|place| place.link.as_mut());
+        let link = link.ok_or(RdmaError::Unknown("connection"))?;
+        link.flow.pair.post(post, &self.adapter.domain)?;
+        // What waits for room has its turn when there is some.
+        if !link.is_blocked {
+            let moved = link.write(&mut self.net, &mut self.adapter);
+            self.settle(connection.index, moved);
+        }
+        Ok(())
+    }
+
+    /// Posts a buffer for a message of the peer. Allowed from [`Event::Requested`] on, so that it
+    /// is there before the first message.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn post_receive(
+        &mut self,
+        connection: ConnectionId,
+        receive: Receive,
+    ) -> Result<(), RdmaError> {
+        let place = self.links.get_mut(connection.index as usize);
+        let place = place.filter(|place| place.generation == connection.generation);
+        let link = place.and_then(|place| place.link.as_mut());
+        let link = link.ok_or(RdmaError::Unknown("connection"))?;
+        link.flow.pair.post_receive(receive, &self.adapter.domain)?;
+        if link.flow.pair.is_stalled() {
+            self.make_busy(connection.index);
+        }
+        Ok(())
+    }
+
+    /// Closes a connection in order and keeps it: what was posted is done, then both streams end,
+    /// which [`Event::Ended`] tells.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn shut(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
+        self.link(connection)?.flow.pair.close();
+        self.advance(connection.index);
+        Ok(())
+    }
+
+    /// Lets go of a connection: what was posted is done if the peer allows it, within some seconds;
+    /// completions still come. No event tells its end.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn close(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
+        let link = self.link(connection)?;
+        link.flow.pair.close();
+        link.released = Some(Instant::now());
+        self.lingering.push(connection.index);
+        self.advance(connection.index);
+        Ok(())
+    }
+
+    /// Lets go of a connection at once; its work is flushed and its completions are dropped.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn abort(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
+        self.link(connection)?;
+        self.free_link(connection.index);
+        Ok(())
+    }
+
+    /// Moves what can be moved without waiting; true if anything was, or an event or a completion
+    /// waits.
+    ///
+    /// # Errors
+    /// The engine is gone, and with it all connections.
+    pub fn progress(&mut self) -> Result<bool, RdmaError> {
+        let mut ready = std::mem::take(&mut self.ready);
+        let polled = self.net.poll(&mut ready);
+        let mut moved = false;
+        for &one in &ready {
+            moved = true;
+            match one {
+                Ready::Link(index) => self.advance(index),
+                Ready::Listener(index) => self.take_connections(index),
+            }
+        }
+        ready.clear();
+        self.ready = ready;
+        // As many as there are now: those that are busy again have their turn next time.
+        for _ in 0..self.busy.len() {
+            if let Some(index) = self.busy.pop_front() {
+                moved = true;
+                if let Some(link) = self.link_at(index) {
+                    link.is_busy = false;
+                }
+                self.advance(index);
+            }
+        }
+        for _ in 0..self.blocked.len() {
+            if let Some(index) = self.blocked.pop_front() {
+                if let Some(link) = self.link_at(index) {
+                    link.is_blocked = false;
+                }
+                self.advance(index);
+            }
+        }
+        self.end_lingering();
+        if let Err(error) = polled {
+            self.lose_all();
+            return Err(error);
+        }
+        Ok(moved || !self.events.is_empty())
+    }
+
+    /// Takes completions of a queue into `into`, as many as it has room for; how many it were.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn poll(
+        &mut self,
+        queue: QueueId,
+        into: &mut [Option<Queued>],
+    ) -> Result<usize, RdmaError> {
+        let place = self.queues.get_mut(queue.0 as usize);
+        let entries = place.and_then(Option::as_mut);
+        let entries = entries.ok_or(RdmaError::Unknown("completion queue"))?;
+        let mut count = 0;
+        for target in into {
+            let Some(queued) = entries.entries.pop_front() else {
+                break;
+            };
+            *target = Some(queued);
+            count += 1;
+        }
+        if count > 0 && !entries.waiting.is_empty() {
+            for index in std::mem::take(&mut entries.waiting) {
+                self.collect(index);
+            }
+        }
+        Ok(count)
+    }
+
+    /// The next completion of a queue, after moving what can be moved.
+    ///
+    /// # Errors
+    /// There is no such queue; the engine is gone.
+    pub fn poll_one(&mut self, queue: QueueId) -> Result<Option<Queued>, RdmaError> {
+        let mut one = [None];
+        if self.poll(queue, &mut one)? == 0 {
+            let progressed = self.progress();
+            // What was flushed is told before that all is over.
+            if self.poll(queue, &mut one)? == 0 {
+                progressed?;
+            }
+        }
+        Ok(one[0])
+    }
+
+    /// Waits for an event, or for a completion of any queue, at most for `timeout`; true if there
+    /// is one.
+    ///
+    /// # Errors
+    /// The engine is gone.
+    pub fn wait(&mut self, timeout: Duration) -> Result<bool, RdmaError> {
+        let until = Instant::now() + timeout;
+        let mut looks = 0;
+        loop {
+            let moved = self.progress()?;
+            if self.has_news() {
+                return Ok(true);
+            }
+            let now = Instant::now();
+            if now >= until {
+                return Ok(false);
+            }
+            looks = if moved { 0 } else { looks + 1 };
+            if looks < LOOKS {
+                // Whoever else is on this core may be who is waited for.
+                if looks % 16 == 15 {
+                    std::thread::yield_now();
+                }
+                continue;
+            }
+            if self.arm()? {
+                self.net.wait(until - now)?;
+            }
+        }
+    }
+
+    /// A descriptor that becomes readable when there may be something to move, to be waited for
+    /// after [`Self::arm`]; none where the engine runs in this process.
+    #[must_use]
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.net.descriptor()
+    }
+
+    /// Prepares for waiting: true if [`Self::descriptor`] may be waited for, false if there is
+    /// something to do or to take already.
+    ///
+    /// # Errors
+    /// The engine is gone.
+    pub fn arm(&mut self) -> Result<bool, RdmaError> {
+        if self.has_news() || !self.busy.is_empty() {
+            return Ok(false);
+        }
+        self.net.arm()
+    }
+
+    fn has_news(&self) -> bool {
+        let mut queues = self.queues.iter().flatten();
+        !self.events.is_empty() || queues.any(|queue| !queue.entries.is_empty())
+    }
+
+    fn check_queues(&self, queues: Queues) -> Result<(), RdmaError> {
+        for queue in [queues.send, queues.receive] {
+            if !matches!(self.queues.get(queue.0 as usize), Some(Some(_))) {
+                return Err(RdmaError::Unknown("completion queue"));
+            }
+        }
+        Ok(())
+    }
+
+    fn link(&mut self, connection: ConnectionId) -> Result<&mut Link, RdmaError> {
+        let place = self.links.get_mut(connection.index as usize);
+        let place = place.filter(|place| place.generation == connection.generation);
+        let link = place.and_then(|place| place.link.as_mut());
+        link.filter(|link| link.released.is_none())
+            .ok_or(RdmaError::Unknown("connection"))
+    }
+
+    fn link_at(&mut self, index: u32) -> Option<&mut Link> {
+        self.links.get_mut(index as usize)?.link.as_mut()
+    }
+
+    fn id_at(&self, index: u32) -> ConnectionId {
+        let generation = self
+            .links
+            .get(index as usize)
+            .map_or(0, |place| place.generation);
+        ConnectionId { index, generation }
+    }
+
+    /// A free place for a link.
+    fn reserve(&mut self) -> Result<u32, RdmaError> {
+        if let Some(index) = self.free.pop() {
+            return Ok(index);
+        }
+        if self.links.len() >= CONNECTIONS_MAX {
+            return Err(RdmaError::TooMany("connections", CONNECTIONS_MAX));
+        }
+        self.links.push(Place::default());
+        Ok(self.links.len() as u32 - 1)
+    }
+
+    fn put(&mut self, index: u32, link: Link) -> ConnectionId {
+        self.links[index as usize].link = Some(link);
+        self.id_at(index)
+    }
+
+    fn free_link(&mut self, index: u32) {
+        let Some(place) = self.links.get_mut(index as usize) else {
+            return;
+        };
+        let Some(link) = place.link.take() else {
+            return;
+        };
+        place.generation = place.generation.wrapping_add(1);
+        if let Some(listener) = link.listener {
+            self.forget_pending(listener, index);
+        }
+        self.net.close(link.wire);
+        for list in [&mut self.busy, &mut self.blocked] {
+            list.retain(|&other| other != index);
+        }
+        self.lingering.retain(|&other| other != index);
+        self.free.push(index);
+    }
+
+    fn forget_pending(&mut self, listener: u32, index: u32) {
+        if let Some(Some(listening)) = self.listeners.get_mut(listener as usize) {
+            listening.pending.retain(|&other| other != index);
+            self.net.rest(listener, false);
+        }
+    }
+
+    fn make_busy(&mut self, index: u32) {
+        if let Some(link) = self.link_at(index)
+            && !link.is_busy
+        {
+            link.is_busy = true;
+            self.busy.push_back(index);
+        }
+    }
+}
+
+/// A free place of a table of at most `max`.
+fn vacant<T>(table: &mut Vec<Option<T>>, max: usize) -> Option<usize> {
+    if let Some(index) = table.iter().position(Option::is_none) {
+        return Some(index);
+    }
+    if table.len() >= max {
+        return None;
+    }
+    table.push(None);
+    Some(table.len() - 1)
+}

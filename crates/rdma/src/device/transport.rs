@@ -1,0 +1,458 @@
+//! Streams of a device: the kernel's sockets under an epoll, or sessions of an attachment.
+//!
+//! Must stay true: a session has at most its share of the attachment's chunks with the engine, so
+//! that a peer that reads nothing leaves some for the others.
+
+use crate::Options;
+use crate::RdmaError;
+use crate::stream::{Session, failed};
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
+use sidecore_net::sock::client::{Client, ClientOptions, Socket};
+use std::collections::HashMap;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Events that one look takes.
+const EVENTS_MAX: usize = 64;
+/// Chunks of 16 KiB, each way, of an attachment.
+const CHUNKS: u32 = 1024;
+/// A session has at least as many chunks with the engine as this.
+const CHUNKS_MIN: u32 = 2;
+/// The longest unit on the stack: what a chunk holds.
+const CHUNK_BYTES: usize = 16 << 10;
+/// The first dynamic port.
+const PORT_MIN: u16 = 49_152;
+/// Ports that are tried before listening fails.
+const PORTS_MAX: u16 = 256;
+/// Set in an event of a listener, beside its number.
+const IS_LISTENER: u64 = 1 << 32;
+
+/// Ways for a device's streams.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Transport {
+    /// The kernel's TCP sockets.
+    Kernel,
+    /// The stack whose engine listens at this path.
+    Stack(PathBuf),
+    /// An attachment that there is already.
+    Attached(Box<Client>),
+}
+
+impl Transport {
+    /// The stack at the path that the environment's `SIDECORE_RDMA_SOCKET` names; the kernel where
+    /// it names none.
+    #[must_use]
+    pub fn from_environment() -> Self {
+        match std::env::var_os("SIDECORE_RDMA_SOCKET") {
+            Some(path) if !path.is_empty() => Self::Stack(path.into()),
+            _ => Self::Kernel,
+        }
+    }
+}
+
+/// A connection's stream.
+#[derive(Debug)]
+pub(super) enum Wire {
+    /// A kernel's socket; true while it is being opened.
+    Kernel(TcpStream, bool),
+    Stack(Socket),
+}
+
+/// Something that can be moved.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Ready {
+    Link(u32),
+    Listener(u32),
+}
+
+#[derive(Debug)]
+pub(super) enum Net {
+    Kernel {
+        epoll: OwnedFd,
+        listeners: HashMap<u32, TcpListener>,
+    },
+    Stack {
+        client: Box<Client>,
+        epoll: OwnedFd,
+        is_armed: bool,
+        links: HashMap<Socket, Ready>,
+        listeners: HashMap<u32, Socket>,
+        peers: HashMap<Socket, SocketAddr>,
+        /// Listeners to look at again.
+        again: Vec<u32>,
+    },
+}
+
+impl Net {
+    pub(super) fn open(transport: Transport) -> Result<Self, RdmaError> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(io::Error::from)?;
+        let client = match transport {
+            Transport::Kernel => {
+                return Ok(Self::Kernel {
+                    epoll,
+                    listeners: HashMap::new(),
+                });
+            }
+            Transport::Stack(path) => {
+                let options = ClientOptions {
+                    chunks: CHUNKS,
+                    waits_for_others: true,
+                    ..ClientOptions::default()
+                };
+                Box::new(Client::attach(&path, &options)?)
+            }
+            Transport::Attached(client) => client,
+        };
+        for descriptor in client.descriptors().into_iter().flatten() {
+            let events = EventFlags::IN | EventFlags::RDHUP;
+            epoll::add(&epoll, descriptor, EventData::new_u64(0), events)
+                .map_err(io::Error::from)?;
+        }
+        Ok(Self::Stack {
+            client,
+            epoll,
+            is_armed: false,
+            links: HashMap::new(),
+            listeners: HashMap::new(),
+            peers: HashMap::new(),
+            again: Vec::new(),
+        })
+    }
+
+    pub(super) fn is_stack(&self) -> bool {
+        matches!(self, Self::Stack { .. })
+    }
+
+    /// Options as they suit the transport: on the stack a unit fits into a chunk.
+    pub(super) fn fitted(&self, mut options: Options) -> Options {
+        if self.is_stack() {
+            options.segment_bytes = options.segment_bytes.min(CHUNK_BYTES);
+        }
+        options
+    }
+
+    pub(super) fn listen(
+        &mut self,
+        index: u32,
+        local: SocketAddr,
+        backlog: usize,
+    ) -> Result<(), RdmaError> {
+        match self {
+            Self::Kernel { epoll, listeners } => {
+                let socket = kernel_socket(local)?;
+                sockopt::set_socket_reuseaddr(&socket, true).map_err(io::Error::from)?;
+                rustix::net::bind(&socket, &local).map_err(io::Error::from)?;
+                rustix::net::listen(&socket, backlog as i32).map_err(io::Error::from)?;
+                let data = EventData::new_u64(IS_LISTENER | u64::from(index));
+                epoll::add(epoll, &socket, data, EventFlags::IN).map_err(io::Error::from)?;
+                listeners.insert(index, TcpListener::from(socket));
+            }
+            Self::Stack {
+                client,
+                links,
+                listeners,
+                ..
+            } => {
+                let socket = listen_on_stack(client, local, backlog as u32)?;
+                links.insert(socket, Ready::Listener(index));
+                listeners.insert(index, socket);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn listener_address(&self, index: u32) -> Option<SocketAddr> {
+        match self {
+            Self::Kernel { listeners, .. } => listeners.get(&index)?.local_addr().ok(),
+            Self::Stack {
+                client, listeners, ..
+            } => client.local(*listeners.get(&index)?),
+        }
+    }
+
+    pub(super) fn close_listener(&mut self, index: u32) {
+        match self {
+            // Closing it takes it out of the epoll.
+            Self::Kernel { listeners, .. } => drop(listeners.remove(&index)),
+            Self::Stack {
+                client,
+                links,
+                listeners,
+                ..
+            } => {
+                if let Some(socket) = listeners.remove(&index) {
+                    links.remove(&socket);
+                    client.close(socket).ok();
+                }
+            }
+        }
+    }
+
+    /// Takes no more connections of a listener until one of its places is free.
+    pub(super) fn rest(&mut self, index: u32, rests: bool) {
+        match self {
+            Self::Kernel { epoll, listeners } => {
+                if let Some(listener) = listeners.get(&index) {
+                    let data = EventData::new_u64(IS_LISTENER | u64::from(index));
+                    let events = if rests {
+                        EventFlags::empty()
+                    } else {
+                        EventFlags::IN
+                    };
+                    epoll::modify(epoll, listener, data, events).ok();
+                }
+            }
+            Self::Stack { again, .. } if rests => again.push(index),
+            Self::Stack { .. } => {}
+        }
+    }
+
+    /// A listener may have more connections.
+    pub(super) fn has_more(&mut self, index: u32) {
+        // The kernel's epoll tells again.
+        if let Self::Stack { again, .. } = self {
+            again.push(index);
+        }
+    }
+
+    pub(super) fn accept(&mut self, listener: u32, index: u32) -> Option<Wire> {
+        match self {
+            Self::Kernel { epoll, listeners } => {
+                let (stream, _) = listeners.get(&listener)?.accept().ok()?;
+                stream.set_nonblocking(true).ok()?;
+                stream.set_nodelay(true).ok()?;
+                let data = EventData::new_u64(index.into());
+                epoll::add(epoll, &stream, data, EventFlags::IN).ok()?;
+                Some(Wire::Kernel(stream, false))
+            }
+            Self::Stack {
+                client,
+                links,
+                listeners,
+                peers,
+                ..
+            } => {
+                let (socket, peer) = client.accept(*listeners.get(&listener)?)?;
+                links.insert(socket, Ready::Link(index));
+                peers.insert(socket, peer);
+                Some(Wire::Stack(socket))
+            }
+        }
+    }
+
+    pub(super) fn connect(&mut self, index: u32, peer: SocketAddr) -> Result<Wire, RdmaError> {
+        match self {
+            Self::Kernel { epoll, .. } => {
+                let socket = kernel_socket(peer)?;
+                sockopt::set_tcp_nodelay(&socket, true).map_err(io::Error::from)?;
+                match rustix::net::connect(&socket, &peer) {
+                    Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
+                    Err(error) => return Err(io::Error::from(error).into()),
+                }
+                let data = EventData::new_u64(index.into());
+                let events = EventFlags::IN | EventFlags::OUT;
+                epoll::add(epoll, &socket, data, events).map_err(io::Error::from)?;
+                Ok(Wire::Kernel(TcpStream::from(socket), true))
+            }
+            Self::Stack {
+                client,
+                links,
+                peers,
+                ..
+            } => {
+                let socket = client.connect(peer).map_err(failed)?;
+                links.insert(socket, Ready::Link(index));
+                peers.insert(socket, peer);
+                Ok(Wire::Stack(socket))
+            }
+        }
+    }
+
+    pub(super) fn addresses(&self, wire: &Wire) -> Option<(SocketAddr, SocketAddr)> {
+        match (self, wire) {
+            (_, Wire::Kernel(stream, _)) => {
+                Some((stream.local_addr().ok()?, stream.peer_addr().ok()?))
+            }
+            (Self::Stack { client, peers, .. }, Wire::Stack(socket)) => {
+                Some((client.local(*socket)?, *peers.get(socket)?))
+            }
+            _ => None,
+        }
+    }
+
+    pub(super) fn close(&mut self, wire: Wire) {
+        if let (
+            Self::Stack {
+                client,
+                links,
+                peers,
+                ..
+            },
+            Wire::Stack(socket),
+        ) = (self, wire)
+        {
+            links.remove(&socket);
+            peers.remove(&socket);
+            client.close(socket).ok();
+        }
+    }
+
+    pub(super) fn session(&mut self, socket: Socket) -> Option<Session<'_>> {
+        match self {
+            Self::Kernel { .. } => None,
+            Self::Stack { client, links, .. } => {
+                let share = CHUNKS / (links.len() as u32 + 1);
+                Some(Session {
+                    client,
+                    socket,
+                    chunks_max: share.max(CHUNKS_MIN),
+                })
+            }
+        }
+    }
+
+    /// Asks the kernel for the events that a connection waits for.
+    pub(super) fn set_interest(&mut self, index: u32, wire: &Wire, wanted: EventFlags, over: bool) {
+        let (Self::Kernel { epoll, .. }, Wire::Kernel(stream, _)) = (self, wire) else {
+            return;
+        };
+        let data = EventData::new_u64(index.into());
+        // One that is over would be told as hung up for ever.
+        if wanted.is_empty() && over {
+            epoll::delete(&*epoll, stream).ok();
+        } else if epoll::modify(&*epoll, stream, data, wanted).is_err() {
+            epoll::add(&*epoll, stream, data, wanted).ok();
+        }
+    }
+
+    /// Takes in what can be moved.
+    pub(super) fn poll(&mut self, ready: &mut Vec<Ready>) -> Result<(), RdmaError> {
+        match self {
+            Self::Kernel { epoll, .. } => {
+                let mut events = [epoll::Event {
+                    flags: EventFlags::empty(),
+                    data: EventData::new_u64(0),
+                }; EVENTS_MAX];
+                let none = Timespec::default();
+                let count = match epoll::wait(&*epoll, &mut events[..], Some(&none)) {
+                    Ok(count) => count,
+                    Err(rustix::io::Errno::INTR) => 0,
+                    Err(error) => return Err(io::Error::from(error).into()),
+                };
+                ready.extend(events[..count].iter().map(|event| {
+                    let number = event.data.u64();
+                    if number & IS_LISTENER == 0 {
+                        Ready::Link(number as u32)
+                    } else {
+                        Ready::Listener(number as u32)
+                    }
+                }));
+            }
+            Self::Stack {
+                client,
+                is_armed,
+                links,
+                again,
+                ..
+            } => {
+                if std::mem::take(is_armed) {
+                    client.cancel_sleep();
+                    if client.is_lost() {
+                        return Err(failed(sidecore_net::sock::client::ClientError::Lost).into());
+                    }
+                }
+                client.poll(Duration::ZERO).map_err(failed)?;
+                while let Some(socket) = client.next_ready() {
+                    ready.extend(links.get(&socket));
+                }
+                ready.extend(again.drain(..).map(Ready::Listener));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Kernel { epoll, .. } => Some(epoll.as_fd()),
+            Self::Stack { client, epoll, .. } => client.descriptors().map(|_| epoll.as_fd()),
+        }
+    }
+
+    /// True if nothing is there, and the descriptor will tell when something is.
+    pub(super) fn arm(&mut self) -> Result<bool, RdmaError> {
+        match self {
+            Self::Kernel { .. } => Ok(true),
+            Self::Stack {
+                client, is_armed, ..
+            } => {
+                *is_armed = true;
+                Ok(client.announce_sleep().map_err(failed)?)
+            }
+        }
+    }
+
+    /// Waits for the descriptor.
+    pub(super) fn wait(&mut self, timeout: Duration) -> Result<(), RdmaError> {
+        if let Some(descriptor) = self.descriptor() {
+            let timeout = Timespec {
+                tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+                tv_nsec: timeout.subsec_nanos().into(),
+            };
+            let mut places = [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)];
+            return match poll(&mut places, Some(&timeout)) {
+                Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+                Err(error) => Err(io::Error::from(error).into()),
+            };
+        }
+        match self {
+            Self::Stack { client, .. } => client
+                .poll(timeout)
+                .map(drop)
+                .map_err(|error| failed(error).into()),
+            Self::Kernel { .. } => Ok(()),
+        }
+    }
+}
+
+/// Listens on the stack, which gives ports to those who connect alone: for port 0 at one of the
+/// dynamic ports (RFC 6335), from one on that differs from process to process.
+fn listen_on_stack(
+    client: &mut Client,
+    local: SocketAddr,
+    backlog: u32,
+) -> Result<Socket, RdmaError> {
+    if local.port() != 0 {
+        return Ok(client.listen(local, backlog).map_err(failed)?);
+    }
+    let first = std::process::id() as u16;
+    let mut outcome = Err(RdmaError::TooMany("tries of a port", PORTS_MAX.into()));
+    for step in 0..PORTS_MAX {
+        let port = PORT_MIN + first.wrapping_mul(7).wrapping_add(step) % (u16::MAX - PORT_MIN);
+        match client.listen(SocketAddr::new(local.ip(), port), backlog) {
+            Ok(socket) => return Ok(socket),
+            Err(error) => outcome = Err(failed(error).into()),
+        }
+    }
+    outcome
+}
+
+fn kernel_socket(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() {
+        AddressFamily::INET
+    } else {
+        AddressFamily::INET6
+    };
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    Ok(rustix::net::socket_with(
+        family,
+        SocketType::STREAM,
+        flags,
+        None,
+    )?)
+}

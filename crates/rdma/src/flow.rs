@@ -1,0 +1,199 @@
+//! A queue pair's way to its stream and back.
+//!
+//! Must stay true: nothing waits; one call moves at most [`ROUNDS_MAX`] buffers each way; a fault
+//! of the stream ends the pair, whose work is then flushed.
+
+use crate::stream::Sent;
+use crate::{Adapter, Stream};
+use sidecore_rdma_wire::{Pair, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use std::io;
+use std::time::Instant;
+
+/// Reads and writes of the stream in one [`Flow::progress`].
+const ROUNDS_MAX: usize = 16;
+/// Bytes that are read, and written, at a time.
+pub(crate) const BUFFER_BYTES: usize = 2 * SEGMENT_BYTES_MAX;
+
+/// A pair with what is on its way between it and its stream.
+#[derive(Debug)]
+pub(crate) struct Flow {
+    pub(crate) pair: Pair,
+    /// Units on their way to a stream that lends no memory: those from `gone` on.
+    output: Vec<u8>,
+    gone: usize,
+    /// Bytes that came behind a message that waits for a receive.
+    behind: Vec<u8>,
+    is_shut: bool,
+    /// The peer's stream is over.
+    pub(crate) has_ended: bool,
+    /// Messages wait until then.
+    pub(crate) settles: Option<Instant>,
+}
+
+/// Outcome of a [`Flow::progress`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Moved {
+    /// Bytes went one way or the other.
+    pub(crate) anything: bool,
+    /// There may be more at once: it stopped at its bound.
+    pub(crate) has_more: bool,
+    /// The stream has no room for what is to go.
+    pub(crate) is_blocked: bool,
+}
+
+impl Flow {
+    pub(crate) fn new(pair: Pair) -> Self {
+        Self {
+            pair,
+            output: Vec::new(),
+            gone: 0,
+            behind: Vec::new(),
+            is_shut: false,
+            has_ended: false,
+            settles: None,
+        }
+    }
+
+    /// True where no byte waits for room in the stream.
+    pub(crate) fn is_drained(&self) -> bool {
+        self.gone == self.output.len()
+    }
+
+    /// True where both streams are over, or the peer's and ours has nothing to say.
+    pub(crate) fn is_over(&self) -> bool {
+        self.has_ended && (self.is_shut || self.pair.state() == sidecore_rdma_wire::State::Ended)
+    }
+
+    /// Moves what can be moved; `buffer` is for streams that lend none.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub(crate) fn progress<S: Stream>(
+        &mut self,
+        stream: &mut S,
+        buffer: &mut [u8],
+        adapter: &mut Adapter,
+    ) -> io::Result<Moved> {
+        let mut moved = Moved::default();
+        if self.pair.is_stalled() && !self.resume(adapter) {
+            self.write(stream, adapter, &mut moved)?;
+            return Ok(moved);
+        }
+        for round in 0..ROUNDS_MAX {
+            if self.has_ended || self.pair.is_stalled() {
+                break;
+            }
+            let (pair, behind) = (&mut self.pair, &mut self.behind);
+            let take = &mut |bytes: &[u8]| {
+                let taken = pair.receive(bytes, &mut adapter.domain, &mut adapter.memory);
+                behind.extend_from_slice(&bytes[taken..]);
+            };
+            let Some(count) = stream.receive(buffer, take)? else {
+                break;
+            };
+            moved.anything = true;
+            moved.has_more = round + 1 == ROUNDS_MAX;
+            if count == 0 {
+                self.has_ended = true;
+                self.pair.receive_end();
+                break;
+            }
+            self.write(stream, adapter, &mut moved)?;
+            // Less than was asked for: that was all, for now.
+            if !S::LENDS && count < buffer.len() {
+                moved.has_more = false;
+                break;
+            }
+        }
+        self.write(stream, adapter, &mut moved)?;
+        Ok(moved)
+    }
+
+    /// Goes on where a message waited for a receive; false if one still does.
+    fn resume(&mut self, adapter: &mut Adapter) -> bool {
+        let behind = std::mem::take(&mut self.behind);
+        let (domain, memory) = (&mut adapter.domain, &mut adapter.memory);
+        let taken = self.pair.receive(&behind, domain, memory);
+        self.behind = behind;
+        self.behind.drain(..taken);
+        !self.pair.is_stalled()
+    }
+
+    /// Sends what the pair has.
+    ///
+    /// # Errors
+    /// The stream's.
+    pub(crate) fn write<S: Stream>(
+        &mut self,
+        stream: &mut S,
+        adapter: &mut Adapter,
+        moved: &mut Moved,
+    ) -> io::Result<()> {
+        if self.settles.is_some_and(|settles| Instant::now() < settles) {
+            return Ok(());
+        }
+        moved.is_blocked = false;
+        for round in 0..ROUNDS_MAX {
+            if self.is_drained() && !self.pair.wants_to_transmit() {
+                break;
+            }
+            let pair = &mut self.pair;
+            let sent = stream.send(&mut |target| fill(pair, target, adapter))?;
+            let count = match sent {
+                Sent::Bytes(count) => count,
+                Sent::NoRoom => {
+                    moved.is_blocked = true;
+                    break;
+                }
+                Sent::NotLent => self.write_buffered(stream, adapter)?,
+            };
+            moved.anything |= count > 0;
+            if !self.is_drained() {
+                moved.is_blocked = true;
+                break;
+            }
+            if count == 0 {
+                break;
+            }
+            moved.has_more |= round + 1 == ROUNDS_MAX;
+        }
+        if self.is_drained() && self.pair.wants_shutdown() && !self.is_shut {
+            self.is_shut = true;
+            stream.shutdown()?;
+        }
+        Ok(())
+    }
+
+    fn write_buffered<S: Stream>(
+        &mut self,
+        stream: &mut S,
+        adapter: &mut Adapter,
+    ) -> io::Result<usize> {
+        if self.is_drained() {
+            self.output.resize(BUFFER_BYTES, 0);
+            let count = fill(&mut self.pair, &mut self.output, adapter);
+            self.output.truncate(count);
+            self.gone = 0;
+        }
+        if self.output.is_empty() {
+            return Ok(0);
+        }
+        let count = stream.write(&self.output[self.gone..])?;
+        self.gone += count;
+        Ok(count)
+    }
+}
+
+/// As many units as fit.
+fn fill(pair: &mut Pair, target: &mut [u8], adapter: &mut Adapter) -> usize {
+    let mut count = 0;
+    while target.len() - count >= SEGMENT_BYTES_MIN {
+        let room = &mut target[count..];
+        let unit = pair.transmit(room, &adapter.domain, &mut adapter.memory);
+        if unit == 0 {
+            break;
+        }
+        count += unit;
+    }
+    count
+}

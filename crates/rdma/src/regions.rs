@@ -1,0 +1,150 @@
+//! Bytes of registered regions: vectors that were given, and memory of the application's own.
+//!
+//! Must stay true: an offset that comes here was checked against the region's registration
+//! (`Domain::check`), and is checked against its length once more; memory of the application's own
+//! is touched only between its registration and its deregistration.
+#![allow(unsafe_code)] // memory that the application registers by its address
+
+use sidecore_rdma_wire::{Gone, Memory, RegionId};
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The whole address space, for pieces of the process's own that nobody registers.
+pub(crate) const EVERYTHING: RegionId = RegionId(u64::MAX);
+
+/// All regions of an adapter.
+#[derive(Debug, Default)]
+pub(crate) struct Regions {
+    regions: Vec<Option<Bytes>>,
+    free: Vec<usize>,
+    has_everything: bool,
+}
+
+#[derive(Debug)]
+enum Bytes {
+    Owned(Vec<u8>),
+    /// Memory of the application, by its address and length.
+    Lent(usize, usize),
+}
+
+impl Regions {
+    pub(crate) fn add(&mut self, bytes: Vec<u8>) -> RegionId {
+        self.insert(Bytes::Owned(bytes))
+    }
+
+    /// Takes note of `count` bytes at `address`.
+    ///
+    /// # Safety
+    /// They are readable and writable until [`Self::remove`], and no reference to them is used
+    /// while one of [`Memory`]'s calls runs.
+    pub(crate) unsafe fn lend(&mut self, address: *mut u8, count: usize) -> RegionId {
+        self.insert(Bytes::Lent(address.expose_provenance(), count))
+    }
+
+    /// Makes [`EVERYTHING`] a region.
+    ///
+    /// # Safety
+    /// Every range that is used with it is as [`Self::lend`] asks, from its posting to its
+    /// completion.
+    pub(crate) unsafe fn lend_everything(&mut self) {
+        self.has_everything = true;
+    }
+
+    fn insert(&mut self, bytes: Bytes) -> RegionId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.regions.push(None);
+            self.regions.len() - 1
+        });
+        self.regions[index] = Some(bytes);
+        RegionId(index as u64)
+    }
+
+    /// Lets go of a region; the bytes, where they were given.
+    pub(crate) fn remove(&mut self, region: RegionId) -> Option<Vec<u8>> {
+        let index = usize::try_from(region.0).ok()?;
+        let bytes = self.regions.get_mut(index)?.take()?;
+        self.free.push(index);
+        match bytes {
+            Bytes::Owned(bytes) => Some(bytes),
+            Bytes::Lent(..) => None,
+        }
+    }
+
+    /// Bytes that were given; none of other regions.
+    pub(crate) fn bytes(&self, region: RegionId) -> &[u8] {
+        match usize::try_from(region.0).map(|index| self.regions.get(index)) {
+            Ok(Some(Some(Bytes::Owned(bytes)))) => bytes,
+            _ => &[],
+        }
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn bytes_mut(&mut self, region: RegionId) -> &mut [u8] {
+        match usize::try_from(region.0).map(|index| self.regions.get_mut(index)) {
+            Ok(Some(Some(Bytes::Owned(bytes)))) => bytes,
+            _ => &mut [],
+        }
+    }
+
+    /// The place of `count` bytes of a region.
+    fn range(&mut self, region: RegionId, offset: u64, count: usize) -> Result<*mut u8, Gone> {
+        let start = usize::try_from(offset).map_err(|_| Gone)?;
+        let end = start.checked_add(count).ok_or(Gone)?;
+        if region == EVERYTHING && self.has_everything {
+            return Ok(ptr::with_exposed_provenance_mut(start));
+        }
+        let index = usize::try_from(region.0).map_err(|_| Gone)?;
+        match self.regions.get_mut(index) {
+            Some(Some(Bytes::Owned(bytes))) => bytes
+                .get_mut(start..end)
+                .map(<[u8]>::as_mut_ptr)
+                .ok_or(Gone),
+            Some(Some(Bytes::Lent(address, bytes))) if end <= *bytes => {
+                Ok(ptr::with_exposed_provenance_mut(*address + start))
+            }
+            _ => Err(Gone),
+        }
+    }
+}
+
+impl Memory for Regions {
+    fn place(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), Gone> {
+        let target = self.range(region, offset, bytes.len())?;
+        // SAFETY: `range` found that many bytes in a vector of ours, or in memory whose owner
+        // promised it (`lend`); `bytes` are of a stream's buffer, which is neither.
+        unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
+        Ok(())
+    }
+
+    fn fetch(&mut self, region: RegionId, offset: u64, target: &mut [u8]) -> Result<(), Gone> {
+        let source = self.range(region, offset, target.len())?;
+        // SAFETY: as in `place`.
+        unsafe { ptr::copy_nonoverlapping(source, target.as_mut_ptr(), target.len()) };
+        Ok(())
+    }
+
+    fn update(
+        &mut self,
+        region: RegionId,
+        offset: u64,
+        change: &mut dyn FnMut(u64) -> u64,
+    ) -> Result<u64, Gone> {
+        let word = self.range(region, offset, 8)?;
+        if word.addr().is_multiple_of(8) {
+            // SAFETY: eight bytes as in `place`, aligned; the application's threads may change them
+            // by atomic instructions, too.
+            let word = unsafe { AtomicU64::from_ptr(word.cast()) };
+            // AcqRel: what the application wrote before its own change of the word is seen, and
+            // what was placed before this change is seen by who reads it.
+            let old =
+                word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
+            return Ok(old.unwrap_or_else(|old| old));
+        }
+        // A vector of bytes may begin anywhere: nobody else has it.
+        let mut old = [0; 8];
+        self.fetch(region, offset, &mut old)?;
+        let old = u64::from_ne_bytes(old);
+        self.place(region, offset, &change(old).to_ne_bytes())?;
+        Ok(old)
+    }
+}
