@@ -54,6 +54,9 @@ pub(crate) struct Ping {
     /// comes right behind its reply.
     #[arg(long, value_name = "MS", default_value_t = 100)]
     settle_ms: u64,
+    /// Report in JSON on standard output.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     common: Common,
 }
@@ -116,9 +119,33 @@ impl Ping {
             None => ping_kernel(peer, &exchange, rounds, bytes),
         };
         let pinged = pinged.with_context(|| format!("cannot ping {peer}"))?;
-        say(peer, &pinged)?;
+        match self.json {
+            true => output::json(&Report {
+                peer,
+                rounds: pinged.rounds,
+                bytes_each_way: pinged.bytes,
+                elapsed_s: pinged.elapsed.as_secs_f64(),
+                round_us: round_us(&pinged),
+            })?,
+            false => say(peer, &pinged)?,
+        }
         Ok(Outcome::Done)
     }
+}
+
+/// The report of `ping --json`.
+#[derive(serde::Serialize)]
+struct Report {
+    peer: SocketAddr,
+    rounds: u64,
+    bytes_each_way: u64,
+    elapsed_s: f64,
+    /// The mean.
+    round_us: f64,
+}
+
+fn round_us(pinged: &Pinged) -> f64 {
+    1e6 * pinged.elapsed.as_secs_f64() / pinged.rounds.max(1) as f64
 }
 
 impl Serve {
@@ -143,6 +170,8 @@ impl Serve {
             None => {
                 let listener = TcpListener::bind(address)
                     .with_context(|| format!("cannot listen at {address}"))?;
+                // Port 0 has become one.
+                let address = listener.local_addr().unwrap_or(address);
                 output::line(&format!("ready {address}"))?;
                 serve_kernel(&listener, &exchange, told)
             }
@@ -153,6 +182,9 @@ impl Serve {
 }
 
 fn say(peer: SocketAddr, pinged: &Pinged) -> Result<()> {
-    let Pinged { rounds, bytes } = pinged;
-    output::line(&format!("{peer}: {rounds} rounds, {bytes} bytes each way"))
+    let Pinged { rounds, bytes, .. } = pinged;
+    let us = round_us(pinged);
+    output::line(&format!(
+        "{peer}: {rounds} rounds, {bytes} bytes each way, {us:.1} us a round"
+    ))
 }

@@ -9,7 +9,7 @@ use crate::{
     Access, Adapter, Connection, Kind, Piece, Pieces, RdmaError, Receive, Region, Remote, Request,
     Stag, Status, Stream,
 };
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The longest text, in bytes, as `rping -S` has it.
 pub const TEXT_BYTES_MAX: u32 = 65_535;
@@ -27,6 +27,8 @@ pub struct Pinged {
     pub rounds: u64,
     /// Bytes that were carried each way.
     pub bytes: u64,
+    /// What the rounds took, from the connection's first message to its last.
+    pub elapsed: Duration,
 }
 
 /// Buffers of one side: messages to send, messages that come, texts.
@@ -82,6 +84,7 @@ pub fn ping<S: Stream>(
     for index in 0..RECEIVES {
         connection.post_receive(adapter, buffers.receive(index))?;
     }
+    let begun = Instant::now();
     for round in 0..rounds {
         let text = text_of(round, text_bytes as usize);
         adapter.bytes_mut(buffers.text).copy_from_slice(&text);
@@ -97,11 +100,13 @@ pub fn ping<S: Stream>(
             ));
         }
     }
+    let elapsed = begun.elapsed();
     connection.close(adapter, timeout)?;
     buffers.free(adapter);
     Ok(Pinged {
         rounds,
         bytes: rounds * u64::from(text_bytes),
+        elapsed,
     })
 }
 
@@ -133,7 +138,9 @@ fn answer<S: Stream>(
     let mut pinged = Pinged {
         rounds: 0,
         bytes: 0,
+        elapsed: Duration::ZERO,
     };
+    let begun = Instant::now();
     loop {
         let Some(source) = advertised(connection, adapter, buffers, timeout)? else {
             return Ok(pinged);
@@ -154,6 +161,7 @@ fn answer<S: Stream>(
         connection.put(adapter, buffers.text.piece(0, bytes), sink.0, timeout)?;
         connection.send(adapter, whole(buffers.sent), timeout)?;
         pinged.rounds += 1;
+        pinged.elapsed = begun.elapsed();
         pinged.bytes += u64::from(bytes);
     }
 }

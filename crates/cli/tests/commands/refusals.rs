@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 69] = [
+const REFUSALS: [(&str, &str, &str); 71] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -53,6 +53,12 @@ const REFUSALS: [(&str, &str, &str); 69] = [
     ),
     ("net run", "--config nowhere.toml -- true", "nowhere.toml"),
     ("net run", "true", "--"),
+    (
+        "rdma serve",
+        "127.0.0.1:0 --socket nowhere.sock",
+        "nowhere.sock",
+    ),
+    ("rdma ping", "127.0.0.1:1 --bytes 70000", "65535"),
     (
         "phylo evaluate",
         "--msa made.phy --tree bad.nwk --model JC",

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// The commands that are run here.
-pub(crate) const RUN: [&str; 13] = [
+pub(crate) const RUN: [&str; 15] = [
     "block mount",
     "block umount",
     "block attach",
@@ -23,6 +23,8 @@ pub(crate) const RUN: [&str; 13] = [
     "net echo",
     "net discard",
     "net source",
+    "rdma serve",
+    "rdma ping",
 ];
 
 /// A command in the foreground that has said its first line; killed on drop.
@@ -31,6 +33,13 @@ struct Service(Child);
 impl Service {
     /// Starts it and looks at its first line.
     fn start(words: &str, expected: &str) -> Self {
+        let (service, line) = Self::first_line(words);
+        assert_eq!(line, expected, "{words}");
+        service
+    }
+
+    /// Starts it; its first line.
+    fn first_line(words: &str) -> (Self, String) {
         let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
             .args(words.split_whitespace())
             .current_dir(inputs::folder())
@@ -40,9 +49,7 @@ impl Service {
         let mut line = String::new();
         let stdout = child.stdout.take().unwrap();
         BufReader::new(stdout).read_line(&mut line).unwrap();
-        let service = Self(child);
-        assert_eq!(line.trim_end(), expected, "{words}");
-        service
+        (Self(child), line.trim_end().to_owned())
     }
 
     /// Ends it as a service manager does; it must end well.
@@ -144,4 +151,20 @@ fn the_stack() {
             service.end();
         }
     });
+}
+
+#[test]
+fn rdma_serves_and_pings() {
+    let (mut serve, line) = Service::first_line("rdma serve 127.0.0.1:0 --clients 2");
+    let address = line.strip_prefix("ready ").unwrap();
+    let promise = contract::read()
+        .into_iter()
+        .find(|promise| promise.name == "rdma ping")
+        .unwrap();
+    let ping = format!("rdma ping {address} --rounds 5 --bytes 4000 --settle-ms 0");
+    let said = ok(&format!("{ping} --json"));
+    json(&promise.keys, "rdma ping", said.as_bytes());
+    assert!(ok(&ping).contains("5 rounds, 20000 bytes each way"));
+    // The second client was the last.
+    assert_eq!(serve.0.wait().unwrap().code(), Some(0));
 }

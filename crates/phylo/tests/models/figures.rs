@@ -4,8 +4,9 @@
 //! `raxml-ng --evaluate --msa DATA.phy --tree tree.nwk --model MODEL --opt-model off --opt-branches
 //! off --threads 1 --prefix x --force perf_threads`; of matrices that it does not have (mtMet,
 //! mtVer, mtInv, FLAVI) IQ-TREE 2.0.7, the "Log-likelihood of the tree" of `iqtree2 -s DATA.phy -te
-//! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` (or `CODON5`) and its
-//! like, `omega` and `kappa` being those that it fitted (its `.ckp.gz`).
+//! tree.nwk -m MODEL+G4{0.7} -blfix -nt 1`; of codons the same with `-st CODON -m GY+F3X4` and its
+//! like (`CODON5` where a model has `+CODE{5}`), `omega` and `kappa` being those that it fitted
+//! (its `.ckp.gz`).
 
 /// A log-likelihood.
 pub(crate) struct Figure {
