@@ -29,8 +29,8 @@ impl Library {
         let program = std::env::current_exe().context("cannot find this program")?;
         let folder = program.parent().unwrap_or(Path::new("/"));
         let places = PLACES.map(|place| folder.join(place).join(name));
-        let found = places.iter().find(|place| place.is_file());
-        let Some(found) = found.and_then(|place| place.canonicalize().ok()) else {
+        let Some(found) = first_or_newer(&places).and_then(|place| place.canonicalize().ok())
+        else {
             bail!(
                 "{name} is neither beside {} nor in ../lib; build it (cargo build) or name it in \
                  {variable}",
@@ -50,6 +50,15 @@ impl Library {
     }
 }
 
+/// The first of the places that has a file; of the first two, which are cargo's, the newer one: a
+/// build of one package leaves a copy in the first that later builds of the program do not replace.
+fn first_or_newer(places: &[PathBuf; 4]) -> Option<&PathBuf> {
+    let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified()).ok();
+    let cargos = places[..2].iter().filter(|place| place.is_file());
+    let newer = cargos.max_by_key(|place| written(place));
+    newer.or_else(|| places[2..].iter().find(|place| place.is_file()))
+}
+
 /// The list of libraries to preload, with `library` first and those that are there behind.
 pub(crate) fn list(library: PathBuf) -> OsString {
     let mut list = library.into_os_string();
@@ -64,3 +73,31 @@ pub(crate) fn list(library: PathBuf) -> OsString {
 pub(crate) const PRELOAD: &str = "LD_PRELOAD";
 /// Beside the program, where cargo leaves what it depends on, and where packages put libraries.
 const PLACES: [&str; 4] = [".", "deps", "../lib/sidecore", "../lib"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::{Duration, SystemTime};
+
+    #[test]
+    fn a_stale_copy_is_passed_over() {
+        let folder = std::env::temp_dir().join(format!("preload-{}", std::process::id()));
+        let places = ["a", "b", "c", "d"].map(|place| folder.join(place));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert_eq!(first_or_newer(&places), None);
+        let write = |place: &PathBuf, age: u64| {
+            let file = std::fs::File::create(place).unwrap();
+            let then = SystemTime::now() - Duration::from_secs(age);
+            file.set_modified(then).unwrap();
+        };
+        write(&places[3], 0);
+        assert_eq!(first_or_newer(&places), Some(&places[3]));
+        write(&places[1], 10);
+        assert_eq!(first_or_newer(&places), Some(&places[1]));
+        write(&places[0], 100);
+        assert_eq!(first_or_newer(&places), Some(&places[1]));
+        write(&places[0], 5);
+        assert_eq!(first_or_newer(&places), Some(&places[0]));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
