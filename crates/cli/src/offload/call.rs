@@ -65,10 +65,16 @@ impl Args {
                 Some(read.with_context(|| format!("cannot read {}", path.display()))?)
             }
         };
+        let registry = self.registry(&socket, &trust)?;
+        // This core cannot do what only the daemon has: on a busy machine it is waited for.
+        let defaults = match super::built_in(true)?.find(&self.kernel) {
+            Some(_) => ClientOptions::default(),
+            None => ClientOptions::patient(),
+        };
         let mut options = ClientOptions {
-            registry: self.registry(&socket, &trust)?,
+            registry,
             trust,
-            ..ClientOptions::default()
+            ..defaults
         };
         // Room for both, and for what the arena keeps of itself.
         let output_bytes = usize::try_from(self.output).unwrap_or(usize::MAX);
