@@ -118,16 +118,21 @@ impl Ping {
             Some(client) => ping_stack(client, peer, &exchange, rounds, bytes),
             None => ping_kernel(peer, &exchange, rounds, bytes),
         };
-        let pinged = pinged.with_context(|| format!("cannot ping {peer}"))?;
+        let (pinged, elapsed) = pinged.with_context(|| format!("cannot ping {peer}"))?;
+        let elapsed_s = elapsed.as_secs_f64();
+        let round_us = 1e6 * elapsed_s / pinged.rounds.max(1) as f64;
         match self.json {
             true => output::json(&Report {
                 peer,
                 rounds: pinged.rounds,
                 bytes_each_way: pinged.bytes,
-                elapsed_s: pinged.elapsed.as_secs_f64(),
-                round_us: round_us(&pinged),
+                elapsed_s,
+                round_us,
             })?,
-            false => say(peer, &pinged)?,
+            false => output::line(&format!(
+                "{}, {round_us:.1} us a round",
+                said(peer, &pinged)
+            ))?,
         }
         Ok(Outcome::Done)
     }
@@ -144,10 +149,6 @@ struct Report {
     round_us: f64,
 }
 
-fn round_us(pinged: &Pinged) -> f64 {
-    1e6 * pinged.elapsed.as_secs_f64() / pinged.rounds.max(1) as f64
-}
-
 impl Serve {
     fn run(self) -> Result<Outcome> {
         let exchange = self.common.exchange();
@@ -155,7 +156,7 @@ impl Serve {
         let told = |peer: SocketAddr, outcome: Result<Pinged, sidecore_rdma::RdmaError>| {
             // Nobody may read it: the server serves all the same.
             match outcome {
-                Ok(pinged) => say(peer, &pinged).ok(),
+                Ok(pinged) => output::line(&said(peer, &pinged)).ok(),
                 Err(error) => output::line(&format!("{peer}: {error}")).ok(),
             };
             let served = served.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
@@ -181,10 +182,7 @@ impl Serve {
     }
 }
 
-fn say(peer: SocketAddr, pinged: &Pinged) -> Result<()> {
-    let Pinged { rounds, bytes, .. } = pinged;
-    let us = round_us(pinged);
-    output::line(&format!(
-        "{peer}: {rounds} rounds, {bytes} bytes each way, {us:.1} us a round"
-    ))
+fn said(peer: SocketAddr, pinged: &Pinged) -> String {
+    let Pinged { rounds, bytes } = pinged;
+    format!("{peer}: {rounds} rounds, {bytes} bytes each way")
 }

@@ -119,6 +119,12 @@ impl<S: Stream> Connection<S> {
         self.flow.settles = Some(Instant::now() + time);
     }
 
+    /// The time of the first message: now, unless it is held back ([`Self::settle`]).
+    pub(crate) fn first_message(&self) -> Instant {
+        let now = Instant::now();
+        self.flow.settles.map_or(now, |settles| settles.max(now))
+    }
+
     /// Private data of the peer's start frame.
     #[must_use]
     pub fn private_data(&self) -> &[u8] {

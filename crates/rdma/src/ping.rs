@@ -9,7 +9,7 @@ use crate::{
     Access, Adapter, Connection, Kind, Piece, Pieces, RdmaError, Receive, Region, Remote, Request,
     Stag, Status, Stream,
 };
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// The longest text, in bytes, as `rping -S` has it.
 pub const TEXT_BYTES_MAX: u32 = 65_535;
@@ -27,8 +27,6 @@ pub struct Pinged {
     pub rounds: u64,
     /// Bytes that were carried each way.
     pub bytes: u64,
-    /// What the rounds took, from the connection's first message to its last.
-    pub elapsed: Duration,
 }
 
 /// Buffers of one side: messages to send, messages that come, texts.
@@ -73,18 +71,33 @@ impl Buffers {
 /// # Errors
 /// The connection's; what comes back is not what was sent.
 pub fn ping<S: Stream>(
-    mut connection: Connection<S>,
+    connection: Connection<S>,
     adapter: &mut Adapter,
     rounds: u64,
     text_bytes: u32,
     timeout: Duration,
 ) -> Result<Pinged, RdmaError> {
+    let timed = ping_timed(connection, adapter, rounds, text_bytes, timeout);
+    timed.map(|(pinged, _)| pinged)
+}
+
+/// The same, and the time of the rounds, from the first message to the last.
+///
+/// # Errors
+/// As of [`ping`].
+pub fn ping_timed<S: Stream>(
+    mut connection: Connection<S>,
+    adapter: &mut Adapter,
+    rounds: u64,
+    text_bytes: u32,
+    timeout: Duration,
+) -> Result<(Pinged, Duration), RdmaError> {
     let text_bytes = text_bytes.clamp(TEXT_BYTES_MIN, TEXT_BYTES_MAX);
     let buffers = Buffers::new(adapter, text_bytes)?;
     for index in 0..RECEIVES {
         connection.post_receive(adapter, buffers.receive(index))?;
     }
-    let begun = Instant::now();
+    let begun = connection.first_message();
     for round in 0..rounds {
         let text = text_of(round, text_bytes as usize);
         adapter.bytes_mut(buffers.text).copy_from_slice(&text);
@@ -103,11 +116,11 @@ pub fn ping<S: Stream>(
     let elapsed = begun.elapsed();
     connection.close(adapter, timeout)?;
     buffers.free(adapter);
-    Ok(Pinged {
+    let pinged = Pinged {
         rounds,
         bytes: rounds * u64::from(text_bytes),
-        elapsed,
-    })
+    };
+    Ok((pinged, elapsed))
 }
 
 /// The server's side of one connection, until the client closes.
@@ -138,9 +151,7 @@ fn answer<S: Stream>(
     let mut pinged = Pinged {
         rounds: 0,
         bytes: 0,
-        elapsed: Duration::ZERO,
     };
-    let begun = Instant::now();
     loop {
         let Some(source) = advertised(connection, adapter, buffers, timeout)? else {
             return Ok(pinged);
@@ -161,7 +172,6 @@ fn answer<S: Stream>(
         connection.put(adapter, buffers.text.piece(0, bytes), sink.0, timeout)?;
         connection.send(adapter, whole(buffers.sent), timeout)?;
         pinged.rounds += 1;
-        pinged.elapsed = begun.elapsed();
         pinged.bytes += u64::from(bytes);
     }
 }

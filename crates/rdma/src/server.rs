@@ -97,7 +97,7 @@ pub fn serve_stack(
     }
 }
 
-/// Takes part as the client, from a kernel's socket.
+/// Takes part as the client, from a kernel's socket; how far it came, and the time of the rounds.
 ///
 /// # Errors
 /// The connection's; another text comes back.
@@ -106,7 +106,7 @@ pub fn ping_kernel(
     exchange: &Exchange,
     rounds: u64,
     text_bytes: u32,
-) -> Result<Pinged, RdmaError> {
+) -> Result<(Pinged, Duration), RdmaError> {
     let stream = TcpStream::connect_timeout(&peer, exchange.timeout)?;
     ping_one(kernel_stream(stream)?, exchange, rounds, text_bytes)
 }
@@ -121,7 +121,7 @@ pub fn ping_stack(
     exchange: &Exchange,
     rounds: u64,
     text_bytes: u32,
-) -> Result<Pinged, RdmaError> {
+) -> Result<(Pinged, Duration), RdmaError> {
     let session = client.connect(peer).map_err(failed)?;
     let stream = StackStream::new(Rc::new(RefCell::new(client)), session);
     ping_one(stream, exchange, rounds, text_bytes)
@@ -144,12 +144,12 @@ fn ping_one<S: Stream>(
     exchange: &Exchange,
     rounds: u64,
     text_bytes: u32,
-) -> Result<Pinged, RdmaError> {
+) -> Result<(Pinged, Duration), RdmaError> {
     let mut adapter = Adapter::new()?;
     let (options, timeout) = (exchange.options, exchange.timeout);
     let mut connection = Connection::connect(stream, &mut adapter, options, &[], timeout)?;
     connection.settle(exchange.settle);
-    ping::ping(connection, &mut adapter, rounds, text_bytes, timeout)
+    ping::ping_timed(connection, &mut adapter, rounds, text_bytes, timeout)
 }
 
 fn failed(error: sidecore_net::sock::client::ClientError) -> RdmaError {

@@ -47,7 +47,7 @@ fn the_stack_serves_a_kernel_s_socket() {
                 };
                 serve_stack(client, local, &exchange(), told)
             });
-            let pinged = ping_kernel(local, &exchange(), 10, 50_000).expect("ten rounds");
+            let (pinged, _) = ping_kernel(local, &exchange(), 10, 50_000).expect("ten rounds");
             assert_eq!(pinged.bytes, 500_000);
             server.join().expect("its thread").expect("served");
         });
@@ -69,7 +69,8 @@ fn the_stack_pings_a_kernel_s_socket() {
                 };
                 serve_kernel(&listener, &exchange(), told)
             });
-            let pinged = ping_stack(client, peer, &exchange(), 10, 50_000).expect("ten rounds");
+            let (pinged, _) =
+                ping_stack(client, peer, &exchange(), 10, 50_000).expect("ten rounds");
             assert_eq!(pinged.bytes, 500_000);
             server.join().expect("its thread").expect("served");
         });
