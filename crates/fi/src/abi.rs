@@ -366,7 +366,7 @@ layouts! {
     fid_pep { fid: fid, ops: *const fi_ops_ep, cm: *const fi_ops_cm, }
 }
 
-/// What stands for a call that libfabric makes without asking, and that is not supported.
+/// Stands for a call that libfabric makes without asking, and that is not supported.
 ///
 /// # Safety
 /// None is needed: it looks at nothing.

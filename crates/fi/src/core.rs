@@ -7,7 +7,7 @@
 //! completions are bounded by the endpoints that are bound to them.
 
 use crate::abi::*;
-use crate::place::{DEPTH_MAX, INJECT_BYTES, gather, stack_socket};
+use crate::place::{DEPTH_MAX, INJECT_BYTES, gather};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use sidecore_rdma::{
     Completion, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post, QueueId,
@@ -16,7 +16,7 @@ use sidecore_rdma::{
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Completions that one look takes.
@@ -94,7 +94,7 @@ pub(crate) struct EqEvent {
     pub(crate) context: usize,
 }
 
-/// What wakes a waiter: an eventfd in an epoll with the device's descriptor, made when it is asked
+/// Wakes a waiter: an eventfd in an epoll with the device's descriptor, made when it is asked
 /// for.
 #[derive(Default)]
 pub(crate) struct Bell {
@@ -244,11 +244,7 @@ pub(crate) fn negative(error: &RdmaError) -> i32 {
 
 impl Fabric {
     pub(crate) fn open() -> Result<Self, RdmaError> {
-        let transport = match stack_socket() {
-            Some(path) => Transport::Stack(path),
-            None => Transport::Kernel,
-        };
-        let mut device = Device::open(transport)?;
+        let mut device = Device::open(Transport::from_environment())?;
         let queue = device.create_queue(sidecore_rdma::QUEUE_DEPTH_MAX)?;
         let adapter = device.adapter_mut();
         #[allow(unsafe_code)] // memory of operations, which libfabric lets be unregistered
@@ -730,15 +726,7 @@ impl Core {
             return Err(-libc::ENOTCONN);
         }
         let count = work.len() + usize::from(asked.flags & FI_DELIVERY_COMPLETE != 0);
-        let count = count + usize::from(asked.data.is_some());
-        if ep.sends.len() + ep.unread[0] + count > DEPTH_MAX {
-            // Completions of what is silent lie there until somebody looks.
-            self.progress();
-            let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
-            if ep.sends.len() + ep.unread[0] + count > DEPTH_MAX {
-                return Err(-libc::EAGAIN);
-            }
-        }
+        self.make_room(index, count + usize::from(asked.data.is_some()))?;
         let local = self.local;
         let data = asked.data.map(|value| Work::Immediate {
             value,
@@ -780,29 +768,38 @@ impl Core {
                 is_silent: !is_last,
                 counter,
             };
-            // Before it is posted: what is done at once is booked by whoever looks next.
-            match self.device.post(connection, post) {
-                Ok(()) => {
-                    if let Some(ep) = self.eps.get(index) {
-                        ep.sends.push_back(op);
-                    }
-                }
-                Err(error) => return Err(negative(&error)),
+            let posted = self.device.post(connection, post);
+            posted.map_err(|error| negative(&error))?;
+            // In time: what is done at once is booked by whoever looks next.
+            if let Some(ep) = self.eps.get(index) {
+                ep.sends.push_back(op);
             }
         }
         Ok(())
     }
 
+    /// Sees to it that `count` more works of an endpoint may be on their way.
+    fn make_room(&mut self, index: usize, count: usize) -> Result<(), i32> {
+        if !self.has_room(index, count)? {
+            // Completions of what is silent lie there until somebody looks.
+            self.progress();
+            if !self.has_room(index, count)? {
+                return Err(-libc::EAGAIN);
+            }
+        }
+        Ok(())
+    }
+
+    fn has_room(&mut self, index: usize, count: usize) -> Result<bool, i32> {
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+        Ok(ep.sends.len() + ep.unread[0] + count <= DEPTH_MAX)
+    }
+
     /// A copy of what is injected, as a buffer that stays until its operation is over.
     pub(crate) fn copy(&mut self, index: usize, buffers: &[iovec]) -> Result<iovec, i32> {
+        // An operation may be three works: its own, data, and a proof of delivery.
+        self.make_room(index, 3)?;
         let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
-        if ep.sends.len() + ep.unread[0] >= DEPTH_MAX - 2 {
-            self.progress();
-        }
-        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
-        if ep.sends.len() + ep.unread[0] >= DEPTH_MAX - 2 {
-            return Err(-libc::EAGAIN);
-        }
         if ep.copies.is_empty() {
             ep.copies = vec![0; DEPTH_MAX * INJECT_BYTES].into_boxed_slice();
         }
@@ -822,34 +819,25 @@ impl Core {
         self.device.arm().unwrap_or(false)
     }
 
+    /// An object's bell, and the device that rings for all.
+    pub(crate) fn bell(&mut self, of: Waiter) -> Option<(&mut Bell, &Device)> {
+        let bell = match of {
+            Waiter::Cq(index) => &mut self.cqs.get(index)?.bell,
+            Waiter::Cntr(index) => &mut self.cntrs.get(index)?.bell,
+            Waiter::Eq(index) => &mut self.eqs.get(index)?.bell,
+        };
+        Some((bell, &self.device))
+    }
+
     /// The bell alone, where there is one.
     pub(crate) fn bell_descriptor(&mut self, of: Waiter) -> Option<i32> {
-        use std::os::fd::AsRawFd;
-        let bell = match of {
-            Waiter::Cq(index) => self.cqs.get(index).map(|cq| &cq.bell),
-            Waiter::Cntr(index) => self.cntrs.get(index).map(|cntr| &cntr.bell),
-            Waiter::Eq(index) => self.eqs.get(index).map(|eq| &eq.bell),
-        };
-        Some(bell?.own()?.as_raw_fd())
+        Some(self.bell(of)?.0.own()?.as_raw_fd())
     }
 
     /// The descriptor to wait for.
     pub(crate) fn wait_descriptor(&mut self, of: Waiter) -> io::Result<i32> {
-        use std::os::fd::AsRawFd;
-        let Self {
-            device,
-            cqs,
-            cntrs,
-            eqs,
-            ..
-        } = self;
-        let bell = match of {
-            Waiter::Cq(index) => cqs.get(index).map(|cq| &mut cq.bell),
-            Waiter::Cntr(index) => cntrs.get(index).map(|cntr| &mut cntr.bell),
-            Waiter::Eq(index) => eqs.get(index).map(|eq| &mut eq.bell),
-        };
-        let bell = bell.ok_or(io::ErrorKind::NotFound)?;
-        Ok(bell.descriptor(device)?.as_fd().as_raw_fd())
+        let (bell, device) = self.bell(of).ok_or(io::ErrorKind::NotFound)?;
+        Ok(bell.descriptor(device)?.as_raw_fd())
     }
 }
 

@@ -464,72 +464,62 @@ unsafe extern "C" fn control_cntr(fid: *mut fid, command: c_int, arg: *mut c_voi
     }
 }
 
-/// Uses a counter, after moving what can be moved where `moves`.
+/// Reads a counter, after moving what can be moved.
 ///
 /// # Safety
 /// A counter of ours.
-unsafe fn with_cntr<R: Default>(
-    raw: *mut fid_cntr,
-    moves: bool,
-    use_it: impl FnOnce(&mut Cntr) -> R,
-) -> R {
+unsafe fn read_cntr(raw: *mut fid_cntr, value: impl FnOnce(&mut Cntr) -> u64) -> u64 {
     // SAFETY: the caller's promise.
     let object = unsafe { Object::of(raw) };
     let mut core = object.fabric.lock();
-    if moves {
-        core.progress();
+    core.progress();
+    core.cntrs.get(object.index).map_or(0, value)
+}
+
+/// Changes a counter, and tells who waits for it.
+///
+/// # Safety
+/// A counter of ours.
+unsafe fn change_cntr(raw: *mut fid_cntr, change: impl FnOnce(&mut Cntr)) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = unsafe { Object::of(raw) };
+    if let Some(cntr) = object.fabric.lock().cntrs.get(object.index) {
+        change(cntr);
+        cntr.bell.ring();
     }
-    core.cntrs.get(object.index).map(use_it).unwrap_or_default()
+    0
 }
 
 unsafe extern "C" fn cntr_read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: a counter of ours, by libfabric's contract; so below.
-    unsafe { with_cntr(cntr, true, |cntr| cntr.value) }
+    unsafe { read_cntr(cntr, |cntr| cntr.value) }
 }
 
 unsafe extern "C" fn cntr_readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: see `cntr_read`.
-    unsafe { with_cntr(cntr, true, |cntr| cntr.errors) }
+    unsafe { read_cntr(cntr, |cntr| cntr.errors) }
 }
 
 unsafe extern "C" fn cntr_add(cntr: *mut fid_cntr, value: u64) -> c_int {
-    let change = |cntr: &mut Cntr| {
-        cntr.value = cntr.value.wrapping_add(value);
-        cntr.bell.ring();
-    };
+    let change = |cntr: &mut Cntr| cntr.value = cntr.value.wrapping_add(value);
     // SAFETY: see `cntr_read`.
-    unsafe { with_cntr(cntr, false, change) };
-    0
+    unsafe { change_cntr(cntr, change) }
 }
 
 unsafe extern "C" fn cntr_set(cntr: *mut fid_cntr, value: u64) -> c_int {
-    let change = |cntr: &mut Cntr| {
-        cntr.value = value;
-        cntr.bell.ring();
-    };
     // SAFETY: see `cntr_read`.
-    unsafe { with_cntr(cntr, false, change) };
-    0
+    unsafe { change_cntr(cntr, |cntr| cntr.value = value) }
 }
 
 unsafe extern "C" fn cntr_adderr(cntr: *mut fid_cntr, value: u64) -> c_int {
-    let change = |cntr: &mut Cntr| {
-        cntr.errors = cntr.errors.wrapping_add(value);
-        cntr.bell.ring();
-    };
+    let change = |cntr: &mut Cntr| cntr.errors = cntr.errors.wrapping_add(value);
     // SAFETY: see `cntr_read`.
-    unsafe { with_cntr(cntr, false, change) };
-    0
+    unsafe { change_cntr(cntr, change) }
 }
 
 unsafe extern "C" fn cntr_seterr(cntr: *mut fid_cntr, value: u64) -> c_int {
-    let change = |cntr: &mut Cntr| {
-        cntr.errors = value;
-        cntr.bell.ring();
-    };
     // SAFETY: see `cntr_read`.
-    unsafe { with_cntr(cntr, false, change) };
-    0
+    unsafe { change_cntr(cntr, |cntr| cntr.errors = value) }
 }
 
 unsafe extern "C" fn cntr_wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -> c_int {

@@ -43,12 +43,7 @@ impl Core {
     pub(crate) fn arm_bell(&mut self, of: Waiter) {
         // Made here, if nobody has asked for the descriptor yet.
         self.wait_descriptor(of).ok();
-        let bell = match of {
-            Waiter::Cq(index) => self.cqs.get(index).map(|cq| &mut cq.bell),
-            Waiter::Cntr(index) => self.cntrs.get(index).map(|cntr| &mut cntr.bell),
-            Waiter::Eq(index) => self.eqs.get(index).map(|eq| &mut eq.bell),
-        };
-        if let Some(bell) = bell {
+        if let Some((bell, _)) = self.bell(of) {
             bell.calm();
             bell.arm();
         }
@@ -192,16 +187,13 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// # Safety
 /// `buf` has `len` bytes, `event` is a place.
 unsafe fn put(from: &EqEvent, event: *mut u32, buf: *mut c_void, len: usize) -> isize {
-    let mut bytes = Vec::with_capacity(24 + from.data.len());
-    bytes.extend(from.fid.to_ne_bytes());
-    bytes.extend(from.info.to_ne_bytes());
-    bytes.extend(&from.data);
+    let mut bytes = Vec::with_capacity(16 + from.data.len());
     // An event that was written has its own bytes.
-    let bytes = if from.event == FI_NOTIFY {
-        &from.data
-    } else {
-        &bytes
-    };
+    if from.event != FI_NOTIFY {
+        bytes.extend(from.fid.to_ne_bytes());
+        bytes.extend(from.info.to_ne_bytes());
+    }
+    bytes.extend(&from.data);
     let count = bytes.len().min(len);
     // SAFETY: the caller's promise.
     unsafe {

@@ -537,7 +537,7 @@ fn make(
     })
 }
 
-/// What is asked for with what it means: no direction is every direction.
+/// Capabilities that are asked for, with those that they mean: no direction is every direction.
 fn caps_of(asked: u64) -> u64 {
     let mut caps = asked | FI_LOCAL_COMM | FI_REMOTE_COMM;
     if caps & FI_MSG != 0 && caps & (FI_SEND | FI_RECV) == 0 {

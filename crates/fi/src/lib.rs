@@ -215,7 +215,7 @@ unsafe extern "C" fn trywait(fabric: *mut fid_fabric, fids: *mut *mut fid, count
     if core.arm() { 0 } else { -libc::EAGAIN }
 }
 
-/// What can be waited for.
+/// The waiter of an object that can be waited for.
 ///
 /// # Safety
 /// An object of ours that is not closed.

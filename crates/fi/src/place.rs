@@ -2,6 +2,7 @@
 
 use crate::abi::iovec;
 use sidecore_net::sock::client;
+use sidecore_rdma::Transport;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
@@ -14,8 +15,10 @@ pub(crate) const CM_BYTES: usize = 256;
 
 /// The path of the stack's engine, where the environment names one.
 pub(crate) fn stack_socket() -> Option<PathBuf> {
-    let path = std::env::var_os("SIDECORE_RDMA_SOCKET")?;
-    (!path.is_empty()).then(|| path.into())
+    match Transport::from_environment() {
+        Transport::Stack(path) => Some(path),
+        _ => None,
+    }
 }
 
 /// Addresses of the stack of an engine, each with the length of its network's prefix.

@@ -55,7 +55,7 @@ fn one(buf: *const c_void, len: usize) -> [iovec; 1] {
     }]
 }
 
-/// What an operation does with its buffers.
+/// Kinds of operations on an endpoint's buffers.
 #[derive(Debug, Clone, Copy)]
 enum What {
     Send,
@@ -71,17 +71,22 @@ enum What {
 unsafe fn operate(
     ep: *mut fid_ep,
     what: What,
-    buffers: &[iovec],
-    asked: &mut Asked,
+    buffers: Result<&[iovec], i32>,
+    asked: Asked,
     is_short: bool,
 ) -> isize {
     // SAFETY: the caller's promise.
     let object = unsafe { Object::of(ep) };
-    let mut core = object.fabric.lock();
-    match core.operate(object.index, what, buffers, asked, is_short) {
-        Ok(()) => 0,
-        Err(error) => error as isize,
-    }
+    let posted = buffers.and_then(|buffers| {
+        let mut core = object.fabric.lock();
+        core.operate(object.index, what, buffers, asked, is_short)
+    });
+    status(posted)
+}
+
+/// The outcome of a call, as libfabric has it.
+fn status(outcome: Result<(), i32>) -> isize {
+    outcome.err().unwrap_or(0) as isize
 }
 
 impl Core {
@@ -90,7 +95,7 @@ impl Core {
         index: usize,
         what: What,
         buffers: &[iovec],
-        asked: &mut Asked,
+        mut asked: Asked,
         is_short: bool,
     ) -> Result<(), i32> {
         if is_short {
@@ -130,14 +135,14 @@ impl Core {
                 (reads.collect(), (FI_READ | FI_RMA, 2))
             }
         };
-        self.post(index, work, len, asked, told)
+        self.post(index, work, len, &asked, told)
     }
 }
 
-fn asked(context: *mut c_void) -> Asked {
+fn asked(context: *mut c_void, flags: u64) -> Asked {
     Asked {
         context: context.expose_provenance(),
-        flags: 0,
+        flags,
         is_told: true,
         data: None,
     }
@@ -170,7 +175,7 @@ unsafe extern "C" fn recv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { receive(ep, &one(buf, len), asked(context), true) }
+    unsafe { receive(ep, Ok(&one(buf, len)), asked(context, 0), true) }
 }
 
 unsafe extern "C" fn recvv(
@@ -182,26 +187,15 @@ unsafe extern "C" fn recvv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        match buffers(iov, count) {
-            Ok(buffers) => receive(ep, buffers, asked(context), true),
-            Err(error) => error as isize,
-        }
-    }
+    unsafe { receive(ep, buffers(iov, count), asked(context, 0), true) }
 }
 
 unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
     // SAFETY: the caller's promises, which are libfabric's.
     unsafe {
         let msg = &*msg;
-        match buffers(msg.msg_iov, msg.iov_count) {
-            Ok(buffers) => {
-                let mut asked = asked(msg.context);
-                asked.flags = flags;
-                receive(ep, buffers, asked, false)
-            }
-            Err(error) => error as isize,
-        }
+        let buffers = buffers(msg.msg_iov, msg.iov_count);
+        receive(ep, buffers, asked(msg.context, flags), false)
     }
 }
 
@@ -209,17 +203,21 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
 ///
 /// # Safety
 /// An endpoint of ours; the buffers stay until the completion.
-unsafe fn receive(ep: *mut fid_ep, buffers: &[iovec], mut asked: Asked, is_short: bool) -> isize {
+unsafe fn receive(
+    ep: *mut fid_ep,
+    buffers: Result<&[iovec], i32>,
+    mut asked: Asked,
+    is_short: bool,
+) -> isize {
     // SAFETY: the caller's promise.
     let object = unsafe { Object::of(ep) };
-    let mut core = object.fabric.lock();
-    if is_short && let Some(ep) = core.eps.get(object.index) {
-        asked.flags |= ep.receive_flags;
-    }
-    match core.post_receive(object.index, buffers, &asked) {
-        Ok(()) => 0,
-        Err(error) => error as isize,
-    }
+    status(buffers.and_then(|buffers| {
+        let mut core = object.fabric.lock();
+        if is_short && let Some(ep) = core.eps.get(object.index) {
+            asked.flags |= ep.receive_flags;
+        }
+        core.post_receive(object.index, buffers, &asked)
+    }))
 }
 
 unsafe extern "C" fn send(
@@ -231,7 +229,7 @@ unsafe extern "C" fn send(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, What::Send, &one(buf, len), &mut asked(context), true) }
+    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), asked(context, 0), true) }
 }
 
 unsafe extern "C" fn sendv(
@@ -243,12 +241,7 @@ unsafe extern "C" fn sendv(
     context: *mut c_void,
 ) -> isize {
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        match buffers(iov, count) {
-            Ok(buffers) => operate(ep, What::Send, buffers, &mut asked(context), true),
-            Err(error) => error as isize,
-        }
-    }
+    unsafe { operate(ep, What::Send, buffers(iov, count), asked(context, 0), true) }
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
@@ -258,20 +251,14 @@ unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
     // SAFETY: the caller's promises, which are libfabric's.
     unsafe {
         let msg = &*msg;
-        match buffers(msg.msg_iov, msg.iov_count) {
-            Ok(buffers) => {
-                let mut asked = asked(msg.context);
-                asked.flags = flags;
-                operate(ep, What::Send, buffers, &mut asked, false)
-            }
-            Err(error) => error as isize,
-        }
+        let buffers = buffers(msg.msg_iov, msg.iov_count);
+        operate(ep, What::Send, buffers, asked(msg.context, flags), false)
     }
 }
 
 unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, _peer: u64) -> isize {
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, What::Send, &one(buf, len), &mut injected(), false) }
+    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), injected(), false) }
 }
 
 /// A message of this wire has no room for data beside its bytes.
@@ -309,7 +296,7 @@ unsafe extern "C" fn read(
 ) -> isize {
     let what = What::Read(remote(addr, key));
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, &one(buf, len), &mut asked(context), true) }
+    unsafe { operate(ep, what, Ok(&one(buf, len)), asked(context, 0), true) }
 }
 
 unsafe extern "C" fn readv(
@@ -324,12 +311,7 @@ unsafe extern "C" fn readv(
 ) -> isize {
     let what = What::Read(remote(addr, key));
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        match buffers(iov, count) {
-            Ok(buffers) => operate(ep, what, buffers, &mut asked(context), true),
-            Err(error) => error as isize,
-        }
-    }
+    unsafe { operate(ep, what, buffers(iov, count), asked(context, 0), true) }
 }
 
 /// An operation on memory of the peer, of the longest form of a call.
@@ -345,8 +327,7 @@ unsafe fn rma(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, is_write: boo
         }
         let there = msg.rma_iov.read();
         let place = remote(there.addr, there.key);
-        let mut asked = asked(msg.context);
-        asked.flags = flags;
+        let mut asked = asked(msg.context, flags);
         if flags & FI_REMOTE_CQ_DATA != 0 {
             asked.data = Some(msg.data);
         }
@@ -355,10 +336,7 @@ unsafe fn rma(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, is_write: boo
         } else {
             What::Read(place)
         };
-        match buffers(msg.msg_iov, msg.iov_count) {
-            Ok(buffers) => operate(ep, what, buffers, &mut asked, false),
-            Err(error) => error as isize,
-        }
+        operate(ep, what, buffers(msg.msg_iov, msg.iov_count), asked, false)
     }
 }
 
@@ -384,7 +362,7 @@ unsafe extern "C" fn write(
 ) -> isize {
     let what = What::Write(remote(addr, key));
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, &one(buf, len), &mut asked(context), true) }
+    unsafe { operate(ep, what, Ok(&one(buf, len)), asked(context, 0), true) }
 }
 
 unsafe extern "C" fn writev(
@@ -399,12 +377,7 @@ unsafe extern "C" fn writev(
 ) -> isize {
     let what = What::Write(remote(addr, key));
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe {
-        match buffers(iov, count) {
-            Ok(buffers) => operate(ep, what, buffers, &mut asked(context), true),
-            Err(error) => error as isize,
-        }
-    }
+    unsafe { operate(ep, what, buffers(iov, count), asked(context, 0), true) }
 }
 
 unsafe extern "C" fn inject_write(
@@ -417,7 +390,7 @@ unsafe extern "C" fn inject_write(
 ) -> isize {
     let what = What::Write(remote(addr, key));
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, &one(buf, len), &mut injected(), false) }
+    unsafe { operate(ep, what, Ok(&one(buf, len)), injected(), false) }
 }
 
 unsafe extern "C" fn writedata(
@@ -432,10 +405,10 @@ unsafe extern "C" fn writedata(
     context: *mut c_void,
 ) -> isize {
     let what = What::Write(remote(addr, key));
-    let mut asked = asked(context);
+    let mut asked = asked(context, 0);
     asked.data = Some(data);
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, &one(buf, len), &mut asked, true) }
+    unsafe { operate(ep, what, Ok(&one(buf, len)), asked, true) }
 }
 
 unsafe extern "C" fn inject_writedata(
@@ -451,5 +424,5 @@ unsafe extern "C" fn inject_writedata(
     let mut asked = injected();
     asked.data = Some(data);
     // SAFETY: the caller's promises, which are libfabric's.
-    unsafe { operate(ep, what, &one(buf, len), &mut asked, false) }
+    unsafe { operate(ep, what, Ok(&one(buf, len)), asked, false) }
 }

@@ -1,6 +1,6 @@
 //! Accepting sessions without the supervisor.
 //!
-//! Where this process has called listen(2), its listening end takes the sessions themselves, and
+//! The listening end of a process that has called listen(2) takes the sessions themselves, and
 //! the name of each one's other end has the addresses (`sidecore_net_rings::Name`). Must stay true:
 //! a session that is not of the loopback's is only taken from the supervisor that has made the
 //! listener; whatever is odd goes to the supervisor as without this.

@@ -13,12 +13,12 @@ thread_local! {
     static HABIT: Cell<Habit> = const { Cell::new(Habit { pause: 0, last: 0, found: 0 }) };
 }
 
-/// What a thread's looks have brought.
+/// Outcome of a thread's looks.
 #[derive(Clone, Copy)]
 struct Habit {
     /// Waits that are to sleep at once.
     pause: u32,
-    /// How many those were the last time.
+    /// Their number the last time.
     last: u32,
     /// Looks, one behind the other, that have found something.
     found: u32,

@@ -49,13 +49,12 @@ fn with_lock<T>(
     attachment: &Attachment,
     descriptor: c_int,
     record: &Record,
-    work: impl FnMut(&mut Held<'_>) -> Result<T, Broken>,
+    mut work: impl FnMut(&mut Held<'_>) -> Result<T, Broken>,
 ) -> Look<T> {
     let number = record.number.load(Ordering::Relaxed);
     let Some(mut stream) = attachment.stream(number) else {
         return Look::Gone;
     };
-    let mut work = work;
     if COPIES.get() {
         return Look::Interrupted;
     }

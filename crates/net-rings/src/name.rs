@@ -206,8 +206,8 @@ impl Hello {
     }
 }
 
-/// What a library says of the descriptor of its connect(2), in the sixth argument, so that the
-/// supervisor need not look it up. Who says it wrong harms itself alone.
+/// Facts of the descriptor of a connect(2), which a library says in the sixth argument, so that the
+/// supervisor need not look them up. Who says it wrong harms itself alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
     /// It goes when its process executes another program.

@@ -92,11 +92,10 @@ impl<'m> Stream<'m> {
         for at in [WRITTEN, TAKEN, GIVEN, READ] {
             self.set_position(at, 0);
         }
-        let flags = [ENDED, ERROR, PROGRAM_WAITS, SUPERVISOR_WAITS];
-        for at in flags
-            .into_iter()
-            .chain([DOWN_IS_LARGE, UP_IS_LARGE, LARGE_IS_THERE])
-        {
+        for at in [ENDED, ERROR, PROGRAM_WAITS, SUPERVISOR_WAITS] {
+            self.store(at, 0);
+        }
+        for at in [DOWN_IS_LARGE, UP_IS_LARGE, LARGE_IS_THERE] {
             self.store(at, 0);
         }
         for index in 0..TELL_COUNT {

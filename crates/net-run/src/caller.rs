@@ -178,7 +178,7 @@ impl<'l> Caller<'l> {
             .ok_or(Errno::FAULT)
     }
 
-    /// What the caller's library says of descriptor and call, by the sixth argument.
+    /// The hint of the caller's library on descriptor and call, by the sixth argument.
     pub(crate) fn hint(&self) -> Option<Hint> {
         Hint::of(self.call.arguments[5])
     }

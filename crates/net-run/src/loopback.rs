@@ -183,7 +183,7 @@ fn any_of(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Where the near end is told, beside a door.
+/// Path of the link that tells of the near end, beside a door.
 fn near_path(door: &Path) -> PathBuf {
     door.with_added_extension("near")
 }

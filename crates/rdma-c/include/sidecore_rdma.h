@@ -81,7 +81,7 @@ enum {
     SIDECORE_RDMA_ENDED = 3        /* over, or it never began; disconnect frees its place */
 };
 
-/* How a connection ended. */
+/* Ends of a connection. */
 enum {
     SIDECORE_RDMA_ORDERLY = 0,
     SIDECORE_RDMA_REJECTED = 1,
@@ -93,7 +93,7 @@ enum {
 
 struct sidecore_rdma; /* a device */
 
-/* What a region's owner tells a peer: 24 bytes, to be sent as they are between equal machines. */
+/* A region, as its owner tells a peer of it: 24 bytes, to be sent as they are between equal machines. */
 struct sidecore_rdma_region {
     uint64_t address; /* of its first byte, and the offset by which a peer names it */
     uint64_t bytes;
@@ -192,7 +192,7 @@ int sidecore_rdma_post_receive(struct sidecore_rdma *rdma, int64_t connection, u
 
 /* 1 and an event, or 0. */
 int sidecore_rdma_event(struct sidecore_rdma *rdma, struct sidecore_rdma_event *out);
-/* How many completions it took. Moves what can be moved where there is none. */
+/* The number of completions that it took. Moves what can be moved where there is none. */
 int sidecore_rdma_poll(struct sidecore_rdma *rdma, int64_t queue,
                        struct sidecore_rdma_completion *out, unsigned count);
 /* 1 if anything moved. */

@@ -153,18 +153,11 @@ impl Stream for StackStream {
     const LENDS: bool = true;
 
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
-        self.client
-            .borrow_mut()
-            .read(self.socket, target)
-            .map_err(failed)
+        self.session(|session| session.read(target))
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut client = self.client.borrow_mut();
-        if !client.is_connected(self.socket) && !client.readiness(self.socket).closed {
-            return Ok(0);
-        }
-        client.write(self.socket, bytes).map_err(failed)
+        self.session(|session| session.write(bytes))
     }
 
     fn receive(

@@ -9,7 +9,7 @@
 //! a listener with those that do not.
 
 use super::named::{
-    ACCEPTING, connect_named, end_bytes, ends_of, listener_of, peers_name, read_name,
+    ACCEPTING, connect_named, end_bytes, ends_of, is_accepting, listener_of, peers_name, read_name,
 };
 use super::{Supervisor, resets};
 use crate::caller::Caller;
@@ -136,7 +136,8 @@ impl Supervisor {
         Some((listening.pending.pop_front()?, name))
     }
 
-    /// What cannot come by itself is shown: the library makes a call that comes here then.
+    /// Shows the sessions that cannot come by themselves: the library makes a call that comes here
+    /// then.
     fn show_tokens(&mut self, inode: u64) -> bool {
         let number = self.direct.name(Role::Token);
         let Some(listening) = self.listening(inode) else {
@@ -188,7 +189,13 @@ impl Supervisor {
     }
 
     /// A socket that a listener's program accepts, as of that listener.
-    fn accepted(&self, listener: u64, local: SocketAddr, peer: SocketAddr, state: State) -> Socket {
+    pub(super) fn accepted(
+        &self,
+        listener: u64,
+        local: SocketAddr,
+        peer: SocketAddr,
+        state: State,
+    ) -> Socket {
         let of = self.sockets.get(&listener);
         let kernel = of.map(|of| Rc::clone(&of.kernel));
         Socket {
@@ -319,7 +326,7 @@ impl Supervisor {
         let by = rustix::net::sockopt::socket_peercred(near).ok()?.pid;
         let is_ours = by == rustix::process::getpid() && name.process == std::process::id();
         let key = self.direct.named.get(&name.number).copied();
-        key.filter(|key| is_ours && *key >= ACCEPTING)
+        key.filter(|key| is_ours && is_accepting(*key))
     }
 
     /// The socket that another one's program has opened to it.

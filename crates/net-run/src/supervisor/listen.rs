@@ -5,17 +5,15 @@ use crate::address;
 use crate::caller::Caller;
 use crate::ports::Transport;
 use crate::socket::{
-    From, Listening, Opened, Pending, Socket, State, Stream, inode_of, is_hung_up, listening_end,
+    From, Listening, Opened, Pending, State, Stream, inode_of, is_hung_up, listening_end,
     local_stream, pair, set_nonblocking,
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net_rings::{Name, Role};
 use sidecore_sys::{local_socket, socket_option};
-use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::AsFd;
-use std::rc::Rc;
 
 impl Supervisor {
     pub(super) fn listen(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
@@ -420,19 +418,14 @@ impl Supervisor {
         let Some(of) = self.sockets.get(&listener) else {
             return Err((Some(from), Errno::BADF));
         };
-        let (is_v6, is_v6_only) = (of.is_v6, of.is_v6_only);
-        let (kernel, options) = (Rc::clone(&of.kernel), of.options.clone());
-        let resets_on_close = of.resets_on_close;
+        let is_v6 = of.is_v6;
         let is_nonblocking = flags & libc::SOCK_NONBLOCK != 0;
         if let Err(error) = write_peer(caller, peer, is_v6) {
             return Err((Some(from), error));
         }
         let made = match &from {
             From::Stack(_) => pair(is_nonblocking).map(|(near, far)| (near, Some(far))),
-            From::Program(near) => set_nonblocking(near, is_nonblocking)
-                .and_then(|()| near.try_clone().map_err(|_| Errno::MFILE))
-                .map(|near| (near, None)),
-            From::Session(near, _) => set_nonblocking(near, is_nonblocking)
+            From::Program(near) | From::Session(near, _) => set_nonblocking(near, is_nonblocking)
                 .and_then(|()| near.try_clone().map_err(|_| Errno::MFILE))
                 .map(|near| (near, None)),
         };
@@ -461,25 +454,10 @@ impl Supervisor {
                 return Ok(());
             }
         };
-        let socket = Socket {
-            transport: Transport::Tcp,
-            is_v6,
-            is_v6_only,
-            far,
-            kernel,
-            options,
-            owns_kernel: false,
-            bound: local.ip(),
-            local,
-            peer: Some(peer),
-            state,
-            waiting: VecDeque::new(),
-            holder: (caller.call.thread, descriptor),
-            resets_on_close,
-            carrier: None,
-            ring_place: None,
-            named: None,
-        };
+        let mut socket = self.accepted(listener, local, peer, state);
+        socket.far = far;
+        socket.holder = (caller.call.thread, descriptor);
+        let resets_on_close = socket.resets_on_close;
         if let Err(error) = self.insert(inode, socket) {
             tracing::warn!("a session cannot be joined: {error}");
         }

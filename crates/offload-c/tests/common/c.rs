@@ -33,12 +33,13 @@ pub(crate) fn compile_and_link(
     compile_with(root, source, language, folder, &link)
 }
 
-fn compile_with(
+/// The same with more options of the compiler: of the language, and of the linker.
+pub(crate) fn compile_with(
     root: &str,
     source: &str,
     (compiler, language): (&str, &str),
     folder: &Path,
-    link: &[String],
+    options: &[String],
 ) -> PathBuf {
     let root = Path::new(root);
     let stem = source.trim_end_matches(".c");
@@ -50,7 +51,7 @@ fn compile_with(
         .arg(root.join("include"))
         .arg(root.join("tests").join(source))
         .args(["-x", "none"])
-        .args(link)
+        .args(options)
         .arg("-o")
         .arg(&program)
         .output()

@@ -1,14 +1,14 @@
 //! Genetic codes: which triplets are codons, and what they stand for.
 //!
-//! States are the codons that are not stops, in the order AAA AAC AAG AAT ACA … TTT. A triplet with
-//! an ambiguous base says nothing, as with IQ-TREE; a stop is refused, since no model lets a
+//! States are the codons that are not stops, in the order AAA AAC AAG AAT ACA … TTT. A triplet
+//! with an ambiguous base says nothing, as with IQ-TREE; a stop is refused, since no model lets a
 //! protein go on after it.
 //! Source: the genetic codes of the National Center for Biotechnology Information, by their numbers
 //! there (`transl_table` of sequence files).
 
-/// A genetic code.
+/// A genetic code, by its place in [`TABLES`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct GeneticCode(u8);
+pub struct GeneticCode(usize);
 
 /// Amino acids of the triplets in the order of bases T C A G, the last position turning fastest; a
 /// stop is `*`.
@@ -38,22 +38,46 @@ const TABLES: [(u8, &[u8; 64]); 19] = [
 /// The place in [`TABLES`]' order of each base in the order A C G T.
 const PLACES: [usize; 4] = [2, 1, 3, 0];
 
+/// The place of three bases in [`TABLES`]' order.
+const fn place([first, second, third]: [u8; 3]) -> usize {
+    16 * PLACES[first as usize] + 4 * PLACES[second as usize] + PLACES[third as usize]
+}
+
+/// Code by code and state by state its bases.
+static CODONS: [[[u8; 3]; 64]; TABLES.len()] = {
+    let mut all = [[[0; 3]; 64]; TABLES.len()];
+    let mut code = 0;
+    while code < TABLES.len() {
+        let (mut triplet, mut state) = (0_u8, 0);
+        while triplet < 64 {
+            let bases = [triplet / 16, triplet / 4 % 4, triplet % 4];
+            if TABLES[code].1[place(bases)] != b'*' {
+                all[code][state] = bases;
+                state += 1;
+            }
+            triplet += 1;
+        }
+        code += 1;
+    }
+    all
+};
+
 impl GeneticCode {
     /// The code of most genes in nuclei.
-    pub const STANDARD: Self = Self(1);
+    pub const STANDARD: Self = Self(0);
 
     /// The code of this number; none where there is none, or one whose stops may also be amino
     /// acids (27, 28, 31).
     #[must_use]
     pub fn new(number: u8) -> Option<Self> {
-        let known = TABLES.iter().any(|(own, _)| *own == number);
-        known.then_some(Self(number))
+        let place = TABLES.iter().position(|(own, _)| *own == number);
+        place.map(Self)
     }
 
     /// Its number.
     #[must_use]
     pub fn number(self) -> u8 {
-        self.0
+        TABLES[self.0].0
     }
 
     /// The numbers of all of them.
@@ -63,26 +87,19 @@ impl GeneticCode {
 
     /// The amino acid of three bases (A 0, C 1, G 2, T 3), or `*`.
     pub(crate) fn amino_acid(self, bases: [u8; 3]) -> u8 {
-        let at = |sum, &base: &u8| 4 * sum + PLACES[usize::from(base)];
-        let place = bases.iter().fold(0, at);
-        let own = TABLES.iter().find(|(number, _)| *number == self.0);
-        own.map_or(b'*', |(_, table)| table[place])
+        TABLES[self.0].1[place(bases)]
     }
 
     /// State by state its bases.
-    pub(crate) fn codons(self) -> Vec<[u8; 3]> {
-        let triplets = (0..64_u8).map(|at| [at / 16, at / 4 % 4, at % 4]);
-        let codons = triplets.filter(|&bases| self.amino_acid(bases) != b'*');
-        codons.collect()
+    pub(crate) fn codons(self) -> &'static [[u8; 3]] {
+        &CODONS[self.0][..self.states()]
     }
 
     /// Number of codons that are not stops, 60 to 63.
     #[must_use]
     pub fn states(self) -> usize {
-        let own = TABLES.iter().find(|(number, _)| *number == self.0);
-        own.map_or(0, |(_, table)| {
-            table.iter().filter(|&&acid| acid != b'*').count()
-        })
+        let acids = TABLES[self.0].1.iter();
+        acids.filter(|&&acid| acid != b'*').count()
     }
 
     /// A state's letters.
@@ -97,12 +114,7 @@ impl GeneticCode {
             return Some(self.states() as u8);
         }
         let bases = sets.map(|set| set.trailing_zeros() as u8);
-        let place = |bases: [u8; 3]| bases.iter().fold(0, |sum, &base| 4 * sum + base);
-        if self.amino_acid(bases) == b'*' {
-            return None;
-        }
-        let before = (0..place(bases)).map(|at| [at / 16, at / 4 % 4, at % 4]);
-        let state = before.filter(|&bases| self.amino_acid(bases) != b'*');
-        Some(state.count() as u8)
+        let state = self.codons().iter().position(|own| *own == bases)?;
+        Some(state as u8)
     }
 }

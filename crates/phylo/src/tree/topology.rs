@@ -4,17 +4,23 @@
 //! Must stay true: equal trees have equal numbers however their half-edges are numbered; others
 //! differ, but for a chance of 2^-64 for each pair.
 
-use super::{HalfId, Tree};
+use super::{EdgeId, HalfId, Tree};
 
 impl Tree {
     /// The number of the shape: a sum over the splits, each hashed from the taxa on the side of its
     /// branch that has not taxon 0.
     #[must_use]
     pub fn topology(&self) -> u64 {
+        self.topology_of(|_| true)
+    }
+
+    /// The number of the shape that the inner branches which `counts` says yes to make.
+    pub(crate) fn topology_of(&self, counts: impl Fn(EdgeId) -> bool) -> u64 {
         let taxon = |half: HalfId| mix(1 + u64::from(half.0));
         let mut sides = vec![0; self.halves()];
         let mut sum = 0_u64;
-        for half in self.post_order(self.back(HalfId(0)), |_| true) {
+        let root = self.back(HalfId(0));
+        for half in self.post_order(root, |_| true) {
             let below = self.others(half).map(|other| self.back(other));
             // Taxa of both sides; which are on which does not matter to the union.
             let union = below.into_iter().fold(0, |union, half| {
@@ -26,7 +32,9 @@ impl Tree {
                     }
             });
             sides[half.index()] = union;
-            sum = sum.wrapping_add(mix(union));
+            if half == root || counts(self.edge(half)) {
+                sum = sum.wrapping_add(mix(union));
+            }
         }
         sum
     }

@@ -161,7 +161,7 @@ impl Replicates {
     pub(super) fn supports(&self) -> HashMap<Vec<u64>, usize> {
         let mut supports = HashMap::new();
         for (tree, users) in self.trees.iter().flatten() {
-            for (_, split) in splits(tree) {
+            for split in splits(tree) {
                 *supports.entry(split).or_insert(0) += users;
             }
         }
@@ -169,8 +169,8 @@ impl Replicates {
     }
 }
 
-/// The inner splits of a tree and their branches: the side without the first taxon.
-fn splits(tree: &Tree) -> Vec<(EdgeId, Vec<u64>)> {
+/// The inner splits of a tree: the side without the first taxon.
+fn splits(tree: &Tree) -> Vec<Vec<u64>> {
     let words = tree.taxa().div_ceil(64);
     let mut below: HashMap<HalfId, Vec<u64>> = HashMap::new();
     let root = tree.back(HalfId(0));
@@ -184,7 +184,7 @@ fn splits(tree: &Tree) -> Vec<(EdgeId, Vec<u64>)> {
             }
         }
         if half != root {
-            all.push((tree.edge(half), set.clone()));
+            all.push(set.clone());
         }
         below.insert(half, set);
     }
@@ -199,14 +199,7 @@ pub(super) fn is_void(tree: &Tree, edge: EdgeId) -> bool {
 /// A number for the splits of branches that say something: trees that resolve the others
 /// differently have the same one.
 pub(super) fn shape(tree: &Tree) -> u64 {
-    let splits = splits(tree).into_iter();
-    splits
-        .filter(|&(edge, _)| !is_void(tree, edge))
-        .map(|(_, split)| {
-            let mix = |number: u64, &word: &u64| sidecore_random::mix(number ^ word);
-            split.iter().fold(split.len() as u64, mix)
-        })
-        .fold(0, u64::wrapping_add)
+    tree.topology_of(|edge| !is_void(tree, edge))
 }
 
 /// Pearson's correlation of the supports of all splits that either has.

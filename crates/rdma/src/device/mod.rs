@@ -366,29 +366,20 @@ impl Device {
     /// The pair of a connection: its state, its end, what was agreed on.
     #[must_use]
     pub fn pair(&self, connection: ConnectionId) -> Option<&Pair> {
-        let place = self.links.get(connection.index as usize)?;
-        let link = place.link.as_ref()?;
-        (place.generation == connection.generation).then_some(&link.flow.pair)
+        Some(&self.link_of(connection)?.flow.pair)
     }
 
     /// Addresses of a connection: this side's and the peer's.
     #[must_use]
     pub fn addresses(&self, connection: ConnectionId) -> Option<(SocketAddr, SocketAddr)> {
-        let place = self.links.get(connection.index as usize)?;
-        let link = place.link.as_ref()?;
-        (place.generation == connection.generation)
-            .then(|| self.net.addresses(&link.wire))
-            .flatten()
+        self.net.addresses(&self.link_of(connection)?.wire)
     }
 
     /// True if no work of a connection waits to be sent, and no byte of it for room in the stream;
     /// also where there is no such connection.
     #[must_use]
     pub fn is_drained(&self, connection: ConnectionId) -> bool {
-        let place = self.links.get(connection.index as usize);
-        let place = place.filter(|place| place.generation == connection.generation);
-        let link = place.and_then(|place| place.link.as_ref());
-        link.is_none_or(|link| {
+        self.link_of(connection).is_none_or(|link| {
             let is_over = link.flow.pair.state() == State::Ended;
             link.flow.is_drained() && (is_over || !link.flow.pair.wants_to_transmit())
         })
@@ -399,9 +390,7 @@ impl Device {
     /// # Errors
     /// It is not taken.
     pub fn post(&mut self, connection: ConnectionId, post: Post) -> Result<(), RdmaError> {
-        let place = self.links.get_mut(connection.index as usize);
-        let place = place.filter(|place| place.generation == connection.generation);
-        let link = place.and_then(|place| place.link.as_mut());
+        let link = live_in(&mut self.links, connection);
         let link = link.ok_or(RdmaError::Unknown("connection"))?;
         link.flow.pair.post(post, &self.adapter.domain)?;
         // What waits for room has its turn when there is some.
@@ -422,9 +411,7 @@ impl Device {
         connection: ConnectionId,
         receive: Receive,
     ) -> Result<(), RdmaError> {
-        let place = self.links.get_mut(connection.index as usize);
-        let place = place.filter(|place| place.generation == connection.generation);
-        let link = place.and_then(|place| place.link.as_mut());
+        let link = live_in(&mut self.links, connection);
         let link = link.ok_or(RdmaError::Unknown("connection"))?;
         link.flow.pair.post_receive(receive, &self.adapter.domain)?;
         if link.flow.pair.is_stalled() {
@@ -621,15 +608,19 @@ impl Device {
     }
 
     fn link(&mut self, connection: ConnectionId) -> Result<&mut Link, RdmaError> {
-        let place = self.links.get_mut(connection.index as usize);
-        let place = place.filter(|place| place.generation == connection.generation);
-        let link = place.and_then(|place| place.link.as_mut());
-        link.filter(|link| link.released.is_none())
+        live_in(&mut self.links, connection)
+            .filter(|link| link.released.is_none())
             .ok_or(RdmaError::Unknown("connection"))
     }
 
     fn link_at(&mut self, index: u32) -> Option<&mut Link> {
-        self.links.get_mut(index as usize)?.link.as_mut()
+        link_in(&mut self.links, index)
+    }
+
+    fn link_of(&self, connection: ConnectionId) -> Option<&Link> {
+        let place = self.links.get(connection.index as usize)?;
+        let is_it = place.generation == connection.generation;
+        place.link.as_ref().filter(|_| is_it)
     }
 
     fn id_at(&self, index: u32) -> ConnectionId {
@@ -691,6 +682,18 @@ impl Device {
             self.busy.push_back(index);
         }
     }
+}
+
+/// The link at a place, whichever connection's it is: for who uses another part of the device, too.
+fn link_in(links: &mut [Place], index: u32) -> Option<&mut Link> {
+    links.get_mut(index as usize)?.link.as_mut()
+}
+
+/// The link of a connection, also of one that was let go of.
+fn live_in(links: &mut [Place], connection: ConnectionId) -> Option<&mut Link> {
+    let place = links.get_mut(connection.index as usize)?;
+    let is_it = place.generation == connection.generation;
+    place.link.as_mut().filter(|_| is_it)
 }
 
 /// A free place of a table of at most `max`.

@@ -1,9 +1,9 @@
-//! What comes of moving a connection: events, completions, places that are free again.
+//! Outcomes of moving a connection: events, completions, places that are free again.
 //!
 //! Must stay true: an event is told once; a completion stays in its pair until its queue has room.
 
 use super::link::Link;
-use super::{ACCEPTS_MAX, Device, Event, LINGER, ListenerId, Queued};
+use super::{ACCEPTS_MAX, Device, Event, LINGER, ListenerId, Queued, link_in};
 use crate::flow::Moved;
 use crate::{End, Kind, State};
 use sidecore_rdma_wire::{Pair, PairId};
@@ -13,11 +13,7 @@ use std::time::Instant;
 impl Device {
     /// Moves what a connection can move, and tells what came of it.
     pub(super) fn advance(&mut self, index: u32) {
-        let Some(link) = self
-            .links
-            .get_mut(index as usize)
-            .and_then(|place| place.link.as_mut())
-        else {
+        let Some(link) = link_in(&mut self.links, index) else {
             return;
         };
         let moved = link.progress(&mut self.net, &mut self.buffer, &mut self.adapter);
@@ -26,11 +22,7 @@ impl Device {
 
     /// Books the outcome of a movement.
     pub(super) fn settle(&mut self, index: u32, moved: io::Result<Moved>) {
-        let Some(link) = self
-            .links
-            .get_mut(index as usize)
-            .and_then(|place| place.link.as_mut())
-        else {
+        let Some(link) = link_in(&mut self.links, index) else {
             return;
         };
         let moved = moved.unwrap_or_else(|_| {
@@ -128,11 +120,7 @@ impl Device {
     /// Moves completions of a connection to its queues, as far as these have room.
     pub(super) fn collect(&mut self, index: u32) {
         let connection = self.id_at(index);
-        let Some(link) = self
-            .links
-            .get_mut(index as usize)
-            .and_then(|place| place.link.as_mut())
-        else {
+        let Some(link) = link_in(&mut self.links, index) else {
             return;
         };
         let Some(queues) = link.queues else {
