@@ -6,7 +6,7 @@
 //! Source: the genetic codes of the National Center for Biotechnology Information, by their numbers
 //! there (`transl_table` of sequence files).
 
-/// A genetic code, by its place in [`TABLES`].
+/// A genetic code, by its place in the table of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GeneticCode(usize);
 
