@@ -138,17 +138,21 @@ impl Supervisor {
                 (filler, _) => room.len().min(filler),
             };
             let room = &mut room[..room_bytes];
-            match fetch(&mut self.rings, stream, far, room) {
+            let fetched = fetch(&mut self.rings, stream, far, room);
+            let greeted = match fetched {
+                Ok(count) if count > 0 && stream.filler == 0 => {
+                    (stream.hello.take()).and_then(|number| Hello::read(&room[..count], number))
+                }
+                _ => None,
+            };
+            if let Some(hello) = greeted {
+                socket.holder = (hello.thread, hello.descriptor);
+                client.give_buffer_back(buffer);
+                continue;
+            }
+            match fetched {
                 Ok(count) if count > 0 && stream.filler > 0 => {
                     stream.filler -= count;
-                    client.give_buffer_back(buffer);
-                }
-                Ok(count)
-                    if count > 0
-                        && let Some(number) = stream.hello.take()
-                        && let Some(hello) = Hello::read(&room[..count], number) =>
-                {
-                    socket.holder = (hello.thread, hello.descriptor);
                     client.give_buffer_back(buffer);
                 }
                 Ok(0) => {
