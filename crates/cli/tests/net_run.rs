@@ -38,8 +38,8 @@ const KNOWN: &[(&str, &str)] = &[
         "what a child binds or connects and leaves ends with the child",
     ),
     (
-        "peer_closed_writes",
-        "a pair refuses the first write after its peer's close, TCP the second",
+        "peer_closed_poll",
+        "no reset answers a write after the peer's close: polls see no ERR, SO_ERROR is 0",
     ),
     (
         "receive_low_water",
@@ -58,10 +58,16 @@ const KNOWN: &[(&str, &str)] = &[
 ];
 
 /// More of them, where programs load no library.
-const KNOWN_WITHOUT_LIBRARY: &[(&str, &str)] = &[(
-    "signals",
-    "accept with SO_RCVTIMEO goes on after a signal with SA_RESTART",
-)];
+const KNOWN_WITHOUT_LIBRARY: &[(&str, &str)] = &[
+    (
+        "peer_closed_writes",
+        "a pair refuses the first write after its peer's close, TCP the second",
+    ),
+    (
+        "signals",
+        "accept with SO_RCVTIMEO goes on after a signal with SA_RESTART",
+    ),
+];
 
 /// Cases whose results over a stack may be others with rings than with pairs, and why. They must
 /// end all the same.
@@ -186,6 +192,39 @@ fn a_session_of_the_stack_has_rings() {
         libc::SYS_io_uring_setup
     );
     assert_eq!(has_rings(&io_uring, "").as_deref(), Some("0"));
+}
+
+/// A library of another build, with which rings cannot be shared, is said.
+#[test]
+fn a_library_of_another_version_is_told_of_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let asks = |version: u32| {
+        let program = format!(
+            "import sys; sys.path.insert(0, {:?}); from _case import *; import ctypes, struct\n\
+             client, accepted = pair()\n\
+             libc = ctypes.CDLL(None, use_errno=True)\n\
+             for _ in range(2):\n    \
+                 words = ctypes.create_string_buffer(struct.pack('4I', {version}, 0, 0, 0), 16)\n    \
+                 room = ctypes.c_uint32(16)\n    \
+                 got = libc.syscall({}, client.fileno(), {}, {}, words, ctypes.byref(room))\n    \
+                 say(errno.errorcode[ctypes.get_errno()] if got else 'ok')\n",
+            folder_of_cases().display().to_string(),
+            libc::SYS_getsockopt,
+            sidecore_net_rings::LEVEL,
+            sidecore_net_rings::ATTACH,
+        );
+        let name = "version".to_owned();
+        let command = vec![python(), "-c".into(), program.into()];
+        let ran = over_stack(&Case { name, command }, folder.path(), "");
+        (ran.told, ran.errors.matches("of another version").count())
+    };
+    let (old, other) = (0, sidecore_net_rings::VERSION + 1);
+    for version in [old, other] {
+        let refused = "ENOTSUP\nENOTSUP\nexit status: 0\n".to_owned();
+        assert_eq!(asks(version), (refused, 1), "{version}");
+    }
+    let same = "ok\nok\nexit status: 0\n".to_owned();
+    assert_eq!(asks(sidecore_net_rings::VERSION), (same, 0));
 }
 
 /// With `--all` an address of the kernel's is none of the stack's either; the loopback's are the

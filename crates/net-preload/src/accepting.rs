@@ -239,17 +239,39 @@ fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
         uid: 0,
         gid: 0,
     };
-    let mut bytes = size_of_val(&peer) as libc::socklen_t;
+    let to = (&raw mut peer).cast();
+    // SAFETY: there is room for one `ucred`.
+    let is_told = unsafe { ask_kernel(file, libc::SO_PEERCRED, to, size_of_val(&peer)) };
+    is_told.then_some((peer.pid, peer.uid))
+}
+
+/// A number that the kernel says of a descriptor by an option of level SOL_SOCKET; the supervisor
+/// is not asked. Leaves errno as it was.
+pub(crate) fn kernels_option(file: c_int, name: c_int) -> Option<c_int> {
+    let before = errno();
+    let mut value: c_int = 0;
+    let to = (&raw mut value).cast();
+    // SAFETY: there is room for one number.
+    let is_told = unsafe { ask_kernel(file, name, to, size_of_val(&value)) };
+    set_errno(before);
+    is_told.then_some(value)
+}
+
+/// getsockopt(2) of level SOL_SOCKET, past the supervisor.
+///
+/// # Safety
+/// There is room for so many bytes at `to`.
+unsafe fn ask_kernel(file: c_int, name: c_int, to: *mut c_void, room: usize) -> bool {
+    let mut bytes = room as libc::socklen_t;
     let arguments = [
         file.into(),
         libc::SOL_SOCKET.into(),
-        libc::SO_PEERCRED.into(),
-        (&raw mut peer).expose_provenance() as c_long,
+        name.into(),
+        to.expose_provenance() as c_long,
         (&raw mut bytes).expose_provenance() as c_long,
     ];
-    // SAFETY: the kernel writes one `ucred`, whose room is said.
-    let result = unsafe { call(libc::SYS_getsockopt, arguments, BY_ITSELF + 1) };
-    (result == 0).then_some((peer.pid, peer.uid))
+    // SAFETY: the kernel writes no more than the room that is said.
+    unsafe { call(libc::SYS_getsockopt, arguments, BY_ITSELF + 1) == 0 }
 }
 
 /// Says which descriptor has the session now.

@@ -99,7 +99,7 @@ pub(crate) fn own() -> impl Iterator<Item = c_int> {
 }
 
 fn make(descriptor: c_int) -> Option<Attachment> {
-    let [version, number, file, _] = request(descriptor, ATTACH, 0).ok()?;
+    let [version, number, file, _] = request(descriptor, ATTACH, VERSION).ok()?;
     let segment = map(file.cast_signed(), SEGMENT_BYTES)?;
     if version != VERSION {
         return None;

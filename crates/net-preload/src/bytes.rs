@@ -3,7 +3,7 @@
 use crate::real::{real, set_errno};
 use crate::stream::{self, Done};
 use crate::table::{Kind, record};
-use crate::{accepting, attachment, check, rings};
+use crate::{accepting, attachment, check, closing, rings};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn read(file: c_int, to: *mut c_void, bytes: usize) -> isi
         )
     };
     if !rings::has_rings(file) {
-        return kernel();
+        return closing::note_end(file, kernel(), bytes);
     }
     end(stream::receive(file, &[one(to, bytes)], 0), kernel)
 }
@@ -75,7 +75,8 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
     };
     match pieces(to, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::receive(file, pieces, 0), kernel),
-        _ => kernel(),
+        // Of nothing to read into, too, where nobody writes after it as if there were more.
+        _ => closing::note_end(file, kernel(), 1),
     }
 }
 
@@ -90,7 +91,7 @@ pub unsafe extern "C" fn recv(file: c_int, to: *mut c_void, bytes: usize, flags:
     };
     meet(file);
     if !rings::has_rings(file) {
-        return kernel();
+        return closing::note_end(file, kernel(), bytes);
     }
     end(stream::receive(file, &[one(to, bytes)], flags), kernel)
 }
@@ -114,7 +115,7 @@ pub unsafe extern "C" fn recvfrom(
     meet(file);
     if !rings::has_rings(file) {
         if from.is_null() || from_bytes.is_null() {
-            return kernel();
+            return closing::note_end(file, kernel(), bytes);
         }
         // SAFETY: the program says that a length is there.
         let room = unsafe { *from_bytes };
@@ -202,6 +203,10 @@ pub unsafe extern "C" fn write(file: c_int, from: *const c_void, bytes: usize) -
         )
     };
     if !rings::has_rings(file) {
+        if closing::has_ended(file) {
+            // SAFETY: as of write(2).
+            return unsafe { send(file, from, bytes, 0) };
+        }
         return kernel();
     }
     end(stream::send(file, &[one(from, bytes)], 0), kernel)
@@ -218,6 +223,14 @@ pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_
     };
     match pieces(from, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, 0), kernel),
+        Some(pieces) if closing::has_ended(file) => {
+            // SAFETY: zeros are a message without anything.
+            let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+            message.msg_iov = pieces.as_ptr().cast_mut();
+            message.msg_iovlen = pieces.len() as _;
+            // SAFETY: as of writev(2).
+            unsafe { sendmsg(file, &raw const message, 0) }
+        }
         _ => kernel(),
     }
 }
@@ -230,12 +243,13 @@ pub unsafe extern "C" fn send(
     bytes: usize,
     flags: c_int,
 ) -> isize {
-    let kernel = move || {
+    let work = move |flags| {
         in_kernel(file, move || {
             real!(send(file => c_int, from => *const c_void, bytes => usize, flags => c_int)
                 -> isize)
         })
     };
+    let kernel = move || closing::send(file, flags, || bytes, work);
     meet(file);
     if !rings::has_rings(file) {
         return kernel();
@@ -253,12 +267,13 @@ pub unsafe extern "C" fn sendto(
     to: *const libc::sockaddr,
     to_bytes: libc::socklen_t,
 ) -> isize {
-    let kernel = move || {
+    let work = move |flags| {
         in_kernel(file, move || {
             real!(sendto(file => c_int, from => *const c_void, bytes => usize, flags => c_int,
                 to => *const libc::sockaddr, to_bytes => libc::socklen_t) -> isize)
         })
     };
+    let kernel = move || closing::send(file, flags, || bytes, work);
     if to.is_null() {
         meet(file);
     }
@@ -271,14 +286,14 @@ pub unsafe extern "C" fn sendto(
 /// sendmsg(2).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flags: c_int) -> isize {
-    let kernel = move || {
+    let work = move |flags| {
         in_kernel(file, move || {
             real!(sendmsg(file => c_int, message => *const libc::msghdr,
                     flags => c_int) -> isize)
         })
     };
     if stream::is_in_first_page(message.addr()) {
-        return kernel();
+        return work(flags);
     }
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &*message };
@@ -286,7 +301,9 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
         rings::bar(passed);
     }
     meet(file);
-    match pieces(header.msg_iov, header.msg_iovlen as _) {
+    let pieces = pieces(header.msg_iov, header.msg_iovlen as _);
+    let kernel = move || closing::send(file, flags, || pieces.map_or(0, stream::whole), work);
+    match pieces {
         Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, flags), kernel),
         _ => kernel(),
     }

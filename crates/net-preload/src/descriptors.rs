@@ -2,7 +2,7 @@
 
 use crate::real::{FIONREAD, real, set_errno};
 use crate::table::{self, Kind, kind, new, record};
-use crate::{accepting, attachment, interest, rings, stream};
+use crate::{accepting, attachment, closing, interest, rings, stream};
 use std::ffi::{c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::Ordering;
 
@@ -126,7 +126,35 @@ pub unsafe extern "C" fn shutdown(file: c_int, how: c_int) -> c_int {
         // The kernel knows what may still be read then, and wakes who waits.
         _ => rings::bar(file),
     }
-    real!(shutdown(file => c_int, how => c_int) -> c_int)
+    let result = real!(shutdown(file => c_int, how => c_int) -> c_int);
+    if result == 0
+        && how != libc::SHUT_RD
+        && let Some(record) = record(file).filter(|record| record.kind() == Kind::Barred)
+    {
+        record.add(table::SHUT_WRITE);
+    }
+    result
+}
+
+/// getsockopt(2).
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn getsockopt(
+    file: c_int,
+    level: c_int,
+    name: c_int,
+    value: *mut c_void,
+    bytes: *mut libc::socklen_t,
+) -> c_int {
+    let result = real!(getsockopt(file => c_int, level => c_int, name => c_int,
+        value => *mut c_void, bytes => *mut libc::socklen_t) -> c_int);
+    if result == 0
+        && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
+        // SAFETY: the call has just written that many bytes.
+        && unsafe { *bytes as usize >= size_of::<c_int>() && value.cast::<c_int>().read_unaligned() != 0 }
+    {
+        closing::note_error(file);
+    }
+    result
 }
 
 /// setsockopt(2).

@@ -1,7 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
-//! `poll` and `stream` do it where rings are concerned; `accepting` takes sessions from listeners;
+//! `poll` and `stream` do it where rings are concerned; `accepting` takes sessions from listeners, `closing` says how
+//! they end;
 //! `rings` and `interest` say how a descriptor gets rings, and stands in an epoll then;
 //! `attachment` has what is shared with the supervisor, `table` what is known of each descriptor,
 //! `spin` looks again before a thread sleeps, `real` has the functions behind ours.
@@ -17,6 +18,7 @@
 mod accepting;
 mod attachment;
 mod bytes;
+mod closing;
 mod descriptors;
 mod epoll;
 mod interest;

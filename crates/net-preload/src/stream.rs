@@ -106,7 +106,8 @@ fn is_larger_now<'a>(attachment: &'a Attachment, number: u32, stream: &mut Strea
 /// Bytes of memory of the program's, in pieces.
 pub(crate) type Pieces<'p> = &'p [libc::iovec];
 
-fn whole(pieces: Pieces<'_>) -> usize {
+/// Bytes in all pieces.
+pub(crate) fn whole(pieces: Pieces<'_>) -> usize {
     pieces.iter().map(|piece| piece.iov_len).sum()
 }
 

@@ -43,7 +43,7 @@ pub(crate) struct Record {
     /// As it was given to epoll_ctl(2).
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
-    /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`].
+    /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`].
     pub(crate) flags: AtomicU32,
     /// Times that it was to ask for rings later.
     pub(crate) put_off: AtomicU32,
@@ -61,9 +61,12 @@ pub(crate) const DRAINED: u32 = 1;
 pub(crate) const SHUT_WRITE: u32 = 2;
 /// The other end of the pair is closed.
 pub(crate) const GONE: u32 = 4;
-
 /// It listens, and this process accepts from it by itself.
 pub(crate) const LISTENS: u32 = 8;
+/// The program has read the peer's end.
+pub(crate) const ENDED: u32 = 16;
+/// One write was let pass, or one error told, after the peer's close.
+pub(crate) const PARDONED: u32 = 32;
 
 /// Descriptors beyond are the kernel's.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;

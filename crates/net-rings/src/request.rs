@@ -2,9 +2,9 @@
 
 /// Level of the requests' options: none of the kernel's.
 pub const LEVEL: i32 = 0x5349_4452;
-/// Version of the layout, in the answer to [`ATTACH`].
-pub const VERSION: u32 = 2;
-/// Asks for a segment.
+/// Version of the layout, in [`ATTACH`] and in the answer to it.
+pub const VERSION: u32 = 3;
+/// Asks for a segment; says the library's [`VERSION`], which libraries before 3 did not.
 pub const ATTACH: i32 = 1;
 /// Asks for a waiter.
 pub const WAITER: i32 = 2;

@@ -35,6 +35,8 @@ pub(super) struct Rings {
     upgrade_at: Option<Instant>,
     /// Processes that have none: they read and write pairs in ways that a library does not see.
     barred: VecDeque<i32>,
+    /// A library of another version was warned of, once.
+    has_told_of_version: bool,
 }
 
 /// A process with rings.
@@ -151,7 +153,7 @@ impl Supervisor {
         let target = caller.call.arguments[3];
         let asked = caller.read_int(target)?.cast_unsigned();
         let words = match name {
-            rings::ATTACH => self.attach_process(caller)?,
+            rings::ATTACH => self.attach_process(caller, asked)?,
             rings::WAITER => self.add_waiter(caller, asked)?,
             rings::UPGRADE => self.upgrade(caller, asked)?,
             rings::GROW => self.grow(caller, asked)?,
@@ -170,7 +172,22 @@ impl Supervisor {
         Ok(ZERO)
     }
 
-    fn attach_process(&mut self, caller: &Caller<'_>) -> Result<[u32; rings::WORDS], Errno> {
+    fn attach_process(
+        &mut self,
+        caller: &Caller<'_>,
+        version: u32,
+    ) -> Result<[u32; rings::WORDS], Errno> {
+        if version != rings::VERSION {
+            if !std::mem::replace(&mut self.rings.has_told_of_version, true) {
+                tracing::warn!(
+                    "a program has loaded a libsidecore_net_preload.so of another version \
+                     ({version}, not {}): it is served by pairs, slower; put the library of this \
+                     build beside `sidecore`, or say where it is by SIDECORE_NET_LIBRARY",
+                    rings::VERSION
+                );
+            }
+            return Err(Errno::OPNOTSUPP);
+        }
         // Only sessions of the stack have rings.
         if self.client.is_none() {
             return Err(Errno::OPNOTSUPP);

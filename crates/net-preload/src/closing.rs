@@ -1,0 +1,142 @@
+//! Writing after the peer has closed: TCP takes the first write, a local pair none.
+//!
+//! Must stay true: only on a pair that stands for a session is anything said otherwise than by the
+//! kernel; a program's own local sockets, and sockets of the kernel's TCP, keep their answers. A
+//! program hears SIGPIPE where TCP would have sent it.
+
+use crate::accepting::kernels_option;
+use crate::real::{errno, real, set_errno};
+use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+/// What a call of the kernel's has received: nothing means that the peer has ended.
+#[inline]
+pub(crate) fn note_end(file: c_int, received: isize, wanted: usize) -> isize {
+    if received <= 0 && wanted > 0 {
+        note(file, received);
+    }
+    received
+}
+
+fn note(file: c_int, received: isize) {
+    let flag = match received {
+        0 => ENDED,
+        _ if errno() == libc::ECONNRESET => ENDED | PARDONED,
+        _ => return,
+    };
+    if let Some(record) = table::record(file)
+        && matches!(record.kind(), Kind::Candidate | Kind::Barred)
+    {
+        record.add(flag);
+    }
+}
+
+/// A session's error was told (SO_ERROR): no write passes any more.
+pub(crate) fn note_error(file: c_int) {
+    if let Some(record) = table::record(file) {
+        record.add(PARDONED);
+    }
+}
+
+/// Sends by the kernel, without a signal; `work` takes the flags.
+#[inline]
+pub(crate) fn send(
+    file: c_int,
+    flags: c_int,
+    wanted: impl FnOnce() -> usize,
+    work: impl FnOnce(c_int) -> isize,
+) -> isize {
+    let Some(record) = table::record(file)
+        .filter(|record| matches!(record.kind(), Kind::Candidate | Kind::Barred))
+    else {
+        return work(flags);
+    };
+    let sent = work(flags | libc::MSG_NOSIGNAL);
+    if sent == -1 && errno() == libc::EPIPE {
+        return refused(file, record, flags, wanted());
+    }
+    sent
+}
+
+/// True where a write is to be made by [`send`]: the program has read the peer's end. Not before,
+/// since programs that confine themselves may write, and not send.
+#[inline]
+pub(crate) fn has_ended(file: c_int) -> bool {
+    table::record(file).is_some_and(|record| {
+        record.has(ENDED) && matches!(record.kind(), Kind::Candidate | Kind::Barred)
+    })
+}
+
+/// What TCP would say where the kernel says EPIPE of a pair.
+#[cold]
+fn refused(file: c_int, record: &Record, flags: c_int, wanted: usize) -> isize {
+    if !record.has(SHUT_WRITE) && !record.has(PARDONED) {
+        match end_of(file) {
+            // The peer's answer, a reset, makes the next write fail (RFC 9293 section 3.10.7.1).
+            End::Closed => {
+                record.add(PARDONED);
+                return wanted as isize;
+            }
+            // It has left bytes unread, and its reset has come (RFC 2525 section 2.17).
+            End::Reset(error) => {
+                record.add(PARDONED);
+                set_errno(error);
+                return -1;
+            }
+            End::Other => {}
+        }
+    }
+    if flags & libc::MSG_NOSIGNAL == 0 {
+        // SAFETY: calls without pointers: this thread's signal, as the kernel would have sent it.
+        unsafe {
+            let thread = libc::syscall(libc::SYS_gettid);
+            libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGPIPE);
+        }
+    }
+    set_errno(libc::EPIPE);
+    -1
+}
+
+enum End {
+    /// The peer has closed a session that was in order.
+    Closed,
+    /// The session has ended with this error, which is told once.
+    Reset(c_int),
+    /// It is no session's pair, or its peer is still there.
+    Other,
+}
+
+fn end_of(file: c_int) -> End {
+    let mut polled = libc::pollfd {
+        fd: file,
+        events: 0,
+        revents: 0,
+    };
+    let count = real!(poll(&raw mut polled => *mut libc::pollfd, 1 => libc::nfds_t, 0 => c_int)
+        -> c_int);
+    if count != 1 || polled.revents & libc::POLLHUP == 0 {
+        return End::Other;
+    }
+    if kernels_option(file, libc::SO_DOMAIN) != Some(libc::AF_UNIX) || !has_peer(file) {
+        return End::Other;
+    }
+    if polled.revents & libc::POLLERR == 0 {
+        return End::Closed;
+    }
+    match kernels_option(file, libc::SO_ERROR) {
+        Some(error) if error != 0 => End::Reset(error),
+        _ => End::Other,
+    }
+}
+
+/// True if the supervisor says that it is, or was, connected to an Internet address: a session that
+/// nobody has reset.
+fn has_peer(file: c_int) -> bool {
+    let mut family: libc::sa_family_t = 0;
+    let mut bytes = size_of_val(&family) as libc::socklen_t;
+    let to = ptr::from_mut(&mut family).cast::<c_void>();
+    // SAFETY: the kernel, or the supervisor, writes at most as many bytes as are said.
+    let result = unsafe { libc::syscall(libc::SYS_getpeername, file, to, &raw mut bytes) };
+    result == 0 && matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
+}
