@@ -204,7 +204,8 @@ fn a_library_of_another_version_is_told_of_once() {
              client, accepted = pair()\n\
              libc = ctypes.CDLL(None, use_errno=True)\n\
              for _ in range(2):\n    \
-                 words = ctypes.create_string_buffer(struct.pack('4I', {version}, 0, 0, 0), 16)\n    \
+                 asked = struct.pack('4I', {version}, 0, 0, 0)\n    \
+                 words = ctypes.create_string_buffer(asked, 16)\n    \
                  room = ctypes.c_uint32(16)\n    \
                  got = libc.syscall({}, client.fileno(), {}, {}, words, ctypes.byref(room))\n    \
                  say(errno.errorcode[ctypes.get_errno()] if got else 'ok')\n",

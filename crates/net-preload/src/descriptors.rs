@@ -147,12 +147,15 @@ pub unsafe extern "C" fn getsockopt(
 ) -> c_int {
     let result = real!(getsockopt(file => c_int, level => c_int, name => c_int,
         value => *mut c_void, bytes => *mut libc::socklen_t) -> c_int);
-    if result == 0
-        && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR)
+    if result == 0 && (level, name) == (libc::SOL_SOCKET, libc::SO_ERROR) {
         // SAFETY: the call has just written that many bytes.
-        && unsafe { *bytes as usize >= size_of::<c_int>() && value.cast::<c_int>().read_unaligned() != 0 }
-    {
-        closing::note_error(file);
+        let error = unsafe {
+            let is_whole = *bytes as usize >= size_of::<c_int>();
+            is_whole.then(|| value.cast::<c_int>().read_unaligned())
+        };
+        if error.is_some_and(|error| error != 0) {
+            closing::note_error(file);
+        }
     }
     result
 }

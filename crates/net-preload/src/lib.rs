@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
-//! `poll` and `stream` do it where rings are concerned; `accepting` takes sessions from listeners, `closing` says how
-//! they end;
-//! `rings` and `interest` say how a descriptor gets rings, and stands in an epoll then;
+//! `poll` and `stream` do it where rings are concerned; `accepting` takes sessions from listeners,
+//! `closing` says how they end; `rings` and `interest` say how a descriptor gets rings, and stands
+//! in an epoll then;
 //! `attachment` has what is shared with the supervisor, `table` what is known of each descriptor,
 //! `spin` looks again before a thread sleeps, `real` has the functions behind ours.
 //!
