@@ -292,6 +292,23 @@ fn greet(accepted: c_int, number: u64) {
     set_errno(before);
 }
 
+/// True if the supervisor says that it is, or was, connected to an Internet address: a session, and
+/// none that never came to be.
+pub(crate) fn was_connected(file: c_int) -> bool {
+    let mut family: libc::sa_family_t = 0;
+    let mut bytes = size_of_val(&family) as libc::socklen_t;
+    let arguments = [
+        file.into(),
+        (&raw mut family).expose_provenance() as c_long,
+        (&raw mut bytes).expose_provenance() as c_long,
+        0,
+        0,
+    ];
+    // SAFETY: the kernel, or the supervisor, writes at most as many bytes as are said.
+    let result = unsafe { call(libc::SYS_getpeername, arguments, BY_ITSELF) };
+    result == 0 && matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
+}
+
 fn close(file: c_int) {
     // SAFETY: a descriptor that the program has not seen.
     unsafe { libc::syscall(libc::SYS_close, file) };

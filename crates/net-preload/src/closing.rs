@@ -4,11 +4,10 @@
 //! kernel; a program's own local sockets, and sockets of the kernel's TCP, keep their answers. A
 //! program hears SIGPIPE where TCP would have sent it.
 
-use crate::accepting::kernels_option;
+use crate::accepting::{kernels_option, was_connected};
 use crate::real::{errno, real, set_errno};
 use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
-use std::ffi::{c_int, c_void};
-use std::ptr;
+use std::ffi::c_int;
 
 /// What a call of the kernel's has received: nothing means that the peer has ended.
 #[inline]
@@ -118,7 +117,7 @@ fn end_of(file: c_int) -> End {
     if count != 1 || polled.revents & libc::POLLHUP == 0 {
         return End::Other;
     }
-    if kernels_option(file, libc::SO_DOMAIN) != Some(libc::AF_UNIX) || !has_peer(file) {
+    if kernels_option(file, libc::SO_DOMAIN) != Some(libc::AF_UNIX) || !was_connected(file) {
         return End::Other;
     }
     if polled.revents & libc::POLLERR == 0 {
@@ -128,15 +127,4 @@ fn end_of(file: c_int) -> End {
         Some(error) if error != 0 => End::Reset(error),
         _ => End::Other,
     }
-}
-
-/// True if the supervisor says that it is, or was, connected to an Internet address: a session that
-/// nobody has reset.
-fn has_peer(file: c_int) -> bool {
-    let mut family: libc::sa_family_t = 0;
-    let mut bytes = size_of_val(&family) as libc::socklen_t;
-    let to = ptr::from_mut(&mut family).cast::<c_void>();
-    // SAFETY: the kernel, or the supervisor, writes at most as many bytes as are said.
-    let result = unsafe { libc::syscall(libc::SYS_getpeername, file, to, &raw mut bytes) };
-    result == 0 && matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
 }

@@ -6,7 +6,7 @@ use crate::caller::Caller;
 use crate::socket::State;
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
-use sidecore_net_rings::HELLO_BYTES;
+use sidecore_net_rings::{BY_ITSELF, HELLO_BYTES};
 use std::os::fd::OwnedFd;
 
 impl Supervisor {
@@ -23,7 +23,9 @@ impl Supervisor {
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };
-        let is_over = is_peer && self.ends(caller, inode) == (true, true);
+        // Its library asks how a session ended (`closing.rs` there): whose it was is enough.
+        let is_asked_by_library = caller.call.arguments[5] == BY_ITSELF;
+        let is_over = is_peer && !is_asked_by_library && self.ends(caller, inode) == (true, true);
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
@@ -52,11 +54,15 @@ impl Supervisor {
     pub(super) fn ends(&self, caller: &Caller<'_>, inode: u64) -> (bool, bool) {
         match self.sockets.get(&inode).map(|socket| &socket.state) {
             Some(State::Open(stream)) => (stream.near_ended, stream.peer_ended),
-            Some(State::Joined(_)) => {
-                let near = caller.fetch(caller.int(0));
-                let is_at_end = near.is_ok_and(|near| is_at_end(&near));
-                (self.ended.contains(&inode), is_at_end)
-            }
+            Some(State::Joined(_)) => match caller.fetch(caller.int(0)) {
+                Ok(near) => {
+                    let now = polled(&near);
+                    let is_reset = now.contains(PollFlags::ERR);
+                    let is_at_end = is_reset || now.contains(PollFlags::RDHUP);
+                    (is_reset || self.ended.contains(&inode), is_at_end)
+                }
+                Err(_) => (self.ended.contains(&inode), false),
+            },
             _ => (false, false),
         }
     }
@@ -90,10 +96,13 @@ impl Supervisor {
     }
 }
 
-/// True if the other end of a pair sends no more.
-fn is_at_end(near: &OwnedFd) -> bool {
+/// End and error of a pair, as its near end sees them: the other one sends no more (RDHUP), or has
+/// left bytes unread (ERR), which is a reset.
+fn polled(near: &OwnedFd) -> PollFlags {
     let mut polled = [PollFd::new(near, PollFlags::RDHUP)];
     let none = rustix::time::Timespec::default();
-    rustix::event::poll(&mut polled, Some(&none)).is_ok()
-        && polled[0].revents().contains(PollFlags::RDHUP)
+    match rustix::event::poll(&mut polled, Some(&none)) {
+        Ok(_) => polled[0].revents(),
+        Err(_) => PollFlags::empty(),
+    }
 }
