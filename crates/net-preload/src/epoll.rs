@@ -213,12 +213,20 @@ pub(crate) fn wait(
             }
             return kept;
         };
-        let (mut found, asks) = collect(set, attachment, events);
-        if found > 0 {
-            if asks && found < events.len() {
-                let more = kernel.wait(&mut events[found..], Some(Duration::ZERO));
-                found += filter(epoll, &mut events[found..], more).max(0) as usize;
+        let (mut found, is_kernels_turn) = collect(set, attachment, events);
+        if is_kernels_turn {
+            let more = kernel.wait(&mut events[found..], Some(Duration::ZERO));
+            let more = filter(epoll, &mut events[found..], more).max(0) as usize;
+            found += more;
+            if more > 0 {
+                set.lock().told = KERNEL_HAD;
             }
+            if found == 0 {
+                // The rings had no room, or nothing: now it is their turn.
+                continue;
+            }
+        }
+        if found > 0 {
             return found as c_int;
         }
         if left() == Some(Duration::ZERO) {
@@ -309,15 +317,27 @@ fn hang_up(epoll: c_int, descriptor: c_int) {
     }
 }
 
-/// Events of the rings; and true if it is the kernel's turn to be asked.
+/// Events of the rings; and true if it is the kernel's turn to be asked, for which there is room.
 fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event]) -> (usize, bool) {
     let mut inner = set.lock();
     if let Some(process) = attachment.process() {
         process.take_waiter_news(set.waiter.number, |stream| inner.queue(stream));
     }
+    let is_kernels_turn = inner.told >= KERNEL_EVERY && !events.is_empty();
+    let room = match is_kernels_turn {
+        true => events.len() - (events.len() / KERNELS_SHARE).max(1),
+        false => events.len(),
+    };
+    // It had something the last time: who takes one session at each wait (nginx) has more to take,
+    // and a wait full of others' events would keep it from that.
+    let room = if inner.told == KERNEL_HAD {
+        room.min(ROOM_BESIDE)
+    } else {
+        room
+    };
     let mut found = 0;
     for _ in 0..inner.ready.len() {
-        if found == events.len() {
+        if found == room {
             break;
         }
         let Some(number) = inner.ready.pop_front() else {
@@ -360,13 +380,22 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
             inner.ready.push_back(number);
         }
     }
-    inner.waits = inner.waits.wrapping_add(1);
-    (found, inner.waits.is_multiple_of(KERNEL_EVERY))
+    let before = if is_kernels_turn { 0 } else { inner.told };
+    inner.told = before.saturating_add(found as u32).min(KERNEL_HAD - 1);
+    (found, is_kernels_turn)
 }
 
 /// Events that are told unasked.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
 /// Wakes after which the bytes that caused them are read, before there is no room for more.
 const DRAIN_EVERY: u32 = 32;
-/// While the rings keep a thread busy, the kernel's part is looked at in each of so many waits.
+/// While the rings keep a thread busy, the kernel's part is looked at once in so many events of
+/// theirs. Not in so many waits: a thousand sessions make long ones, and who accepts one session in
+/// each (nginx) would be a second behind.
 const KERNEL_EVERY: u32 = 8;
+/// In place of that count: the kernel's part had something.
+const KERNEL_HAD: u32 = u32::MAX;
+/// Events of the rings in one wait, then.
+const ROOM_BESIDE: usize = 16;
+/// Part of a wait's room that is the kernel's in its turn.
+const KERNELS_SHARE: usize = 8;

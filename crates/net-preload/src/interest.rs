@@ -31,8 +31,8 @@ pub(crate) struct Inner {
     pub(crate) interests: Vec<Option<Interest>>,
     /// Streams that may be ready.
     pub(crate) ready: VecDeque<u32>,
-    /// Waits since the kernel was asked.
-    pub(crate) waits: u32,
+    /// Events told since the kernel was asked.
+    pub(crate) told: u32,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -120,7 +120,7 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
             inner: Mutex::new(Inner {
                 interests: vec![None; STREAMS as usize],
                 ready: VecDeque::with_capacity(STREAMS as usize),
-                waits: 0,
+                told: 0,
             }),
         }));
         place.store(set, Ordering::Release);

@@ -187,15 +187,17 @@ impl Supervisor {
     /// The kernel's, where it cannot go on.
     pub(crate) fn run(mut self) -> Result<(), Errno> {
         let mut ready = Vec::with_capacity(READY_MAX);
-        let mut busy = 0_u32;
+        let mut busy = 0;
         loop {
-            let has_news = self.wait();
-            // While sessions and rings keep it busy, descriptors are looked at now and then.
-            busy = if has_news { busy + 1 } else { 0 };
-            if !busy.is_multiple_of(DESCRIPTORS_EVERY) {
-                self.serve_sessions();
+            let news = self.wait();
+            // While sessions and rings keep it busy, descriptors are looked at now and then: after
+            // so much work, since a round with a thousand sessions is a long one.
+            if news > 0 && busy < DESCRIPTORS_AFTER {
+                busy += news;
+                busy += self.serve_sessions();
                 continue;
             }
+            busy = 0;
             ready.clear();
             let none = rustix::time::Timespec::default();
             match epoll::wait(
@@ -232,17 +234,19 @@ impl Supervisor {
         }
     }
 
-    fn serve_sessions(&mut self) {
+    /// What has happened to sessions and rings; how many programs' streams that were.
+    fn serve_sessions(&mut self) -> usize {
         self.take_session_events();
-        self.take_ring_news();
+        let served = self.take_ring_news();
         self.feed_starved();
         self.retake();
         self.rings.wake_told();
         self.look_at_clock();
+        served
     }
 
-    /// Waits for something to happen; true where it happened to sessions or rings.
-    fn wait(&mut self) -> bool {
+    /// Waits for something to happen; none where it was neither to sessions nor to rings.
+    fn wait(&mut self) -> usize {
         let rest = if self.starved.is_empty() && !self.is_retaking() {
             if self.deadlines > 0 || self.direct.is_overdue() {
                 SHORT_NAP
@@ -255,15 +259,15 @@ impl Supervisor {
         let Some(client) = &mut self.client else {
             // It fails only out of memory; the loop tries again.
             local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
-            return false;
+            return 0;
         };
         let (epoll, rings) = (&self.epoll, &self.rings);
         let watch = rings::Watch { epoll, rings };
         match client.poll_beside(&watch, rest) {
-            Ok(taken) => taken > 0 || watch.is_ready(),
+            Ok(taken) => taken.max(usize::from(watch.is_ready())),
             Err(_) => {
                 self.lose_stack();
-                false
+                0
             }
         }
     }
@@ -716,8 +720,8 @@ const WATCHED: EventFlags = EventFlags::IN
     .union(EventFlags::ET);
 /// Calls, and events, that one look takes in.
 const CALLS_MAX: usize = 64;
-/// Turns of the loop for one look at descriptors, while others keep it busy.
-const DESCRIPTORS_EVERY: u32 = 8;
+/// Events of sessions and rings after which descriptors are looked at, while those keep it busy.
+const DESCRIPTORS_AFTER: usize = 16;
 const READY_MAX: usize = 256;
 /// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
 const FIRST_PORT: u16 = 32768;

@@ -436,8 +436,8 @@ impl Supervisor {
         !self.rings.retaking.is_empty()
     }
 
-    /// Takes what programs wrote to rings, and gives what found no room.
-    pub(super) fn take_ring_news(&mut self) {
+    /// Takes what programs wrote to rings, and gives what found no room; of how many streams.
+    pub(super) fn take_ring_news(&mut self) -> usize {
         let mut inodes = Vec::new();
         for member in self.rings.processes.iter().flatten() {
             if let Some(process) = Process::over(member.segment.slice()) {
@@ -447,10 +447,12 @@ impl Supervisor {
                 });
             }
         }
+        let served = inodes.len();
         for inode in inodes {
             self.take_from_program(inode);
             self.give_to_program(inode);
         }
+        served
     }
 
     /// Something happened to a waiter's socket: it rang, or its process is gone.
