@@ -12,6 +12,7 @@
 //! - [`codec`]: inflating and deflating one frame, on an engine.
 //! - [`pack`]: making an image, all engines deflating.
 //! - [`inner`]: making a file system out of a directory before it is packed.
+//! - [`trust`]: who vouches for an image.
 //! - [`served`]: one frame inflated for another process, by the daemon.
 //!
 //! Source: the user-mode SPE driver of 2007 (a compressed loop device whose 64 KiB blocks were
@@ -25,3 +26,4 @@ pub mod inner;
 pub mod pack;
 pub mod served;
 pub mod source;
+pub mod trust;

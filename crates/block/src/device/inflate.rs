@@ -216,12 +216,20 @@ impl Work<'_> {
                     "its compressed bytes do not match their checksum",
                 ));
             }
+            if let FrameCheck::Sealed(_, leaf) = frame.check
+                && !leaf.is_of(frame.raw_bytes, stored)
+            {
+                return Err(damaged(
+                    index,
+                    "its compressed bytes are not those that the image's trusted root is of",
+                ));
+            }
             let got = Instant::now();
             device
                 .stages()
                 .record(Stage::Get, nanos_between(self.begun, got));
             // A checksum of the inflated bytes can only be had at the end, so all of it first.
-            let early = matches!(frame.check, FrameCheck::Stored(_));
+            let early = matches!(frame.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..));
             let inflater = state.inflater(frame.codec);
             // The codec need not check again what this check covers.
             inflater.set_verified(early);

@@ -142,6 +142,14 @@ pub enum FormatError {
         /// The number that would fit.
         room: u64,
     },
+    /// The image is not the one that was asked for.
+    #[error("the image is not trusted: {reason}; {next}")]
+    Untrusted {
+        /// The reason.
+        reason: String,
+        /// The next step for the user.
+        next: &'static str,
+    },
     /// The writer cannot make such an image.
     #[error("{format}: cannot write {what}: {reason}; {next}")]
     CannotWrite {

@@ -9,7 +9,10 @@
 //! frames differ in size.
 //! Called from: any thread; an index never changes.
 
-use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, stored_bytes_limit};
+use super::read_at::Bytes;
+use super::stored_bytes_limit;
+use super::tree::{Hash, Signature, Tree};
+use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Leaf, ReadAt};
 use crate::codec::CodecId;
 
 /// The frames of an image.
@@ -27,6 +30,9 @@ pub struct Index {
     raws: Raws,
     checks: Checks,
     zeros: Box<[u64]>,
+    tree: Option<Tree>,
+    /// The leaves of the tree, once its root is the one that was asked for.
+    leaves: Option<Box<[Hash]>>,
 }
 
 /// Offsets of the compressed bytes.
@@ -124,6 +130,9 @@ impl Index {
     #[must_use]
     pub fn checksums(&self) -> &'static str {
         match (&self.checks, self.codec) {
+            (Checks::Stored(_), _) if self.is_trusted() => {
+                "BLAKE3 of every frame's compressed bytes, under a root that is trusted"
+            }
             (Checks::Stored(_), _) => "XXH3-64 of every frame's compressed bytes",
             (Checks::Raw(_), _) => "XXH64 of every frame's contents, low 32 bits",
             (Checks::None, CodecId::Zlib) => "Adler-32 inside every zlib stream",
@@ -158,7 +167,11 @@ impl Index {
             Checks::Stored(checks) => size_of_val(&**checks),
             Checks::Raw(checks) => size_of_val(&**checks),
         };
-        size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros)
+        let leaves = self
+            .leaves
+            .as_ref()
+            .map_or(0, |leaves| size_of_val(&**leaves));
+        size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros) + leaves
     }
 
     /// Frame `i`.
@@ -194,7 +207,17 @@ impl Index {
         };
         let check = match &self.checks {
             Checks::None => FrameCheck::None,
-            Checks::Stored(checks) => FrameCheck::Stored(checks[n]),
+            Checks::Stored(checks) => match &self.leaves {
+                None => FrameCheck::Stored(checks[n]),
+                Some(leaves) => {
+                    let leaf = Leaf {
+                        hash: leaves[n],
+                        number: i,
+                        zero: self.is_zero(i),
+                    };
+                    FrameCheck::Sealed(checks[n], leaf)
+                }
+            },
             Checks::Raw(checks) => FrameCheck::Raw(checks[n]),
         };
         Frame {
@@ -251,7 +274,73 @@ impl Index {
             raws: Raws::Even,
             checks: Checks::None,
             zeros: Box::default(),
+            tree: None,
+            leaves: None,
         }
+    }
+
+    /// The hash tree that the image carries; what it says of itself is not to be believed.
+    #[must_use]
+    pub fn tree(&self) -> Option<&Tree> {
+        self.tree.as_ref()
+    }
+
+    pub(super) fn set_tree(&mut self, tree: Option<Tree>) {
+        self.tree = tree;
+    }
+
+    /// True once a root was accepted: every frame is checked by its leaf.
+    #[must_use]
+    pub fn is_trusted(&self) -> bool {
+        self.leaves.is_some()
+    }
+
+    /// Reads the image's hash tree and has `judge` say if its root is the right one, by the root
+    /// itself or by the signatures that the image carries. From then on every frame is checked by
+    /// its leaf, and so is what the image declares to be zeros. `source` is the image that this
+    /// index was read from.
+    ///
+    /// # Errors
+    /// [`FormatError::Untrusted`] with what `judge` says, or where the image has no tree or one
+    /// that is not its own. Blocks on the source.
+    pub fn trust(
+        &mut self,
+        source: &dyn ReadAt,
+        judge: &mut dyn FnMut(&Hash, &[Signature]) -> Result<(), String>,
+    ) -> Result<(), FormatError> {
+        let untrusted = |reason: &str| FormatError::Untrusted {
+            reason: reason.to_owned(),
+            next: "fetch it again, or ask who made it for its root hash or key",
+        };
+        let Some(tree) = &self.tree else {
+            return Err(FormatError::Untrusted {
+                reason: "it has no hash tree".to_owned(),
+                next: "`sidecore block pack --tree`, or `--sign KEY`, makes images that have one",
+            });
+        };
+        let found = tree.leaves(&Bytes::new(source)?, self)?;
+        let Some((leaves, root)) = found else {
+            return Err(untrusted("its hash tree is one of another image"));
+        };
+        judge(&root, &tree.signatures).map_err(|reason| untrusted(&reason))?;
+        self.leaves = Some(leaves);
+        // These are not read: what the image says of them is all there is.
+        for number in 0..self.frames {
+            let frame = self.frame(number);
+            if let FrameCheck::Sealed(_, leaf) = frame.check
+                && leaf.zero
+                && !leaf.is_of(frame.raw_bytes, &[])
+            {
+                self.leaves = None;
+                let reason = format!("frame {number} is declared all zeros and is not");
+                return Err(untrusted(&reason));
+            }
+        }
+        if self.frames > 0 && self.leaves.is_some() && !matches!(self.checks, Checks::Stored(_)) {
+            self.leaves = None;
+            return Err(untrusted("its frames have no checksums of their own"));
+        }
+        Ok(())
     }
 }
 
@@ -372,7 +461,9 @@ impl Builder {
         self.stored_bytes_max = self.stored_bytes_max.max(frame.stored_bytes);
         match frame.check {
             FrameCheck::None => {}
-            FrameCheck::Stored(check) => self.stored_checks.push(check),
+            FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => {
+                self.stored_checks.push(check);
+            }
             FrameCheck::Raw(check) => self.raw_checks.push(check),
         }
         if zero {
@@ -465,6 +556,8 @@ impl Builder {
             raws,
             checks,
             zeros: self.zeros.into(),
+            tree: None,
+            leaves: None,
         })
     }
 }

@@ -7,7 +7,7 @@
 
 use super::read_at::Bytes;
 use super::sidx::{self, Found};
-use super::write::{Ending, ImageWriter, Layout, Packed};
+use super::write::{Ending, ImageWriter, Layout, Packed, Seal, Signer};
 use super::{Format, FormatError, Index};
 use crate::codec::{CodecId, lz4};
 
@@ -36,12 +36,14 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 /// Writes the index.
 pub(super) struct Lz4Writer {
     index: sidx::Writer,
+    seal: Option<Seal>,
 }
 
 impl Lz4Writer {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
             index: sidx::Writer::new(CodecId::Lz4Frame, layout.frame_bytes),
+            seal: None,
         }
     }
 }
@@ -51,13 +53,25 @@ impl ImageWriter for Lz4Writer {
         CodecId::Lz4Frame
     }
 
+    fn seal(&mut self, signer: Signer) -> bool {
+        self.seal = Some(Seal::new(signer));
+        true
+    }
+
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
+        if let Some(seal) = &mut self.seal {
+            seal.push(frame, NAME)?;
+        }
         self.index.push(frame.entry(), frame.raw_bytes);
         Ok(())
     }
 
     fn finish(&mut self) -> Result<Ending, FormatError> {
-        let tail = self
+        let (root, mut tail) = match &mut self.seal {
+            Some(seal) => seal.finish(NAME).map(|(root, tree)| (Some(root), tree))?,
+            None => (None, Vec::new()),
+        };
+        let index = self
             .index
             .finish()
             .ok_or_else(|| FormatError::CannotWrite {
@@ -66,6 +80,11 @@ impl ImageWriter for Lz4Writer {
                 reason: "the index is a skippable frame, whose length has 32 bits",
                 next: "take a larger --frame",
             })?;
-        Ok(Ending { tail, front: None })
+        tail.extend(index);
+        Ok(Ending {
+            tail,
+            front: None,
+            root,
+        })
     }
 }

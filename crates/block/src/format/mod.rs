@@ -20,6 +20,7 @@ mod seekable;
 mod sidx;
 #[cfg(test)]
 mod tests;
+pub mod tree;
 pub(crate) mod write;
 
 use crate::codec::CodecId;
@@ -61,9 +62,31 @@ pub enum FrameCheck {
     /// XXH3-64 of the *compressed* bytes. Checked before inflating: bytes may be delivered while
     /// the rest inflates.
     Stored(u64),
+    /// The same, and the frame's leaf in the hash tree whose root was asked for
+    /// ([`Index::trust`]): the leaf is what is checked, before inflating.
+    Sealed(u64, Leaf),
     /// The low 32 bits of XXH64 of the *inflated* bytes (the standard zstd seek table): whole frame
     /// first.
     Raw(u32),
+}
+
+/// A frame's place in a hash tree that is trusted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its hash ([`tree::leaf`]).
+    pub hash: tree::Hash,
+    /// Number of the frame.
+    pub number: u64,
+    /// True where the frame is all zeros: its compressed bytes are not to be looked at.
+    pub zero: bool,
+}
+
+impl Leaf {
+    /// True if these are the compressed bytes of the frame, which inflates to `raw_bytes`.
+    #[must_use]
+    pub fn is_of(&self, raw_bytes: u32, stored: &[u8]) -> bool {
+        tree::leaf(self.number, raw_bytes, self.zero, stored) == self.hash
+    }
 }
 
 /// One frame of an image.

@@ -47,6 +47,7 @@ impl ImageWriter for RawWriter {
         Ok(Ending {
             tail: Vec::new(),
             front: None,
+            root: None,
         })
     }
 }

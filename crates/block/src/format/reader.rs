@@ -31,6 +31,9 @@ pub enum FrameError {
         /// The number in the image's table.
         expected: u64,
     },
+    /// Its compressed bytes are not those that the hash tree knows.
+    #[error("its compressed bytes are not those that the image's trusted root is of")]
+    Untrusted,
     /// Its contents are not those that were written.
     #[error(
         "the checksum of its {bytes} bytes of contents is {found:08x}, \
@@ -81,6 +84,17 @@ impl FrameReader {
         self.stored.resize(frame.stored_bytes as usize, 0);
         source.read_exact_at(&mut self.stored, frame.offset)?;
         let mut verified = false;
+        if let FrameCheck::Sealed(_, leaf) = frame.check {
+            if !leaf.is_of(frame.raw_bytes, &self.stored) {
+                return Err(FrameError::Untrusted);
+            }
+            if leaf.zero {
+                self.raw.clear();
+                self.raw.resize(frame.raw_bytes as usize, 0);
+                return Ok(&self.raw);
+            }
+            verified = true;
+        }
         if let FrameCheck::Stored(expected) = frame.check {
             let found = xxh3_64(&self.stored);
             if found != expected {

@@ -11,7 +11,7 @@
 
 use super::read_at::Bytes;
 use super::sidx::{self, Found, le32};
-use super::write::{Ending, ImageWriter, Layout, Packed};
+use super::write::{Ending, ImageWriter, Layout, Packed, Seal, Signer};
 use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 
@@ -215,6 +215,7 @@ pub(super) struct SeekableWriter {
     /// The seek table's entries.
     entries: Vec<u8>,
     frames: u64,
+    seal: Option<Seal>,
 }
 
 impl SeekableWriter {
@@ -223,6 +224,7 @@ impl SeekableWriter {
             index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes),
             entries: Vec::new(),
             frames: 0,
+            seal: None,
         }
     }
 
@@ -239,7 +241,15 @@ impl ImageWriter for SeekableWriter {
         CodecId::Zstd
     }
 
+    fn seal(&mut self, signer: Signer) -> bool {
+        self.seal = Some(Seal::new(signer));
+        true
+    }
+
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
+        if let Some(seal) = &mut self.seal {
+            seal.push(frame, NAME)?;
+        }
         self.index.push(frame.entry(), frame.raw_bytes);
         self.enter(frame.stored_bytes, frame.raw_bytes, frame.stored_end);
         Ok(())
@@ -253,8 +263,15 @@ impl ImageWriter for SeekableWriter {
             reason: "the seek table is a skippable frame, whose length has 32 bits",
             next: "take a larger --frame",
         };
-        let mut tail = self.index.finish().ok_or_else(too_many)?;
-        self.enter(tail.len() as u32, 0, NOTHING_CHECK);
+        let (mut root, mut tail) = (None, Vec::new());
+        if let Some(seal) = &mut self.seal {
+            let (its_root, tree) = seal.finish(NAME)?;
+            (root, tail) = (Some(its_root), tree);
+            self.enter(tail.len() as u32, 0, NOTHING_CHECK);
+        }
+        let index = self.index.finish().ok_or_else(too_many)?;
+        self.enter(index.len() as u32, 0, NOTHING_CHECK);
+        tail.extend(index);
         let content = self.entries.len() as u64 + FOOTER_BYTES;
         let content = u32::try_from(content).map_err(|_| too_many())?;
         let frames = u32::try_from(self.frames)
@@ -267,7 +284,11 @@ impl ImageWriter for SeekableWriter {
         tail.extend(frames.to_le_bytes());
         tail.push(CHECKED_BIT);
         tail.extend(FOOTER_MAGIC.to_le_bytes());
-        Ok(Ending { tail, front: None })
+        Ok(Ending {
+            tail,
+            front: None,
+            root,
+        })
     }
 }
 

@@ -10,6 +10,7 @@
 //! still checked against the file, because anyone can compute a checksum.
 
 use super::read_at::{Bytes, PIECE_BYTES};
+use super::tree;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -208,7 +209,9 @@ pub(super) fn read(
         }
         builder.push(frame, word & ZERO_BIT != 0)
     })?;
-    Ok(Found::Index(builder.finish()?))
+    let mut index = builder.finish()?;
+    index.set_tree(tree::read(bytes, start, variant)?);
+    Ok(Found::Index(index))
 }
 
 fn codec_number(codec: CodecId) -> Option<u8> {

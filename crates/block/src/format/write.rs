@@ -7,6 +7,7 @@
 
 use super::FormatError;
 use super::sidx::Entry;
+use super::tree::{self, Hash, Signature};
 use crate::codec::CodecId;
 
 /// Layout of an image to be written.
@@ -34,6 +35,8 @@ pub struct Packed {
     /// The last four compressed bytes, little-endian: in a zstd frame, the checksum of the
     /// contents.
     pub stored_end: u32,
+    /// Its leaf in the image's hash tree, where it is to have one.
+    pub leaf: Option<Hash>,
 }
 
 impl Packed {
@@ -48,7 +51,15 @@ impl Packed {
             zero: is_zero(raw),
             stored_check: xxhash_rust::xxh3::xxh3_64(stored),
             stored_end: u32::from_le_bytes(end),
+            leaf: None,
         }
+    }
+
+    /// The same, with the leaf of frame `number`, whose compressed bytes are `stored`.
+    #[must_use]
+    pub fn with_leaf(mut self, number: u64, stored: &[u8]) -> Self {
+        self.leaf = Some(tree::leaf(number, self.raw_bytes, self.zero, stored));
+        self
     }
 
     pub(super) fn entry(&self) -> Entry {
@@ -67,6 +78,55 @@ pub struct Ending {
     pub tail: Vec<u8>,
     /// Replaces the bytes at the front of the file. Only when the layout was seekable.
     pub front: Option<Vec<u8>>,
+    /// The root of the hash tree, where there is one.
+    pub root: Option<Hash>,
+}
+
+/// Signs the root of a hash tree; no signature is one that people pin.
+pub type Signer = Box<dyn FnMut(&Hash) -> Vec<Signature> + Send>;
+
+/// A hash tree that is being written, and who signs its root.
+pub(super) struct Seal {
+    tree: tree::Writer,
+    signer: Signer,
+}
+
+impl Seal {
+    pub(super) fn new(signer: Signer) -> Self {
+        Self {
+            tree: tree::Writer::default(),
+            signer,
+        }
+    }
+
+    /// Adds the leaf of the next frame.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] where the frame has none.
+    pub(super) fn push(&mut self, frame: &Packed, format: &'static str) -> Result<(), FormatError> {
+        let leaf = frame.leaf.ok_or_else(|| FormatError::CannotWrite {
+            format,
+            what: "a frame without a leaf".to_owned(),
+            reason: "the image is to have a hash tree",
+            next: "this is a defect of the program; report it",
+        })?;
+        self.tree.push(leaf, frame.raw_bytes);
+        Ok(())
+    }
+
+    /// The root, and the tree's bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] where there are too many frames.
+    pub(super) fn finish(&mut self, format: &'static str) -> Result<(Hash, Vec<u8>), FormatError> {
+        let finished = self.tree.finish(&mut *self.signer);
+        finished.ok_or_else(|| FormatError::CannotWrite {
+            format,
+            what: "a hash tree of so many frames".to_owned(),
+            reason: "it is a skippable frame, whose length has 32 bits",
+            next: "take a larger --frame",
+        })
+    }
 }
 
 /// Writes the heads and tables of one image.
@@ -76,6 +136,12 @@ pub trait ImageWriter: Send {
 
     /// True when the last frame's contents have to be filled up with zeros to the frame size.
     fn pads_last_frame(&self) -> bool {
+        false
+    }
+
+    /// Has the image carry a hash tree of the leaves of its frames, whose root `signer` signs;
+    /// false where the format has no room for one. Called before the first frame.
+    fn seal(&mut self, _signer: Signer) -> bool {
         false
     }
 

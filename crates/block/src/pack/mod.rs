@@ -46,6 +46,9 @@ pub struct Options {
     pub engines: usize,
 }
 
+/// A hash tree for an image that is made: who signs its root ([`crate::trust::signer`]).
+pub type Seal = crate::format::write::Signer;
+
 /// Destination of an image or of its contents.
 #[derive(Debug, Clone, Copy)]
 pub enum Target<'a> {
@@ -70,6 +73,8 @@ pub struct Report {
     pub frames: u64,
     /// Number of those that are all zeros.
     pub zero_frames: u64,
+    /// Root of the image's hash tree in hexadecimal digits, where it has one.
+    pub root_hash: Option<String>,
 }
 
 /// Packs `source`. `progress` is called, on one thread, with the bytes of the source that are done.
@@ -77,9 +82,23 @@ pub struct Report {
 /// # Errors
 /// [`PackError`]; nothing then stands under the target's name that did not before.
 pub fn pack(
+    source: Source,
+    target: Target<'_>,
+    options: &Options,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Report, PackError> {
+    pack_sealed(source, target, options, None, progress)
+}
+
+/// As [`pack`]; with `seal` the image carries a hash tree, whose root is in the report.
+///
+/// # Errors
+/// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree.
+pub fn pack_sealed(
     mut source: Source,
     target: Target<'_>,
     options: &Options,
+    seal: Option<Seal>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Report, PackError> {
     let codec = options.format.codec();
@@ -97,6 +116,17 @@ pub fn pack(
         raw_bytes: source.size_bytes,
         seekable: matches!(target, Target::Path(..)),
     })?;
+    let is_sealed = seal.is_some();
+    if let Some(signer) = seal
+        && !writer.seal(signer)
+    {
+        return Err(PackError::Format(FormatError::CannotWrite {
+            format: options.format.name(),
+            what: "a hash tree".to_owned(),
+            reason: "the format has no place for one",
+            next: "take --format zstd or lz4",
+        }));
+    }
     let mut sink = Sink::open(target, source.identity)?;
     sink.write(&writer.start())?;
 
@@ -113,6 +143,7 @@ pub fn pack(
             Ok(Kernel {
                 deflater,
                 zeros: None,
+                is_sealed,
             })
         },
         |job: &mut Job| -> Result<bool, PackError> {
@@ -164,6 +195,7 @@ pub fn pack(
         frame_bytes: options.frame_bytes,
         frames,
         zero_frames,
+        root_hash: ending.root.map(|root| crate::trust::digits_of(&root)),
     })
 }
 
@@ -192,11 +224,20 @@ impl Default for Job {
     }
 }
 
+impl Job {
+    /// Gives the frame its leaf.
+    fn seal(&mut self) {
+        self.packed = self.packed.with_leaf(self.number, &self.stored);
+    }
+}
+
 /// State of an engine from frame to frame.
 struct Kernel {
     deflater: Box<dyn Deflater>,
     /// A whole frame of zeros, once one has been deflated: all are the same.
     zeros: Option<(Vec<u8>, Packed)>,
+    /// Frames are to have leaves.
+    is_sealed: bool,
 }
 
 /// The kernel: deflates and describes one frame.
@@ -205,6 +246,7 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
         if let Some((stored, packed)) = &kernel.zeros {
             job.stored.clone_from(stored);
             job.packed = *packed;
+            kernel.is_sealed.then(|| job.seal());
             return Ok(());
         }
         job.raw.fill(0);
@@ -218,6 +260,7 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     if job.hole {
         kernel.zeros = Some((job.stored.clone(), job.packed));
     }
+    kernel.is_sealed.then(|| job.seal());
     Ok(())
 }
 

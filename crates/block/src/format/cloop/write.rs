@@ -107,6 +107,7 @@ impl ImageWriter for CloopWriter {
             return Ok(Ending {
                 tail: Vec::new(),
                 front: Some(bytes),
+                root: None,
             });
         }
         bytes = self.table().collect();
@@ -114,6 +115,7 @@ impl ImageWriter for CloopWriter {
         Ok(Ending {
             tail: bytes,
             front: None,
+            root: None,
         })
     }
 }

@@ -1,0 +1,259 @@
+//! The hash tree of an image: BLAKE3 of every frame under one root, and signatures of the root, in
+//! a skippable frame that other tools skip.
+//!
+//! Why here: checksums find accidents; anyone can compute them anew for other contents. Who knows
+//! the root, or trusts a key that has signed it, knows every byte of the device: a frame that does
+//! not belong is refused before anything of it is inflated.
+//! Must stay true: a root is computed from the leaves that were read, never believed; leaves count
+//! only once it is the one that was asked for; a leaf binds a frame's place in the device, its size
+//! and its being zeros, so that frames can be neither exchanged nor left out. Map:
+//! `docs/formats/tree.md`.
+//!
+//! The list of leaves is one level; BLAKE3 itself is a binary tree over its kilobytes, so that a
+//! part of the list could be verified without the rest.
+
+use super::read_at::Bytes;
+use super::sidx::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::{FormatError, Index};
+use blake3::Hasher;
+
+/// A BLAKE3 hash.
+pub type Hash = [u8; 32];
+
+/// A signature of a root, and the key that is said to have made it (Ed25519, RFC 8032).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Signature {
+    /// The public key.
+    pub key: [u8; 32],
+    /// The signature of [`signed_message`].
+    pub signature: [u8; 64],
+}
+
+/// Hash of one frame: of its compressed bytes, its number, its size, and of whether it is declared
+/// all zeros. Of a frame that is, the compressed bytes do not count: it is never read.
+#[must_use]
+pub fn leaf(number: u64, raw_bytes: u32, zero: bool, stored: &[u8]) -> Hash {
+    let mut hasher = Hasher::new_keyed(LEAF_KEY);
+    if !zero {
+        hasher.update(stored);
+    }
+    // Behind the bytes, which so stay aligned with the hash's blocks; of a fixed length, so that
+    // no two frames give the same input.
+    let mut end = [0; 13];
+    end[..8].copy_from_slice(&number.to_le_bytes());
+    end[8..12].copy_from_slice(&raw_bytes.to_le_bytes());
+    end[12] = zero.into();
+    hasher.update(&end);
+    *hasher.finalize().as_bytes()
+}
+
+/// The bytes that a signature of `root` is made over.
+#[must_use]
+pub fn signed_message(root: &Hash) -> Vec<u8> {
+    [&b"sidecore image root 1\0"[..], root].concat()
+}
+
+/// What a root covers besides the leaves.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Shape {
+    frame_bytes: u32,
+    frames: u64,
+    raw_bytes: u64,
+}
+
+impl Shape {
+    fn of(index: &Index) -> Self {
+        Self {
+            frame_bytes: index.frame_bytes(),
+            frames: index.frames(),
+            raw_bytes: index.raw_bytes(),
+        }
+    }
+
+    fn bytes(&self) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        bytes[..4].copy_from_slice(&self.frame_bytes.to_le_bytes());
+        bytes[4..12].copy_from_slice(&self.frames.to_le_bytes());
+        bytes[12..].copy_from_slice(&self.raw_bytes.to_le_bytes());
+        bytes
+    }
+
+    fn hasher(&self) -> Hasher {
+        let mut hasher = Hasher::new_keyed(ROOT_KEY);
+        hasher.update(&self.bytes());
+        hasher
+    }
+}
+
+/// Gathers the leaves of an image that is being written.
+#[derive(Debug, Default)]
+pub(super) struct Writer {
+    leaves: Vec<Hash>,
+    raw_bytes: u64,
+    /// Of the largest frame, as the index says it.
+    frame_bytes: u32,
+}
+
+impl Writer {
+    pub(super) fn push(&mut self, leaf: Hash, raw_bytes: u32) {
+        self.leaves.push(leaf);
+        self.raw_bytes += u64::from(raw_bytes);
+        self.frame_bytes = self.frame_bytes.max(raw_bytes);
+    }
+
+    /// The root, and the whole skippable frame with what `sign` makes of the root; none where its
+    /// 32-bit length has no room for so many leaves.
+    pub(super) fn finish(
+        &self,
+        sign: &mut dyn FnMut(&Hash) -> Vec<Signature>,
+    ) -> Option<(Hash, Vec<u8>)> {
+        let shape = Shape {
+            frame_bytes: self.frame_bytes,
+            frames: self.leaves.len() as u64,
+            raw_bytes: self.raw_bytes,
+        };
+        let leaves = self.leaves.as_flattened();
+        let root = *shape.hasher().update(leaves).finalize().as_bytes();
+        let signatures = sign(&root);
+        let signatures = &signatures[..signatures.len().min(SIGNATURES_MAX)];
+        let content = HEAD_BYTES
+            + signatures.len() as u64 * SIGNATURE_BYTES as u64
+            + leaves.len() as u64
+            + TAIL_BYTES;
+        let content_bytes = u32::try_from(content).ok()?;
+        let total_bytes = content_bytes.checked_add(SKIPPABLE_BYTES as u32)?;
+        let mut out = Vec::with_capacity(total_bytes as usize);
+        out.extend(MAGIC.to_le_bytes());
+        out.extend(content_bytes.to_le_bytes());
+        out.extend(TAG);
+        out.extend([VERSION, BLAKE3, signatures.len() as u8, 0]);
+        out.extend(shape.bytes());
+        out.extend(root);
+        for signature in signatures {
+            out.extend(signature.key);
+            out.extend(signature.signature);
+        }
+        out.extend(leaves);
+        out.extend(total_bytes.to_le_bytes());
+        out.extend(END_TAG);
+        Some((root, out))
+    }
+}
+
+/// The tree of an open image: its place, and what it says of itself, which nobody need believe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tree {
+    /// The root that it claims.
+    pub root: Hash,
+    /// Signatures that it carries, checked by nobody yet.
+    pub signatures: Vec<Signature>,
+    shape: Shape,
+    leaves_at: u64,
+}
+
+/// Looks for a tree whose frame ends at byte `end` of the file. What only resembles one, a frame's
+/// last bytes or a damaged tree, is none: who needs it is told that there is none.
+///
+/// # Errors
+/// [`FormatError`]: there is one, and it is newer than this program.
+pub(super) fn read(
+    bytes: &Bytes<'_>,
+    end: u64,
+    format: &'static str,
+) -> Result<Option<Tree>, FormatError> {
+    let Some(tail) = end.checked_sub(TAIL_BYTES).map(|at| bytes.array::<8>(at)) else {
+        return Ok(None);
+    };
+    let Some(tail) = tail?.filter(|tail| tail[4..] == END_TAG) else {
+        return Ok(None);
+    };
+    let total_bytes = u64::from(le32(&tail));
+    let least = SKIPPABLE_BYTES + HEAD_BYTES + TAIL_BYTES;
+    let start = end
+        .checked_sub(total_bytes)
+        .filter(|_| total_bytes >= least);
+    let Some(start) = start else {
+        return Ok(None);
+    };
+    let head = bytes.array::<72>(start)?.unwrap_or([0; 72]);
+    let shape = Shape {
+        frame_bytes: le32(&head[20..]),
+        frames: le64(&head[24..]),
+        raw_bytes: le64(&head[32..]),
+    };
+    let signatures_bytes = u64::from(head[18]) * SIGNATURE_BYTES as u64;
+    let leaves_bytes = shape.frames.checked_mul(size_of::<Hash>() as u64);
+    let content_bytes = total_bytes - SKIPPABLE_BYTES;
+    if head[..4] != MAGIC.to_le_bytes()
+        || u64::from(le32(&head[4..])) != content_bytes
+        || head[8..16] != TAG
+        || leaves_bytes.and_then(|leaves| leaves.checked_add(signatures_bytes))
+            != Some(total_bytes - least)
+    {
+        return Ok(None);
+    }
+    if [head[16], head[17]] != [VERSION, BLAKE3] {
+        return Err(FormatError::Field {
+            format,
+            field: "the version of the hash tree",
+            value: head[16].into(),
+            limit: "this program reads version 1 with BLAKE3; update it",
+        });
+    }
+    let mut root = [0; 32];
+    root.copy_from_slice(&head[40..]);
+    let mut signatures = Vec::new();
+    let signatures_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
+    bytes.records::<SIGNATURE_BYTES>(signatures_at, head[18].into(), |_, record| {
+        let mut signature = Signature {
+            key: [0; 32],
+            signature: [0; 64],
+        };
+        signature.key.copy_from_slice(&record[..32]);
+        signature.signature.copy_from_slice(&record[32..]);
+        signatures.push(signature);
+        Ok(())
+    })?;
+    Ok(Some(Tree {
+        root,
+        signatures,
+        shape,
+        leaves_at: signatures_at + signatures_bytes,
+    }))
+}
+
+impl Tree {
+    /// Reads the leaves of the image that `index` describes; they and the root that they give.
+    /// None where the tree is one of another image.
+    ///
+    /// # Errors
+    /// [`FormatError::Io`].
+    pub(super) fn leaves(
+        &self,
+        bytes: &Bytes<'_>,
+        index: &Index,
+    ) -> Result<Option<(Box<[Hash]>, Hash)>, FormatError> {
+        if self.shape != Shape::of(index) {
+            return Ok(None);
+        }
+        let mut leaves = Vec::with_capacity(self.shape.frames as usize);
+        bytes.records::<{ size_of::<Hash>() }>(self.leaves_at, self.shape.frames, |_, leaf| {
+            leaves.push(*leaf);
+            Ok(())
+        })?;
+        let mut hasher = self.shape.hasher();
+        let root = *hasher.update(leaves.as_flattened()).finalize().as_bytes();
+        Ok(Some((leaves.into(), root)))
+    }
+}
+
+const TAG: [u8; 8] = *b"sidetree";
+const END_TAG: [u8; 4] = *b"TREE";
+const VERSION: u8 = 1;
+const BLAKE3: u8 = 0;
+const HEAD_BYTES: u64 = 64;
+const TAIL_BYTES: u64 = 8;
+const SIGNATURE_BYTES: usize = 96;
+const SIGNATURES_MAX: usize = 255;
+const LEAF_KEY: &Hash = b"sidecore image tree: a leaf (v1)";
+const ROOT_KEY: &Hash = b"sidecore image tree: root (v1)\0\0";
