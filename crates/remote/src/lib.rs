@@ -132,7 +132,11 @@ impl RemoteImage {
         for reply in [&head, &tail] {
             link.answered(begun.elapsed(), reply.waited);
         }
-        let identity = head.identity.clone();
+        let mut identity = head.identity.clone();
+        if let Some(sha256) = origin.sha256() {
+            // What caches on the way call it changes; its digest does not.
+            identity.validator = Some(sha256.to_owned());
+        }
         let disk = options.cache.map(|(directory, limit_bytes)| {
             let disk = Disk::open(&directory, limit_bytes, &location.to_string(), &identity);
             disk.map_err(|source| RemoteError::Cache { directory, source })

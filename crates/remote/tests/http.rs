@@ -230,3 +230,16 @@ fn what_is_no_image_of_a_server_is_refused_with_the_reason() {
         "{error}"
     );
 }
+
+/// Tables longer than the tail that comes first: a few requests more, not one for each piece that
+/// the parser looks at.
+#[test]
+fn a_long_table_comes_in_few_requests() {
+    let (raw, image) = packed(56 << 20, Format::Zstd, 4 << 10);
+    let server = Server::start(image);
+    let device = device(&open(&server.url(), options()));
+    assert!(server.requests() <= 6, "{} requests", server.requests());
+    let mut found = vec![0; 10_000];
+    device.read_into(30 << 20, &mut found).unwrap();
+    assert!(found == raw[30 << 20..][..10_000]);
+}

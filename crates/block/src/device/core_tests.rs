@@ -104,7 +104,7 @@ proptest! {
             for window in [Window::Doubling, Window::Earned].map(|kind| kind(window)) {
                 let advice = readers.observe(offset, len, 8_000_000, window);
                 prop_assert!(advice.ahead.end <= 8_000_000);
-                let Window::Doubling(most) | Window::Earned(most) = window;
+                let (Window::Doubling(most) | Window::Earned(most)) = window;
                 prop_assert!(advice.ahead.end.saturating_sub(advice.ahead.start) <= most);
             }
         }

@@ -402,7 +402,8 @@ impl Device {
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
             delivered = true;
-            if !keep || again {
+            // Of a far image the bytes are here now; they may not be when its rest is wanted.
+            if !keep || again || self.image.far().is_some() {
                 return After::Finish;
             }
             // One step: a reader that joins from here on sees how much there is, and one that has

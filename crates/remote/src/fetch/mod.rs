@@ -394,12 +394,17 @@ impl State {
 
     /// Forgets frames until those held take at most `limit`; used ones first.
     fn make_room(&mut self, limit: u64) {
+        let mut busy = Vec::new();
         while self.held_bytes > limit {
             let Some(oldest) = self.used.pop_front().or_else(|| self.fresh.pop_front()) else {
-                return;
+                break;
             };
-            self.remove_if_idle(oldest);
+            if !self.remove_if_idle(oldest) {
+                busy.push(oldest);
+            }
         }
+        // Somebody is about to take these; they go another time.
+        self.used.extend(busy);
     }
 
     /// Forgets frames that nobody has used until they take at most `limit`.
@@ -409,17 +414,21 @@ impl State {
                 return;
             };
             if self.frames.get(&oldest).is_some_and(|entry| !entry.used) {
-                self.remove_if_idle(oldest);
+                let _ = self.remove_if_idle(oldest);
             }
         }
     }
 
-    /// A frame that is waited for is put in the queue of used ones by its waiter.
-    fn remove_if_idle(&mut self, key: Key) {
-        let idle = |entry: &Entry| entry.waiters == 0 && matches!(entry.place, Place::Here(_));
-        if self.frames.get(&key).is_some_and(idle) {
+    /// Forgets a frame unless somebody waits for it. True when it is gone.
+    fn remove_if_idle(&mut self, key: Key) -> bool {
+        let Some(entry) = self.frames.get(&key) else {
+            return true;
+        };
+        let idle = entry.waiters == 0 && matches!(entry.place, Place::Here(_));
+        if idle {
             self.remove(key);
         }
+        idle
     }
 }
 
@@ -427,11 +436,8 @@ impl Shared {
     /// Sees to it that somebody makes the request that was queued.
     fn call_worker(self: &Arc<Self>, state: &mut State) {
         let queued = state.urgent.len() + state.expected.len();
-        if state.idle >= queued {
-            self.asked.notify_one();
-            return;
-        }
-        if state.workers >= WORKERS_MAX {
+        self.asked.notify_one();
+        if state.idle >= queued || state.workers >= WORKERS_MAX {
             return;
         }
         state.workers += 1;

@@ -150,10 +150,12 @@ impl Origin {
         let waited = sent.elapsed();
         let status = response.status().as_u16();
         if status == 200 {
-            return Err(Fault::Passing(
-                "the server sent the whole image instead of a range; it may not serve ranges"
-                    .into(),
-            ));
+            let text = "the server sent the whole image instead of a range: it serves no ranges";
+            // One that served ranges before may do so again.
+            return Err(match known {
+                Some(_) => Fault::Passing(text.into()),
+                None => Fault::Final(text.into()),
+            });
         }
         if status != 206 {
             return Err(Fault::of_status(status, "a range of the image"));
