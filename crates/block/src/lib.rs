@@ -5,6 +5,7 @@
 //! - [`export`]: how a read comes in (FUSE file, loop device, ublk, NBD). Thin; all I/O towards
 //!   clients is there.
 //! - [`source`]: the one trait that exports see.
+//! - [`image`]: the compressed bytes, of a file here or of something far away.
 //! - [`device`]: maps a read to frames, keeps a bounded cache of inflated frames, reads ahead,
 //!   chooses the grain.
 //! - [`mod@format`]: where each frame lies in an image and how it is compressed; readers and
@@ -22,6 +23,7 @@ pub mod codec;
 pub mod device;
 pub mod export;
 pub mod format;
+pub mod image;
 pub mod inner;
 pub mod pack;
 pub mod served;

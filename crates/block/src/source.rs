@@ -96,6 +96,12 @@ pub trait BlockSource: Send + Sync {
         None
     }
 
+    /// True where a read may take as long as a network's round trip: the exports then have more
+    /// threads, most of which wait.
+    fn waits_for_a_network(&self) -> bool {
+        false
+    }
+
     /// Gives memory back that has not been used for `idle`. Called now and then by exports; cheap.
     fn release_idle(&self, idle: Duration) {
         let _ = idle;

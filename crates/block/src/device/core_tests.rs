@@ -1,7 +1,7 @@
 //! The device's pure parts, driven from seeds and against a plain model.
 
 use super::cache::{Cache, Lookup, SlotId};
-use super::readahead::ReadAhead;
+use super::readahead::{ReadAhead, Window};
 use proptest::prelude::*;
 use std::collections::{HashMap, HashSet};
 
@@ -101,9 +101,12 @@ proptest! {
     ) {
         let mut readers = ReadAhead::default();
         for (offset, len) in reads {
-            let advice = readers.observe(offset, len, 8_000_000, window);
-            prop_assert!(advice.ahead.end <= 8_000_000);
-            prop_assert!(advice.ahead.end.saturating_sub(advice.ahead.start) <= window);
+            for window in [Window::Doubling, Window::Earned].map(|kind| kind(window)) {
+                let advice = readers.observe(offset, len, 8_000_000, window);
+                prop_assert!(advice.ahead.end <= 8_000_000);
+                let (Window::Doubling(most) | Window::Earned(most)) = window;
+                prop_assert!(advice.ahead.end.saturating_sub(advice.ahead.start) <= most);
+            }
         }
     }
 }
@@ -165,7 +168,7 @@ fn a_sequential_reader_is_read_ahead_of_and_each_byte_only_once() {
     let (size, step) = (64 << 20, 64 << 10);
     let mut asked = vec![false; (size / step) as usize];
     for offset in (0..size).step_by(step as usize) {
-        let advice = readers.observe(offset, step, size, 2 << 20);
+        let advice = readers.observe(offset, step, size, Window::Doubling(2 << 20));
         let (first, last) = (advice.ahead.start / step, advice.ahead.end / step);
         for (frame, asked) in asked
             .iter_mut()
@@ -182,6 +185,24 @@ fn a_sequential_reader_is_read_ahead_of_and_each_byte_only_once() {
 }
 
 #[test]
+fn an_earned_window_never_asks_for_more_than_was_read_and_soon_reaches_its_limit() {
+    let (size, step, most) = (1_u64 << 30, 1_u64 << 20, 64 << 20);
+    let mut readers = ReadAhead::default();
+    let (mut ahead, mut reads) = (0, 0_u64);
+    for offset in (0..size).step_by(step as usize) {
+        let advice = readers.observe(offset, step, size, Window::Earned(most));
+        ahead = advice.ahead.end.max(ahead);
+        reads += 1;
+        let read = offset + step;
+        assert!(ahead <= 2 * read, "{ahead} after {read}");
+        if ahead.saturating_sub(read) == most {
+            break;
+        }
+    }
+    assert!(reads <= 128, "{reads} reads until the window was whole");
+}
+
+#[test]
 fn random_readers_cause_no_read_ahead() {
     let mut readers = ReadAhead::default();
     let mut state = 0x9e37_79b9_7f4a_7c15_u64;
@@ -190,7 +211,7 @@ fn random_readers_cause_no_read_ahead() {
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         let offset = (state >> 33) % (28 << 20) / 4096 * 4096;
-        let advice = readers.observe(offset, 4096, 28 << 20, 2 << 20);
+        let advice = readers.observe(offset, 4096, 28 << 20, Window::Doubling(2 << 20));
         assert!(
             advice.ahead.is_empty(),
             "read-ahead after a read at {offset}"
@@ -205,7 +226,8 @@ fn four_interleaved_streams_are_told_apart() {
     for step in 0..100_u64 {
         for stream in 0..4_u64 {
             let offset = stream * (16 << 20) + step * 65536;
-            sequential += u32::from(readers.observe(offset, 65536, 64 << 20, 1 << 20).sequential);
+            let advice = readers.observe(offset, 65536, 64 << 20, Window::Doubling(1 << 20));
+            sequential += u32::from(advice.sequential);
         }
     }
     assert!(sequential > 380, "{sequential} of 400");

@@ -17,13 +17,12 @@
 use super::Device;
 use super::stages::Stage;
 use crate::codec::{CodecError, CodecId, Inflater, make_inflater};
-use crate::format::{Frame, FrameCheck};
+use crate::format::{Frame, FrameCheck, ReadAt};
 use crate::source::ReadError;
 use sidecore_engine::{Core, Ctx, Kernel, KernelError};
 use sidecore_sys::{FileMap, prefetch};
 use std::num::NonZeroU64;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
 use std::time::Instant;
 // Chooses AVX2 at run time, which halves what the check costs.
 use twox_hash::XxHash3_64;
@@ -80,6 +79,8 @@ pub(crate) struct InflateArgs<'j> {
     pub device: &'j Device,
     /// Which frame.
     pub index: u64,
+    /// Its compressed bytes, where they were brought before.
+    pub stored: Option<&'j [u8]>,
     /// Destination of the inflated bytes.
     pub out: Out<'j>,
     /// Length in bytes of the prefix waited for, at least 1.
@@ -111,6 +112,7 @@ impl Device {
         &self,
         core: &mut Core,
         index: u64,
+        stored: Option<&[u8]>,
         out: Out<'_>,
         want: usize,
         claimed: Instant,
@@ -119,6 +121,7 @@ impl Device {
         let args = InflateArgs {
             device: self,
             index,
+            stored,
             out,
             want,
             claimed,
@@ -162,6 +165,7 @@ fn inflate(state: &mut InflateState, args: InflateArgs<'_>) -> Result<usize, Rea
     let mut work = Work {
         device,
         index: args.index,
+        stored: args.stored,
         out,
         want: args.want,
         on_wanted: args.on_wanted,
@@ -176,6 +180,7 @@ fn inflate(state: &mut InflateState, args: InflateArgs<'_>) -> Result<usize, Rea
 struct Work<'j> {
     device: &'j Device,
     index: u64,
+    stored: Option<&'j [u8]>,
     out: &'j mut [u8],
     want: usize,
     on_wanted: &'j mut dyn FnMut(&[u8]) -> After,
@@ -206,7 +211,14 @@ impl Work<'_> {
             return self.read_plain(&frame);
         }
         let mut buffer = std::mem::take(&mut state.stored);
-        let stored = device.get(&frame, source, &mut buffer);
+        let stored = match self.stored {
+            // The index is that of this image, but who brought the bytes is not ours.
+            Some(stored) if stored.len() != frame.stored_bytes as usize => {
+                Err(damaged(index, "another number of bytes was brought"))
+            }
+            Some(stored) => Ok(stored),
+            None => device.get(&frame, source, &mut buffer),
+        };
         let result = stored.and_then(|stored| {
             if let FrameCheck::Stored(expected) = frame.check
                 && XxHash3_64::oneshot(stored) != expected
@@ -272,7 +284,11 @@ impl Work<'_> {
     /// A frame that is not compressed and has no check: from the file to where it is wanted.
     fn read_plain(&mut self, frame: &Frame) -> Result<usize, ReadError> {
         let out = &mut self.out[..frame.raw_bytes as usize];
-        self.device.read_file(out, frame.offset)?;
+        match self.stored {
+            Some(stored) if stored.len() == out.len() => out.copy_from_slice(stored),
+            Some(_) => return Err(damaged(self.index, "another number of bytes was brought")),
+            None => self.device.read_image(out, frame.offset)?,
+        }
         let stages = self.device.stages();
         stages.record(Stage::Get, nanos_between(self.begun, Instant::now()));
         self.delivered = true;
@@ -306,12 +322,12 @@ impl Device {
             buffer.resize(self.index.stored_bytes_max() as usize, 0);
         }
         let stored = &mut buffer[..bytes];
-        self.read_file(stored, frame.offset)?;
+        self.read_image(stored, frame.offset)?;
         Ok(stored)
     }
 
-    fn read_file(&self, bytes: &mut [u8], offset: u64) -> Result<(), ReadError> {
-        let read = self.file.read_exact_at(bytes, offset);
+    fn read_image(&self, bytes: &mut [u8], offset: u64) -> Result<(), ReadError> {
+        let read = self.image.read_exact_at(bytes, offset);
         read.map_err(|error| ReadError::Io {
             reason: format!("{} bytes at {offset}: {error}", bytes.len()),
         })
@@ -321,8 +337,10 @@ impl Device {
     pub(super) fn advise_willneed(&self, range: Range<u64>) {
         use rustix::fs::{Advice, fadvise};
         let len = NonZeroU64::new(range.end.saturating_sub(range.start));
-        // A hint: what it cannot do, the read itself will.
-        let _ = fadvise(&self.file, range.start, len, Advice::WillNeed);
+        if let Some(file) = self.image.file() {
+            // A hint: what it cannot do, the read itself will.
+            let _ = fadvise(file, range.start, len, Advice::WillNeed);
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 //! - `cache` (pure): which frame is in which slot.
 //! - `growth`: the slots' memory is touched before a reader needs it.
 //! - `readahead` (pure): who reads sequentially, and how far to go ahead.
+//! - `brought`: frames of an image far away, brought before an engine is asked for.
 //! - `inflate`: the kernel that runs on an engine.
 //! - [`stages`]: where the time of a block goes, for the papers' table.
 //!
@@ -21,6 +22,7 @@
 //! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
 //! inflated bytes' as a whole); memory stays within `memory_bytes`.
 
+mod brought;
 mod cache;
 mod growth;
 mod inflate;
@@ -37,6 +39,7 @@ mod simulation;
 pub(crate) mod tests;
 
 use crate::format::{Format, FormatError, Index};
+use crate::image::Image;
 use crate::source::{BlockSource, Deliver, Extent, ReadError};
 use cache::{Cache, CacheCounts};
 use growth::Growth;
@@ -125,7 +128,7 @@ pub enum DeviceError {
 /// A compressed image, opened for reading. Share it behind an [`Arc`].
 pub struct Device {
     index: Index,
-    file: File,
+    image: Image,
     /// The image, where all of it may stay mapped in; see `inflate`.
     map: Option<FileMap>,
     pool: Arc<Pool>,
@@ -139,38 +142,48 @@ pub struct Device {
     logged: Mutex<HashSet<u64>>,
     opened: Instant,
     background: OnceLock<Arc<dyn Background>>,
+    trace: OnceLock<Arc<dyn TraceSink>>,
+}
+
+/// Where a device tells which frames are read; see [`Device::trace_into`].
+pub trait TraceSink: Send + Sync {
+    /// These frames are read now. Called by any thread that reads, before the bytes are there; must
+    /// return at once.
+    fn touched(&self, frames: std::ops::Range<u64>);
 }
 
 impl Device {
-    /// Opens the image in `file` on the engines of `pool`. Blocks while the tables are read.
+    /// Opens `image`, a file or something far away, on the engines of `pool`. Blocks while the
+    /// tables are read.
     ///
     /// # Errors
     /// [`DeviceError`].
     pub fn open(
-        file: File,
+        image: impl Into<Image>,
         pool: Arc<Pool>,
         config: DeviceConfig,
     ) -> Result<Arc<Self>, DeviceError> {
-        let index = Index::open(&file)?;
-        Self::open_indexed(file, index, pool, config)
+        let image = image.into();
+        let index = image.index(false)?;
+        Self::open_indexed(image, index, pool, config)
     }
 
-    /// As [`Self::open`], with the index that was read from `file`.
+    /// As [`Self::open`], with the index that was read from `image`.
     ///
     /// # Errors
     /// [`DeviceError`].
     pub fn open_indexed(
-        file: File,
+        image: impl Into<Image>,
         index: Index,
         pool: Arc<Pool>,
         config: DeviceConfig,
     ) -> Result<Arc<Self>, DeviceError> {
         let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
-        Self::open_divided(file, index, pool, &budget, config.read_ahead_bytes)
+        Self::open_divided(image, index, pool, &budget, config.read_ahead_bytes)
     }
 
     fn open_divided(
-        file: File,
+        image: impl Into<Image>,
         index: Index,
         pool: Arc<Pool>,
         budget: &Budget,
@@ -189,8 +202,9 @@ impl Device {
             .map(RwLock::new)
             .collect();
         // All or nothing: a map of a part would have to be let go of and renewed while reading.
-        let map = match usize::try_from(index.stored_bytes()) {
-            Ok(bytes) if budget.maps => Some(FileMap::new(&file, 0, bytes)?),
+        let image = image.into();
+        let map = match (image.file(), usize::try_from(index.stored_bytes())) {
+            (Some(file), Ok(bytes)) if budget.maps => Some(FileMap::new(file, 0, bytes)?),
             _ => None,
         };
         // A stream that reads ahead over the whole cache pushes out what it is about to read.
@@ -203,7 +217,7 @@ impl Device {
             growth: Arc::default(),
             zeros: vec![0; frame_bytes].into(),
             index,
-            file,
+            image,
             map,
             pool,
             slots,
@@ -213,6 +227,7 @@ impl Device {
             logged: Mutex::new(HashSet::with_capacity(16)),
             opened: Instant::now(),
             background: OnceLock::new(),
+            trace: OnceLock::new(),
         });
         // Weak: the pool may hold posted work longer than anybody holds the device.
         let ahead: Arc<dyn Background> = Arc::new(Ahead(Arc::downgrade(&device)));
@@ -268,8 +283,14 @@ impl Device {
     fn file_extent(&self, offset: u64) -> Extent {
         use rustix::fs::{SeekFrom, seek};
         let end = self.index.raw_bytes();
+        let Some(file) = self.image.file() else {
+            return Extent {
+                len: end - offset,
+                zero: false,
+            };
+        };
         // Where the file system knows no holes, all is data.
-        let data = match seek(&self.file, SeekFrom::Data(offset)) {
+        let data = match seek(file, SeekFrom::Data(offset)) {
             Ok(data) => data.min(end),
             Err(rustix::io::Errno::NXIO) => end,
             Err(_) => offset,
@@ -280,7 +301,7 @@ impl Device {
                 zero: true,
             };
         }
-        let hole = seek(&self.file, SeekFrom::Hole(offset)).unwrap_or(end);
+        let hole = seek(file, SeekFrom::Hole(offset)).unwrap_or(end);
         Extent {
             len: hole.clamp(offset + 1, end.max(offset + 1)) - offset,
             zero: false,
@@ -371,7 +392,11 @@ impl BlockSource for Device {
     }
 
     fn passthrough(&self) -> Option<&File> {
-        (self.index.format() == Format::Raw).then_some(&self.file)
+        (self.image.file()).filter(|_| self.index.format() == Format::Raw)
+    }
+
+    fn waits_for_a_network(&self) -> bool {
+        self.image.far().is_some()
     }
 
     fn release_idle(&self, idle: Duration) {

@@ -15,6 +15,7 @@
 //! and who holds an engine waits for nothing of the device's: all waits end at somebody who
 //! inflates. `deliver` is called exactly once, whatever happens.
 
+use super::brought::Brought;
 use super::cache::{Lookup, SlotId};
 use super::inflate::{After, Out};
 use super::stages::Stage;
@@ -160,18 +161,24 @@ impl Device {
         let (sequential, ahead) = self.observe(offset, len);
         let first = self.index.frame_at(offset);
         let last = self.index.frame_at(offset + len as u64 - 1);
+        let brought = match self.bring(first..last + 1, &ahead) {
+            Ok(brought) => brought,
+            Err(error) => return deliver(Err(&error)),
+        };
         if first == last {
             let within = (offset - self.index.frame(first).raw_offset) as usize;
-            self.read_one(first, within..within + len, !sequential, begun, deliver);
+            let range = within..within + len;
+            self.read_one(first, &brought, range, !sequential, begun, deliver);
         } else if last - first < PIECES_MAX as u64 {
             let frames = first..last + 1;
             // Its pins and claims are gone when it returns, so that the buffered read, which takes
             // slots itself, can never wait for this very reader.
-            if !self.read_many(frames, offset, len, !sequential, begun, deliver) {
-                self.read_buffered(offset, len, deliver);
+            let keep = !sequential;
+            if !self.read_many(frames, &brought, offset, len, keep, begun, deliver) {
+                self.read_buffered(&brought, offset, len, deliver);
             }
         } else {
-            self.read_buffered(offset, len, deliver);
+            self.read_buffered(&brought, offset, len, deliver);
         }
         // After the delivery: the reader has its bytes, and the engine it used is idle again.
         self.post_ahead(ahead);
@@ -179,8 +186,25 @@ impl Device {
 
     /// See [`BlockSource::read_into`].
     pub(super) fn read_into_buffer(&self, offset: u64, dst: &mut [u8]) -> Result<(), ReadError> {
-        let begun = Instant::now();
         check_range(offset, dst.len(), self.size_bytes())?;
+        if dst.is_empty() {
+            return Ok(());
+        }
+        let first = self.index.frame_at(offset);
+        let last = self.index.frame_at(offset + dst.len() as u64 - 1);
+        // All at once: the edges and the middle would take a round trip each.
+        let brought = self.bring(first..last + 1, &(0..0))?;
+        self.inflate_into(&brought, offset, dst)
+    }
+
+    /// As [`Self::read_into_buffer`], of a range inside the device whose frames were brought.
+    fn inflate_into(
+        &self,
+        brought: &Brought,
+        offset: u64,
+        dst: &mut [u8],
+    ) -> Result<(), ReadError> {
+        let begun = Instant::now();
         let mut at = offset;
         let mut rest = dst;
         while !rest.is_empty() {
@@ -192,11 +216,11 @@ impl Device {
             // will be kept by the kernel's page cache, and twice would be once too often.
             if here < frame.raw_bytes as usize {
                 let (part, others) = std::mem::take(&mut rest).split_at_mut(here);
-                self.copy_one(first, within, part, begun)?;
+                self.copy_one(first, brought, within, part, begun)?;
                 rest = others;
                 at += here as u64;
             } else {
-                let (bytes, others) = self.inflate_run(first, rest, begun)?;
+                let (bytes, others) = self.inflate_run(first, brought, rest, begun)?;
                 rest = others;
                 at += bytes as u64;
             }
@@ -213,7 +237,7 @@ impl Device {
         // Not to be kept by the clock (`keep`): a reader that never comes for it must not cost one
         // that comes back to its own. A full cache is no reason to go on: nothing would hold it.
         if let Some(Taken::Claimed(mut claim)) = self.try_take(frame, want, false, false) {
-            self.fill(core, &mut claim, Instant::now());
+            self.fill(core, &mut claim, &Brought::default(), Instant::now());
             if let Some(Err(error)) = &claim.result {
                 self.log_damage(frame, error);
             }
@@ -222,16 +246,22 @@ impl Device {
 
     /// True when the read is part of a stream, and which bytes to inflate ahead of it.
     fn observe(&self, offset: u64, len: usize) -> (bool, Range<u64>) {
+        // Off, for a file and for whatever is far away.
         if self.read_ahead_bytes == 0 {
             return (false, 0..0);
         }
+        let window = self.read_ahead_window();
         let mut readers = self.readers.lock();
-        let advice = readers.observe(offset, len as u64, self.size_bytes(), self.read_ahead_bytes);
+        let advice = readers.observe(offset, len as u64, self.size_bytes(), window);
         (advice.sequential, advice.ahead)
     }
 
     /// Gives whatever engines are left something to inflate ahead of a sequential reader.
     fn post_ahead(&self, ahead: Range<u64>) {
+        // Of an image far away the bytes are on their way; an engine would only wait for them.
+        if self.image.far().is_some() {
+            return;
+        }
         let Some(background) = self.background.get().filter(|_| !ahead.is_empty()) else {
             return;
         };
@@ -282,6 +312,7 @@ impl Device {
     fn read_one(
         &self,
         frame: u64,
+        brought: &Brought,
         range: Range<usize>,
         keep: bool,
         begun: Instant,
@@ -305,17 +336,18 @@ impl Device {
                     // It failed: look again, the frame may be sound by now.
                 }
                 Some(Taken::Claimed(claim)) => {
-                    return self.fill_one(claim, range, keep, begun, deliver);
+                    return self.fill_one(claim, brought, range, keep, begun, deliver);
                 }
             }
         }
-        self.read_aside(frame, range, begun, deliver);
+        self.read_aside(frame, brought, range, begun, deliver);
     }
 
     /// Inflates a frame in the engine's spare frame, past the cache, and delivers from there.
     fn read_aside(
         &self,
         frame: u64,
+        brought: &Brought,
         range: Range<usize>,
         begun: Instant,
         deliver: &mut Deliver<'_>,
@@ -329,9 +361,18 @@ impl Device {
             // Nobody else can see the spare frame, so its rest is of no use to anybody.
             After::Leave
         };
-        let result = self
-            .pool
-            .call(|core| self.inflate(core, frame, Out::Spare, want, claimed, &mut on_wanted));
+        let result = self.pool.call(|core| {
+            let stored = brought.of(frame);
+            self.inflate(
+                core,
+                frame,
+                stored,
+                Out::Spare,
+                want,
+                claimed,
+                &mut on_wanted,
+            )
+        });
         if let Err(error) = result {
             self.log_damage(frame, &error);
             // The reader's bytes may have been sound and only the frame's rest damaged.
@@ -348,6 +389,7 @@ impl Device {
     fn fill_one(
         &self,
         mut claim: Claim<'_>,
+        brought: &Brought,
         range: Range<usize>,
         keep: bool,
         begun: Instant,
@@ -360,7 +402,8 @@ impl Device {
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
             delivered = true;
-            if !keep || again {
+            // Of a far image the bytes are here now; they may not be when its rest is wanted.
+            if !keep || again || self.image.far().is_some() {
                 return After::Finish;
             }
             // One step: a reader that joins from here on sees how much there is, and one that has
@@ -374,8 +417,8 @@ impl Device {
         };
         if let Some(bytes) = claim.bytes.as_mut() {
             let result = self.pool.call(|core| {
-                let out = Out::Here(bytes);
-                self.inflate(core, frame, out, range.end, claimed, &mut on_wanted)
+                let (out, stored) = (Out::Here(bytes), brought.of(frame));
+                self.inflate(core, frame, stored, out, range.end, claimed, &mut on_wanted)
             });
             claim.result = Some(result);
         }
@@ -395,6 +438,7 @@ impl Device {
     fn read_many(
         &self,
         frames: Range<u64>,
+        brought: &Brought,
         offset: u64,
         len: usize,
         keep: bool,
@@ -415,7 +459,7 @@ impl Device {
         let filled = self
             .pool
             .for_each(INFLATE_CLASS, &mut claims, |core, claim| {
-                self.fill(core, claim, claimed)
+                self.fill(core, claim, brought, claimed)
             });
         // All of them before the first lock below: two readers, each of which joined a frame of the
         // other's, would wait for one another.
@@ -523,21 +567,22 @@ impl Device {
     }
 
     /// Inflates the whole of a claimed frame; the claim keeps the result.
-    fn fill(&self, core: &mut Core, claim: &mut Claim<'_>, claimed: Instant) {
+    fn fill(&self, core: &mut Core, claim: &mut Claim<'_>, brought: &Brought, claimed: Instant) {
         let whole = self.index.frame(claim.frame).raw_bytes as usize;
         if let Some(bytes) = claim.bytes.as_mut() {
             let finish = &mut |_: &[u8]| After::Finish;
-            let out = Out::Here(bytes);
-            claim.result = Some(self.inflate(core, claim.frame, out, whole, claimed, finish));
+            let (out, stored) = (Out::Here(bytes), brought.of(claim.frame));
+            let result = self.inflate(core, claim.frame, stored, out, whole, claimed, finish);
+            claim.result = Some(result);
         }
     }
 
     /// A read that is served through a buffer of its own: more frames than fit one delivery, more
     /// than there are slots, or a frame that another reader failed to inflate. The caller holds no
     /// pins.
-    fn read_buffered(&self, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
+    fn read_buffered(&self, brought: &Brought, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
         let mut buffer = vec![0; len];
-        match self.read_into_buffer(offset, &mut buffer) {
+        match self.inflate_into(brought, offset, &mut buffer) {
             Ok(()) => deliver(Ok(&[&buffer])),
             Err(error) => deliver(Err(&error)),
         }
@@ -547,16 +592,24 @@ impl Device {
     fn copy_one(
         &self,
         frame: u64,
+        brought: &Brought,
         within: usize,
         dst: &mut [u8],
         begun: Instant,
     ) -> Result<(), ReadError> {
         let mut result = Ok(());
         let range = within..within + dst.len();
-        self.read_one(frame, range, true, begun, &mut |bytes| match bytes {
-            Ok(pieces) => dst.copy_from_slice(pieces[0]),
-            Err(error) => result = Err(error.clone()),
-        });
+        self.read_one(
+            frame,
+            brought,
+            range,
+            true,
+            begun,
+            &mut |bytes| match bytes {
+                Ok(pieces) => dst.copy_from_slice(pieces[0]),
+                Err(error) => result = Err(error.clone()),
+            },
+        );
         result
     }
 
@@ -565,6 +618,7 @@ impl Device {
     fn inflate_run<'b>(
         &self,
         first: u64,
+        brought: &Brought,
         dst: &'b mut [u8],
         begun: Instant,
     ) -> Result<(usize, &'b mut [u8]), ReadError> {
@@ -603,8 +657,9 @@ impl Device {
             .for_each(INFLATE_CLASS, &mut direct, |core, direct| {
                 let whole = direct.out.len();
                 let finish = &mut |_: &[u8]| After::Finish;
-                let out = Out::Here(direct.out);
-                direct.result = self.inflate(core, direct.frame, out, whole, claimed, finish);
+                let (out, frame) = (Out::Here(direct.out), direct.frame);
+                let stored = brought.of(frame);
+                direct.result = self.inflate(core, frame, stored, out, whole, claimed, finish);
             });
         for direct in direct {
             let result = match direct.result {
@@ -619,7 +674,7 @@ impl Device {
         }
         // It may have been pushed out meanwhile; then this inflates it after all.
         for (frame, out) in cached {
-            self.copy_one(frame, 0, out, begun)?;
+            self.copy_one(frame, brought, 0, out, begun)?;
         }
         Ok((bytes, rest))
     }

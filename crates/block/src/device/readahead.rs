@@ -32,6 +32,8 @@ struct Stream {
     ahead: u64,
     /// Reads that continued this stream exactly.
     run: u32,
+    /// Bytes that were read in it.
+    read: u64,
     /// When it was last used; 0 for never.
     used: u64,
 }
@@ -40,6 +42,29 @@ impl Stream {
     fn continues(&self, offset: u64) -> bool {
         let near = offset.abs_diff(self.next) <= SLACK_BYTES;
         self.used != 0 && (offset == self.next || self.run >= RUN_MIN && near)
+    }
+}
+
+/// Limit of what is asked for ahead of one stream, in bytes; 0 turns read-ahead off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Window {
+    /// Doubles with each read up to this: for files of this machine, where a wrong guess is cheap.
+    Doubling(u64),
+    /// As much as the stream has read, up to this: for images far away, where whatever is brought
+    /// in vain takes the link from others, and where a long stream needs the link's whole product
+    /// of bandwidth and delay under way.
+    Earned(u64),
+}
+
+impl Window {
+    fn of(self, stream: &Stream) -> u64 {
+        match self {
+            Self::Doubling(max) => {
+                let doublings = (stream.run - RUN_MIN).min(20);
+                (WINDOW_MIN_BYTES << doublings).min(max)
+            }
+            Self::Earned(max) => stream.read.min(max),
+        }
     }
 }
 
@@ -60,14 +85,14 @@ pub(crate) struct Advice {
 }
 
 impl ReadAhead {
-    /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`. The window is at
-    /// most `window_max_bytes`; 0 turns read-ahead off.
+    /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`, and says how
+    /// much of `window` to ask for now.
     pub(crate) fn observe(
         &mut self,
         offset: u64,
         len: u64,
         size_bytes: u64,
-        window_max_bytes: u64,
+        window: Window,
     ) -> Advice {
         self.clock += 1;
         let clock = self.clock;
@@ -82,6 +107,7 @@ impl ReadAhead {
                     next: end,
                     ahead: end,
                     run: 0,
+                    read: len,
                     used: clock,
                 };
             }
@@ -91,6 +117,7 @@ impl ReadAhead {
             };
         };
         stream.used = clock;
+        stream.read = stream.read.saturating_add(len);
         if offset == stream.next {
             stream.run = stream.run.saturating_add(1);
         }
@@ -101,8 +128,7 @@ impl ReadAhead {
                 ahead: 0..0,
             };
         }
-        let doublings = (stream.run - RUN_MIN).min(20);
-        let window = (WINDOW_MIN_BYTES << doublings).min(window_max_bytes);
+        let window = window.of(stream);
         let until = stream.next.saturating_add(window).min(size_bytes);
         let from = stream.ahead.max(stream.next).min(until);
         // Ask for half a window at a time rather than read by read: fewer wake-ups.

@@ -137,6 +137,8 @@ impl Index {
             (Checks::Raw(_), _) => "XXH64 of every frame's contents, low 32 bits",
             (Checks::None, CodecId::Zlib) => "Adler-32 inside every zlib stream",
             (Checks::None, CodecId::Xz) => "inside every xz stream",
+            // A writer may leave it out: each frame's head says if it is there.
+            (Checks::None, CodecId::Zstd) => "XXH64 inside those zstd frames that have one",
             (Checks::None, _) => "none",
         }
     }

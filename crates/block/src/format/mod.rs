@@ -285,7 +285,15 @@ impl Index {
     /// # Errors
     /// [`FormatError::Empty`], or the system's. Blocks on the file.
     pub fn open_raw(file: &File) -> Result<Self, FormatError> {
-        raw::any(&Bytes::new(file)?)
+        Self::read_raw(file)
+    }
+
+    /// As [`Self::open_raw`], from anything with bytes at offsets.
+    ///
+    /// # Errors
+    /// As [`Self::open_raw`].
+    pub fn read_raw(source: &dyn ReadAt) -> Result<Self, FormatError> {
+        raw::any(&Bytes::new(source)?)
     }
 
     /// As [`Self::open`], from anything with bytes at offsets.

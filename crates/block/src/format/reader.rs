@@ -81,22 +81,43 @@ impl FrameReader {
     /// # Errors
     /// [`FrameError`]: nothing of the frame is handed out.
     pub fn read(&mut self, source: &dyn ReadAt, frame: &Frame) -> Result<&[u8], FrameError> {
-        self.stored.resize(frame.stored_bytes as usize, 0);
-        source.read_exact_at(&mut self.stored, frame.offset)?;
+        let mut stored = std::mem::take(&mut self.stored);
+        stored.resize(frame.stored_bytes as usize, 0);
+        let read = source.read_exact_at(&mut stored, frame.offset);
+        let result = read
+            .map_err(FrameError::from)
+            .and_then(|()| self.inflate(&stored, frame));
+        self.stored = stored;
+        result.map(|()| &*self.raw)
+    }
+
+    /// As [`Self::read`], from the frame's compressed bytes.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_stored(&mut self, stored: &[u8], frame: &Frame) -> Result<&[u8], FrameError> {
+        if stored.len() != frame.stored_bytes as usize {
+            return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+        }
+        self.inflate(stored, frame).map(|()| &*self.raw)
+    }
+
+    /// Checks and inflates `stored` into `raw`.
+    fn inflate(&mut self, stored: &[u8], frame: &Frame) -> Result<(), FrameError> {
         let mut verified = false;
         if let FrameCheck::Sealed(_, leaf) = frame.check {
-            if !leaf.is_of(frame.raw_bytes, &self.stored) {
+            if !leaf.is_of(frame.raw_bytes, stored) {
                 return Err(FrameError::Untrusted);
             }
             if leaf.zero {
                 self.raw.clear();
                 self.raw.resize(frame.raw_bytes as usize, 0);
-                return Ok(&self.raw);
+                return Ok(());
             }
             verified = true;
         }
         if let FrameCheck::Stored(expected) = frame.check {
-            let found = xxh3_64(&self.stored);
+            let found = xxh3_64(stored);
             if found != expected {
                 return Err(FrameError::StoredCheck {
                     bytes: frame.stored_bytes,
@@ -112,7 +133,7 @@ impl FrameReader {
         // The seek table's checksum is the one inside the zstd frame: once is enough.
         let checked_after = matches!(frame.check, FrameCheck::Raw(_));
         inflater.set_verified((verified || checked_after) && !self.thorough);
-        inflater.inflate(&self.stored, &mut self.raw)?;
+        inflater.inflate(stored, &mut self.raw)?;
         if let FrameCheck::Raw(expected) = frame.check {
             let found = xxh64(&self.raw, 0) as u32;
             if found != expected {
@@ -123,6 +144,6 @@ impl FrameReader {
                 });
             }
         }
-        Ok(&self.raw)
+        Ok(())
     }
 }

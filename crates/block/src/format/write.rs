@@ -83,7 +83,7 @@ pub struct Ending {
 }
 
 /// Signs the root of a hash tree; no signature is one that people pin.
-pub type Signer = Box<dyn FnMut(&Hash) -> Vec<Signature> + Send>;
+pub(crate) type Signer = Box<dyn FnMut(&Hash) -> Vec<Signature> + Send>;
 
 /// A hash tree that is being written, and who signs its root.
 pub(super) struct Seal {

@@ -12,6 +12,7 @@ pub(crate) mod output;
 mod source;
 mod unpack;
 mod verify;
+mod walk;
 mod workers;
 
 use crate::codec::{self, CodecId, Deflater, Tune};
@@ -28,8 +29,8 @@ pub use error::PackError;
 pub use output::Existing;
 use source::Filled;
 pub use source::Source;
-pub use unpack::{Unpacked, unpack};
-pub use verify::{BadFrame, Verified, verify};
+pub use unpack::{Unpacked, unpack, unpack_image};
+pub use verify::{BadFrame, Verified, verify, verify_image};
 
 /// Options of [`pack`].
 #[derive(Debug, Clone)]

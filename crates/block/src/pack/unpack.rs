@@ -1,7 +1,9 @@
 //! An image's contents, back in a file.
 
+use super::walk::Walk;
 use super::{PackError, Sink, Target, open_image, workers};
 use crate::format::{Frame, FrameReader, Index};
+use crate::image::Image;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -27,27 +29,38 @@ pub fn unpack(
     engines: usize,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Unpacked, PackError> {
-    let file = open_image(path)?;
-    let index = Index::open(&file)?;
-    let identity = file.metadata().ok().map(|found| (found.dev(), found.ino()));
+    let image = Image::from(open_image(path)?);
+    let index = image.index(false)?;
+    unpack_image(&image, &index, target, engines, progress)
+}
+
+/// As [`unpack`], of an image that was opened and whose index was read.
+///
+/// # Errors
+/// As [`unpack`].
+pub fn unpack_image(
+    image: &Image,
+    index: &Index,
+    target: Target<'_>,
+    engines: usize,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Unpacked, PackError> {
+    let metadata = image.file().and_then(|file| file.metadata().ok());
+    let identity = metadata.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(target, identity)?;
-    let mut next = 0;
+    let mut walk = Walk::new(image, index);
     let mut zero_frames = 0;
     workers::run_frames(
         &super::engines(engines)?,
         index.frame_bytes() as usize,
-        || (0_u64, Vec::new(), false),
+        || (Default::default(), Vec::new(), false),
         || Ok(FrameReader::new(false)),
-        |(number, ..)| {
-            *number = next;
-            next += 1;
-            Ok(*number < index.frames())
-        },
-        |reader, (number, raw, zero)| {
-            let frame = index.frame(*number);
-            let bytes = reader
-                .read(&file, &frame)
-                .map_err(|source| bad(*number, &frame, source))?;
+        |(step, ..)| Ok(walk.next(step)),
+        |reader, (step, raw, zero)| {
+            let frame = index.frame(step.frame);
+            let bytes = step
+                .read(reader, image, &frame)
+                .map_err(|source| bad(step.frame, &frame, source))?;
             raw.clear();
             raw.extend_from_slice(bytes);
             *zero = crate::format::write::is_zero(raw);

@@ -1,7 +1,9 @@
 //! Inflating every frame of an image and checking it against everything that the image carries.
 
+use super::walk::{Step, Walk};
 use super::{PackError, open_image, workers};
 use crate::format::{FrameError, FrameReader, Index, write::is_zero};
+use crate::image::Image;
 use std::path::Path;
 
 /// A frame that cannot be had.
@@ -45,8 +47,21 @@ pub fn verify(
     engines: usize,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Verified, PackError> {
-    let file = open_image(path)?;
-    let index = Index::open(&file)?;
+    let image = Image::from(open_image(path)?);
+    let index = image.index(false)?;
+    verify_image(&image, &index, engines, progress)
+}
+
+/// As [`verify`], of an image that was opened and whose index was read.
+///
+/// # Errors
+/// [`PackError`] when no engine can be had.
+pub fn verify_image(
+    image: &Image,
+    index: &Index,
+    engines: usize,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Verified, PackError> {
     let mut report = Verified {
         format: index.format().name(),
         frames: index.frames(),
@@ -55,27 +70,26 @@ pub fn verify(
         raw_bytes: 0,
         checksums: index.checksums(),
     };
-    let (mut next, mut done) = (0, 0);
+    let mut walk = Walk::new(image, index);
+    let mut done = 0;
     workers::run_frames(
         &super::engines(engines)?,
         index.frame_bytes() as usize,
-        || (0_u64, None),
+        || (Step::default(), None),
         || Ok(FrameReader::new(true)),
-        |(number, _)| {
-            *number = next;
-            next += 1;
-            Ok(*number < index.frames())
-        },
-        |reader, (number, fault)| {
-            *fault = match reader.read(&file, &index.frame(*number)) {
-                Ok(raw) if index.is_zero(*number) && !is_zero(raw) => Some(FrameError::NotZero),
+        |(step, _)| Ok(walk.next(step)),
+        |reader, (step, fault)| {
+            let number = step.frame;
+            *fault = match step.read(reader, image, &index.frame(number)) {
+                Ok(raw) if index.is_zero(number) && !is_zero(raw) => Some(FrameError::NotZero),
                 Ok(_) => None,
                 Err(error) => Some(error),
             };
             Ok(())
         },
-        |(number, fault)| -> Result<(), PackError> {
-            let frame = index.frame(*number);
+        |(step, fault)| -> Result<(), PackError> {
+            let number = step.frame;
+            let frame = index.frame(number);
             done += u64::from(frame.raw_bytes);
             progress(done);
             let Some(fault) = fault.take() else {
@@ -85,7 +99,7 @@ pub fn verify(
             report.bad_frames_total += 1;
             if report.bad_frames.len() < BAD_FRAMES_MAX {
                 report.bad_frames.push(BadFrame {
-                    frame: *number,
+                    frame: number,
                     raw_offset: frame.raw_offset,
                     raw_bytes: frame.raw_bytes,
                     reason: fault.to_string(),

@@ -8,6 +8,7 @@ use anyhow::Result;
 use sidecore_block::export::Ready;
 use sidecore_block::export::attach;
 use std::io;
+use std::path::Path;
 
 /// Arguments of `block attach`.
 #[derive(clap::Args)]
@@ -39,9 +40,12 @@ impl Args {
         let result = (|| {
             let source = open_device(&self.open)?;
             let options = self.fuse.options(&self.open)?;
-            attach::serve(source, &self.open.image, options, |ready| {
-                starter.tell(ready, || self.show(ready).map_err(io::Error::other))
-            })?;
+            attach::serve(
+                source,
+                Path::new(&super::far::name(&self.open.image)),
+                options,
+                |ready| starter.tell(ready, || self.show(ready).map_err(io::Error::other)),
+            )?;
             Ok(Outcome::Done)
         })();
         starter.end(result)
@@ -51,7 +55,7 @@ impl Args {
         let device = ready.place.display().to_string();
         eprintln!(
             "attached {} as {device} ({})",
-            self.open.image.display(),
+            super::far::name(&self.open.image),
             ready.way
         );
         if self.json {

@@ -1,13 +1,13 @@
 //! Arguments and helpers shared by the commands that read and write whole images.
 
+use super::far::{FarArgs, Opened};
 use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use sidecore_block::device::{Device, DeviceConfig};
-use sidecore_block::format::Index;
 use sidecore_block::pack::{Existing, Target};
 use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
-use std::fs::File;
+use sidecore_remote::{TraceWriter, read_trace};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,7 +38,8 @@ impl Engines {
 /// The image, and the resources for reading it.
 #[derive(clap::Args, Clone)]
 pub(crate) struct OpenArgs {
-    /// The image
+    /// The image: a file, or the URL of one (http://, https://, s3://BUCKET/KEY,
+    /// oci://REGISTRY/REPOSITORY:TAG)
     pub(crate) image: PathBuf,
     #[command(flatten)]
     pub(crate) engines: Engines,
@@ -49,29 +50,56 @@ pub(crate) struct OpenArgs {
     /// Take the file's bytes as they are, whatever they look like
     #[arg(long)]
     pub(crate) raw: bool,
+    #[command(flatten)]
+    far: FarArgs,
+    /// Record which parts of the image are read, in the order of their first use
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Ask for the parts of an image far away that this trace names, in its order, from the start
+    #[arg(long, value_name = "TRACE")]
+    prefetch: Option<PathBuf>,
 }
 
 /// Opens an image for reading, and starts the engines that inflate it.
 pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
-    let image = args.image.display();
-    let file = File::open(&args.image).with_context(|| format!("cannot open {image}"))?;
+    // Of an image far away half is for compressed frames that are on their way.
+    let Opened {
+        image,
+        index,
+        remote,
+    } = args.far.open(&args.image, args.raw, args.memory / 2)?;
+    let memory_bytes = match remote {
+        Some(_) => args.memory - args.memory / 2,
+        None => args.memory,
+    };
+    if let Some(path) = &args.prefetch {
+        let failed = || format!("cannot prefetch by {}", path.display());
+        let frames = read_trace(path, &index).with_context(failed)?;
+        match &remote {
+            Some(remote) => remote.prefetch(&index, &frames),
+            None => tracing::info!("a file of this machine is not prefetched"),
+        }
+    }
+    let trace = args.trace.as_ref().map(|path| {
+        let trace = TraceWriter::create(path, &index);
+        trace.with_context(|| format!("cannot write the trace {}", path.display()))
+    });
+    let trace = trace.transpose()?;
     let engines = args.engines.count();
     let pool = Pool::start(PoolConfig {
         engines,
         ..PoolConfig::default()
     })?;
     let config = DeviceConfig {
-        memory_bytes: args.memory,
+        memory_bytes,
         ..DeviceConfig::default()
     };
-    let index = if args.raw {
-        Index::open_raw(&file)
-    } else {
-        Index::open(&file)
-    };
-    let failed = || format!("cannot open {image}");
-    let index = index.with_context(failed)?;
-    Device::open_indexed(file, index, Arc::new(pool), config).with_context(failed)
+    let device = Device::open_indexed(image, index, Arc::new(pool), config)
+        .with_context(|| format!("cannot open {}", super::far::name(&args.image)))?;
+    if let Some(trace) = trace {
+        device.trace_into(Arc::new(trace));
+    }
+    Ok(device)
 }
 
 /// Output that `-o` names: a file, a device or standard output.
@@ -87,15 +115,9 @@ pub(super) fn target(path: &Path, no_clobber: bool, force: bool) -> Target<'_> {
     Target::Path(path, existing)
 }
 
-/// Opens an image and reads its tables.
-pub(super) fn open_index(path: &Path) -> Result<Index> {
-    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    Index::open(&file).with_context(|| path.display().to_string())
-}
-
 /// A progress bar over an image's contents.
-pub(super) fn image_progress(path: &Path, doing: &'static str) -> Result<ProgressBar> {
-    let bar = output::byte_progress(open_index(path)?.raw_bytes());
+pub(super) fn image_progress(image: &Opened, doing: &'static str) -> ProgressBar {
+    let bar = output::byte_progress(image.index.raw_bytes());
     bar.set_message(doing);
-    Ok(bar)
+    bar
 }

@@ -9,9 +9,11 @@ use std::path::PathBuf;
 /// Arguments of `block info`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Image to look at
+    /// Image to look at: a file or a URL
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+    #[command(flatten)]
+    far: super::far::FarArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -20,7 +22,7 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let index = super::common::open_index(&self.image)?;
+        let index = self.far.open_whole(&self.image)?.index;
         let info = Info::of(&index);
         if self.json {
             output::json(&info)?;

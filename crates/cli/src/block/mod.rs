@@ -5,6 +5,7 @@ mod attach;
 mod bench;
 mod common;
 mod detach;
+mod far;
 mod info;
 mod mount;
 mod pack;

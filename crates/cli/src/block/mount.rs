@@ -14,7 +14,7 @@ use sidecore_block::export::Ready;
 use sidecore_block::export::fuse::{FuseOptions, THREADS_MAX};
 use sidecore_block::export::mount::{FileSystem, Target, serve};
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `block mount`.
 #[derive(clap::Args)]
@@ -71,15 +71,11 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let image = self.open.image.clone();
+        let name = super::far::name(&image);
         let dir = self.dir;
         if !self.fuse.foreground && !self.fuse.background_child {
             let ready = background::start("mount")?;
-            eprintln!(
-                "mounted {} on {} ({})",
-                image.display(),
-                dir.display(),
-                ready.way
-            );
+            eprintln!("mounted {} on {} ({})", name, dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
         let target = if self.file_only {
@@ -95,17 +91,22 @@ impl Args {
         let result = (|| {
             let source = open_device(&self.open)?;
             let options = self.fuse.options(&self.open)?;
-            serve(source, &image, &target, options, |ready: &Ready| {
-                starter.tell(ready, || {
-                    let place = ready.place.display();
-                    eprintln!(
-                        "mounted {} on {place} ({}); Ctrl-C unmounts",
-                        image.display(),
-                        ready.way
-                    );
-                    Ok(())
-                })
-            })?;
+            serve(
+                source,
+                Path::new(&name),
+                &target,
+                options,
+                |ready: &Ready| {
+                    starter.tell(ready, || {
+                        let place = ready.place.display();
+                        eprintln!(
+                            "mounted {} on {place} ({}); Ctrl-C unmounts",
+                            name, ready.way
+                        );
+                        Ok(())
+                    })
+                },
+            )?;
             Ok(Outcome::Done)
         })();
         starter.end(result)
@@ -115,15 +116,23 @@ impl Args {
 impl FuseArgs {
     /// Options for the library; the file belongs to the owner of the image.
     pub(crate) fn options(&self, open: &OpenArgs) -> Result<FuseOptions> {
-        let image = std::fs::metadata(&open.image).context("cannot look at the image")?;
         let mut options = FuseOptions {
             read_ahead_bytes: self.read_ahead,
             passthrough: !self.no_passthrough,
-            uid: image.uid(),
-            gid: image.gid(),
-            mode: image.mode(),
             ..FuseOptions::default()
         };
+        if super::far::is_far(&open.image) {
+            options.uid = rustix::process::getuid().as_raw();
+            options.gid = rustix::process::getgid().as_raw();
+            options.mode = FAR_MODE;
+            // Most of them wait for the network.
+            options.threads = FAR_THREADS;
+        } else {
+            let image = std::fs::metadata(&open.image).context("cannot look at the image")?;
+            options.uid = image.uid();
+            options.gid = image.gid();
+            options.mode = image.mode();
+        }
         if let Some(threads) = self.threads {
             options.threads = threads;
         }
@@ -145,6 +154,10 @@ fn parse_read_ahead(text: &str) -> Result<u32, String> {
     }
 }
 
+/// Threads that answer the kernel for an image far away: so many reads are under way.
+const FAR_THREADS: usize = 32;
+/// Mode of the file that shows such an image.
+const FAR_MODE: u32 = 0o400;
 /// More would only push other files out of memory.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
 

@@ -10,6 +10,7 @@ use crate::signals::Watch;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::export::nbd::{Address, Options, Server};
+use sidecore_block::source::BlockSource;
 use std::path::Path;
 
 /// Arguments of `block serve`.
@@ -40,7 +41,12 @@ impl Args {
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
         let source = open_device(&self.open)?;
         let signals = Watch::begin()?;
+        let workers_max = match source.waits_for_a_network() {
+            true => FAR_WORKERS_MAX,
+            false => Options::default().workers_max,
+        };
         let options = Options {
+            workers_max,
             name: self.name.clone(),
             description: describe(&self.open.image),
             clients_max: self.clients,
@@ -64,6 +70,10 @@ impl Args {
 }
 
 fn describe(image: &Path) -> String {
-    let name = image.file_name().unwrap_or(image.as_os_str());
-    format!("{}, read-only", name.to_string_lossy())
+    let name = super::far::name(image);
+    let last = name.rsplit('/').next().unwrap_or(&name);
+    format!("{last}, read-only")
 }
+
+/// Threads of one connection where reads wait for a network: that many requests are under way.
+const FAR_WORKERS_MAX: usize = 32;

@@ -2,7 +2,7 @@
 
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::pack::{Unpacked, unpack};
+use sidecore_block::pack::{Unpacked, unpack_image};
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -14,9 +14,11 @@ The file appears under its name only when it is whole, with holes where the cont
 damaged frame ends it, and nothing is written; `sidecore block verify` says which \
 frames are damaged.")]
 pub(crate) struct Args {
-    /// Image to unpack
+    /// Image to unpack: a file or a URL
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+    #[command(flatten)]
+    far: super::far::FarArgs,
     /// File to write; `-` is standard output
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
@@ -43,10 +45,11 @@ impl Args {
              leave out --json or name a file with -o"
         );
         let began = Instant::now();
-        let bar = super::common::image_progress(&self.image, "unpacking")?;
+        let opened = self.far.open_whole(&self.image)?;
+        let bar = super::common::image_progress(&opened, "unpacking");
         let target = super::common::target(&self.output, self.no_clobber, self.force);
         let engines = self.engines.count();
-        let unpacked = unpack(&self.image, target, engines, &mut |done| {
+        let unpacked = unpack_image(&opened.image, &opened.index, target, engines, &mut |done| {
             bar.set_position(done)
         });
         bar.finish_and_clear();

@@ -1,8 +1,8 @@
 //! `sidecore block verify`.
 
 use crate::{Outcome, output};
-use anyhow::Result;
-use sidecore_block::pack::{BadFrame, verify};
+use anyhow::{Context, Result};
+use sidecore_block::pack::{BadFrame, verify_image};
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -11,11 +11,14 @@ use std::time::Instant;
 #[derive(clap::Args)]
 #[command(after_help = "\
 Every frame is inflated and checked against every checksum that the image has for it. Exit status: \
-0 all frames are sound, 1 some are damaged, 2 the image cannot be opened.")]
+0 all frames are sound, 1 some are damaged, 2 the image cannot be opened. A layer of a registry is \
+fetched once more, as a whole, and compared with its digest.")]
 pub(crate) struct Args {
-    /// Image to verify
+    /// Image to verify: a file or a URL
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
+    #[command(flatten)]
+    far: super::far::FarArgs,
     #[command(flatten)]
     engines: super::common::Engines,
     /// Report in JSON on standard output
@@ -27,13 +30,20 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let bar = super::common::image_progress(&self.image, "verifying")?;
+        let opened = self.far.open_whole(&self.image)?;
+        let bar = super::common::image_progress(&opened, "verifying");
         let engines = self.engines.count();
-        let verified = verify(&self.image, engines, &mut |done| bar.set_position(done));
+        let (image, index) = (&opened.image, &opened.index);
+        let verified = verify_image(image, index, engines, &mut |done| bar.set_position(done));
         bar.finish_and_clear();
         let verified = verified?;
-        let outcome = match verified.bad_frames_total {
-            0 => Outcome::Done,
+        let digest = opened.remote.as_ref().map(|remote| remote.check_sha256());
+        let digest = digest
+            .transpose()
+            .context("cannot compare the layer's digest")?
+            .flatten();
+        let outcome = match (verified.bad_frames_total, digest) {
+            (0, None | Some(true)) => Outcome::Done,
             _ => Outcome::Problem,
         };
         let seconds = began.elapsed().as_secs_f64();
@@ -46,6 +56,7 @@ impl Args {
                 faults: &verified.bad_frames,
                 raw_bytes: verified.raw_bytes,
                 checksums: verified.checksums,
+                digest_matches: digest,
                 engines,
                 seconds,
             })?;
@@ -59,12 +70,17 @@ impl Args {
         }
         output::line(&format!(
             "{}: {} of {} frames damaged, {} sound in {seconds:.1} s; checksums: {}",
-            self.image.display(),
+            super::far::name(&self.image),
             verified.bad_frames_total,
             verified.frames,
             bytes(verified.raw_bytes),
             verified.checksums,
         ))?;
+        match digest {
+            None => {}
+            Some(true) => output::line("the layer has the digest that its manifest names")?,
+            Some(false) => output::line("the layer does not have the digest of its manifest")?,
+        }
         Ok(outcome)
     }
 }
@@ -79,6 +95,8 @@ struct Json<'a> {
     faults: &'a [BadFrame],
     raw_bytes: u64,
     checksums: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    digest_matches: Option<bool>,
     engines: usize,
     seconds: f64,
 }

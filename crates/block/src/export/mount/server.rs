@@ -183,6 +183,10 @@ pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), E
 
 /// The image's path as the records name it.
 pub(crate) fn absolute(image: &Path) -> PathBuf {
+    // The name of something far away is no path.
+    if image.to_string_lossy().contains("://") {
+        return image.to_owned();
+    }
     std::path::absolute(image).unwrap_or_else(|_| image.to_owned())
 }
 

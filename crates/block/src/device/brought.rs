@@ -1,0 +1,96 @@
+//! Compressed frames of an image far away, brought before an engine is asked to inflate them.
+//!
+//! Why here: a frame takes a round trip of a network to come. An engine that waited for it would
+//! inflate nothing else meanwhile, and a reader of several frames would wait for one after another.
+//! Must stay true: of a file nothing is brought, at no cost; frames that are in the cache, or known
+//! to be zeros, are not asked for. A frame that left the cache between this and its look-up is
+//! inflated from the source directly: slower, never wrong.
+
+use super::{Device, TraceSink};
+use crate::image::Stored;
+use crate::source::ReadError;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Frames that were brought for one read; none of a file.
+#[derive(Default)]
+pub(super) struct Brought(Vec<(u64, Stored)>);
+
+impl Brought {
+    /// The compressed bytes of `frame`, where they were brought.
+    pub(super) fn of(&self, frame: u64) -> Option<&[u8]> {
+        let at = self.0.binary_search_by_key(&frame, |(frame, _)| *frame);
+        at.ok().map(|at| &*self.0[at].1)
+    }
+}
+
+impl Device {
+    /// Brings what is missing of `frames`, and asks for those that hold the bytes `ahead`. Returns
+    /// at once where the image is a file.
+    ///
+    /// # Errors
+    /// [`ReadError::Io`]: a frame cannot be had.
+    pub(super) fn bring(
+        &self,
+        frames: Range<u64>,
+        ahead: &Range<u64>,
+    ) -> Result<Brought, ReadError> {
+        if let Some(trace) = self.trace.get() {
+            trace.touched(frames.clone());
+        }
+        let Some(far) = self.image.far() else {
+            return Ok(Brought::default());
+        };
+        let missing: Vec<u64> = {
+            let cache = self.cache.lock();
+            let wanted = |&frame: &u64| !self.index.is_zero(frame) && !cache.contains(frame);
+            frames.filter(wanted).collect()
+        };
+        let behind = match ahead.is_empty() {
+            true => 0..0,
+            false => self.index.frame_at(ahead.start)..self.index.frame_at(ahead.end - 1) + 1,
+        };
+        if missing.is_empty() && behind.is_empty() {
+            return Ok(Brought::default());
+        }
+        let wanted: Vec<_> = missing.iter().map(|&i| self.index.frame(i)).collect();
+        let mut behind = behind
+            .filter(|&frame| !self.index.is_zero(frame))
+            .map(|frame| self.index.frame(frame));
+        let stored = far.bring(&wanted, &mut behind).map_err(|error| {
+            let error = ReadError::Io {
+                reason: error.to_string(),
+            };
+            // Once for each place: a reader that tries again and again must not fill the log.
+            if let Some(&first) = missing.first() {
+                self.log_damage(first, &error);
+            }
+            error
+        })?;
+        Ok(Brought(missing.into_iter().zip(stored).collect()))
+    }
+
+    /// Bytes of contents to have under way ahead of a sequential reader.
+    pub(super) fn read_ahead_window(&self) -> super::readahead::Window {
+        match self.image.far() {
+            None => super::readahead::Window::Doubling(self.read_ahead_bytes),
+            Some(far) => {
+                // The link carries compressed bytes, readers count contents.
+                let (raw, stored) = (self.index.raw_bytes(), self.index.stored_bytes().max(1));
+                let bytes = u128::from(far.window_bytes()) * u128::from(raw) / u128::from(stored);
+                let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+                super::readahead::Window::Earned(bytes.min(FAR_WINDOW_BYTES_MAX))
+            }
+        }
+    }
+
+    /// Tells `sink` which frames are read from now on. At most one sink in a device's life; a
+    /// second is refused, and dropped.
+    pub fn trace_into(&self, sink: Arc<dyn TraceSink>) -> bool {
+        self.trace.set(sink).is_ok()
+    }
+}
+
+/// Contents that are asked for ahead of one reader at most: images that hold almost nothing but
+/// zeros inflate to much.
+const FAR_WINDOW_BYTES_MAX: u64 = 1 << 30;

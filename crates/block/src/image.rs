@@ -1,0 +1,108 @@
+//! An image's compressed bytes: a file here, or something far away that is read by ranges.
+//!
+//! Why here: the device and the walks over whole images ([`crate::pack`]) need the same two things
+//! of an image, its bytes at offsets and whole frames; a network adds that frames take long to come
+//! and that many may be under way at once. Who brings them (HTTP, S3, a registry) is known above.
+//! Must stay true: an engine never waits for a network: frames are brought first, on the thread
+//! that asked; nothing that a far source brings is trusted: the frames' checks are made here, as
+//! for a file.
+//! Called from: any thread.
+
+use crate::format::{FormatError, Frame, Index, ReadAt};
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::sync::Arc;
+
+/// The compressed bytes of one frame, shared by those who wait for them.
+pub type Stored = Arc<[u8]>;
+
+/// A source whose bytes come over a network. Its [`ReadAt`] serves the image's tables and single
+/// frames that nobody asked for in time.
+pub trait Far: ReadAt + Send {
+    /// Brings the compressed bytes of `wanted`, which are in the image's order, and blocks until
+    /// all are there. Asks for those of `ahead`, too, behind the wanted ones, without waiting.
+    ///
+    /// # Errors
+    /// The reason why one of `wanted` cannot be had, after what retries the source makes.
+    fn bring(
+        &self,
+        wanted: &[Frame],
+        ahead: &mut dyn Iterator<Item = Frame>,
+    ) -> io::Result<Vec<Stored>>;
+
+    /// Compressed bytes that should be under way ahead of a sequential reader, so that the link is
+    /// never idle. Changes as the source learns about the link.
+    fn window_bytes(&self) -> u64;
+}
+
+/// An image, opened.
+#[derive(Clone)]
+pub enum Image {
+    /// A file or a block device of this machine.
+    File(Arc<File>),
+    /// An image that is read over a network.
+    Far(Arc<dyn Far>),
+}
+
+impl Image {
+    /// Reads the image's tables; with `raw`, takes its bytes as they are.
+    ///
+    /// # Errors
+    /// As [`Index::read`]. Blocks on the file or the network.
+    pub fn index(&self, raw: bool) -> Result<Index, FormatError> {
+        match raw {
+            true => Index::read_raw(self),
+            false => Index::read(self),
+        }
+    }
+
+    /// The file, where it is one.
+    #[must_use]
+    pub fn file(&self) -> Option<&File> {
+        match self {
+            Self::File(file) => Some(file),
+            Self::Far(_) => None,
+        }
+    }
+
+    /// The source far away, where it is one.
+    #[must_use]
+    pub fn far(&self) -> Option<&dyn Far> {
+        match self {
+            Self::File(_) => None,
+            Self::Far(far) => Some(&**far),
+        }
+    }
+}
+
+impl From<File> for Image {
+    fn from(file: File) -> Self {
+        Self::File(Arc::new(file))
+    }
+}
+
+impl fmt::Debug for Image {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::File(file) => f.debug_tuple("File").field(file).finish(),
+            Self::Far(_) => f.write_str("Far"),
+        }
+    }
+}
+
+impl ReadAt for Image {
+    fn size_bytes(&self) -> io::Result<u64> {
+        match self {
+            Self::File(file) => file.size_bytes(),
+            Self::Far(far) => far.size_bytes(),
+        }
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match self {
+            Self::File(file) => ReadAt::read_exact_at(&**file, buf, offset),
+            Self::Far(far) => far.read_exact_at(buf, offset),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Images by name: a file of this machine, or the URL of one that lies elsewhere.
+//!
+//! Why here: the one place where commands decide which it is. Must stay true: what is shown or kept
+//! of a URL holds no secret.
+
+use crate::size;
+use anyhow::{Context, Result};
+use sidecore_block::format::Index;
+use sidecore_block::image::Image;
+use sidecore_remote::{Location, Options, RemoteImage};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Keeping frames of an image that lies elsewhere.
+#[derive(clap::Args, Clone)]
+pub(crate) struct FarArgs {
+    /// Directory in which frames of an image far away are kept; processes may share it
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Upper bound of what is kept there; what was used longest ago goes first
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4GiB")]
+    cache_size: u64,
+}
+
+/// An image, its tables read.
+pub(crate) struct Opened {
+    pub(crate) image: Image,
+    pub(crate) index: Index,
+    /// The same image, where it lies elsewhere.
+    pub(crate) remote: Option<Arc<RemoteImage>>,
+}
+
+impl FarArgs {
+    /// Opens an image whose frames will all be read in order.
+    pub(crate) fn open_whole(&self, path: &Path) -> Result<Opened> {
+        self.open(path, false, Options::default().memory_bytes)
+    }
+
+    /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
+    pub(crate) fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
+        let mut remote = None;
+        let image = match location(path) {
+            Some(location) => {
+                let options = Options {
+                    memory_bytes,
+                    cache: self
+                        .cache
+                        .clone()
+                        .map(|directory| (directory, self.cache_size)),
+                    ..Options::default()
+                };
+                let opened = RemoteImage::open(&location?, options)?;
+                remote = Some(Arc::clone(&opened));
+                Image::Far(opened)
+            }
+            None => {
+                let file = File::open(path);
+                Image::from(file.with_context(|| format!("cannot open {}", path.display()))?)
+            }
+        };
+        let index = image.index(raw);
+        let index = index.with_context(|| format!("cannot open {}", name(path)))?;
+        Ok(Opened {
+            image,
+            index,
+            remote,
+        })
+    }
+}
+
+/// True where `path` is a URL.
+pub(crate) fn is_far(path: &Path) -> bool {
+    location(path).is_some()
+}
+
+/// Name of an image for people and records.
+pub(crate) fn name(path: &Path) -> String {
+    match location(path) {
+        Some(Ok(location)) => location.to_string(),
+        // A URL that is none is refused with a message of its own, which leaves out the query.
+        Some(Err(_)) => "the image".into(),
+        None => path.display().to_string(),
+    }
+}
+
+fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationError>> {
+    Location::parse(path.to_str()?)
+}

@@ -1,0 +1,239 @@
+//! Commands on images behind a URL: a server of the tests' own, and Debian's nginx.
+//!
+//! Must stay true: mounts are in a namespace of the test's own process group and are undone; the
+//! test is root's, as `mount` is.
+
+#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
+
+#[path = "../../remote/tests/common/server.rs"]
+mod server;
+
+use server::Server;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+struct Scratch {
+    directory: tempfile::TempDir,
+    raw: Vec<u8>,
+    image: Vec<u8>,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let mut state = 1_u32;
+        let raw: Vec<u8> = (0..6 << 20)
+            .map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state >> 28) as u8
+            })
+            .collect();
+        let scratch = Self {
+            directory,
+            raw,
+            image: Vec::new(),
+        };
+        std::fs::write(scratch.path("raw"), &scratch.raw).unwrap();
+        scratch.ok(&["pack", "raw", "-o", "disk.img", "--level", "1"]);
+        let image = std::fs::read(scratch.path("disk.img")).unwrap();
+        Self { image, ..scratch }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn run(&self, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore"));
+        command.arg("block").args(arguments);
+        command.current_dir(self.directory.path()).output().unwrap()
+    }
+
+    fn ok(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    }
+}
+
+#[test]
+fn whole_images_are_read_by_their_url() {
+    let scratch = Scratch::new();
+    let server = Server::start(scratch.image.clone());
+    let url = server.url();
+    let info = scratch.ok(&["info", &url, "--json"]);
+    assert_eq!(info, scratch.ok(&["info", "disk.img", "--json"]));
+    assert!(
+        server.requests() <= 3,
+        "{} requests to say what it is",
+        server.requests()
+    );
+    scratch.ok(&["verify", &url, "--cache", "kept"]);
+    scratch.ok(&["unpack", &url, "-o", "again", "--cache", "kept"]);
+    assert!(std::fs::read(scratch.path("again")).unwrap() == scratch.raw);
+    // A frame of the server's is damaged for good: found, and named.
+    let mut damaged = scratch.image.clone();
+    let middle = damaged.len() / 2;
+    damaged[middle] ^= 1;
+    let server = Server::start(damaged);
+    let output = scratch.run(&["verify", &server.url(), "--json"]);
+    assert_eq!(output.status.code(), Some(1));
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(
+        report["bad_frames"].as_array().unwrap().len(),
+        1,
+        "{report}"
+    );
+}
+
+#[test]
+fn what_cannot_be_read_is_refused_in_one_line_without_secrets() {
+    let scratch = Scratch::new();
+    let missing = Server::with_guard(
+        Vec::new(),
+        Box::new(|_| Some((404, Vec::new(), Vec::new()))),
+    );
+    let url = format!("{}?signature=secret", missing.url());
+    for arguments in [
+        &["info", &url][..],
+        &["mount", &url, "."],
+        &["unpack", &url, "-o", "x"],
+        &["serve", &url, "--nbd", "unix:sock"],
+        &["info", "s3://bucket"],
+        &["info", "oci://registry"],
+        &["info", "https://user:secret@host/x"],
+    ] {
+        let errors = scratch.refused(arguments);
+        assert!(errors.starts_with("sidecore: "), "{arguments:?}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{arguments:?}: {errors}");
+        assert!(!errors.contains("secret"), "{arguments:?}: {errors}");
+    }
+}
+
+#[test]
+fn a_mounted_url_traces_prefetches_and_fails_in_the_open() {
+    let scratch = Scratch::new();
+    let server = Server::start(scratch.image.clone());
+    let url = server.url();
+    std::fs::create_dir(scratch.path("on")).unwrap();
+    let read = |offset: u64, bytes: usize| {
+        use std::os::unix::fs::FileExt;
+        let mut found = vec![0; bytes];
+        let file = std::fs::File::open(scratch.path("on/image"))?;
+        file.read_exact_at(&mut found, offset).map(|()| found)
+    };
+    scratch.ok(&["mount", &url, "on", "--file-only", "--trace", "trace"]);
+    let at = 3 << 20;
+    assert!(read(at, 9000).unwrap() == scratch.raw[at as usize..][..9000]);
+    // Another image all at once: what was not read before cannot be had now.
+    server.set_etag("\"other\"");
+    let error = read(1 << 20, 9000).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(5), "{error}");
+    server.set_etag("\"one\"");
+    assert!(read(1 << 20, 9000).unwrap() == scratch.raw[1 << 20..][..9000]);
+    scratch.ok(&["umount", "on"]);
+    let trace = std::fs::read_to_string(scratch.path("trace")).unwrap();
+    let second = trace.lines().nth(2).unwrap();
+    assert!(second.starts_with(&format!("{at} ")), "{trace}");
+    let kept = ["--cache", "kept", "--prefetch", "trace"];
+    let mount = ["mount", &url, "on", "--file-only"];
+    scratch.ok(&[&mount[..], &kept].concat());
+    assert!(read(at, 9000).unwrap() == scratch.raw[at as usize..][..9000]);
+    scratch.ok(&["umount", "on"]);
+    assert!(
+        scratch
+            .refused(&[&mount[..], &["--prefetch", "raw"]].concat())
+            .contains("trace")
+    );
+}
+
+#[test]
+fn nginx_serves_what_nbdcopy_and_a_mount_read() {
+    if Command::new("nginx").arg("-v").output().is_err() {
+        eprintln!("nginx is not installed (scripts/setup --peers): not compared with it");
+        return;
+    }
+    let scratch = Scratch::new();
+    std::fs::create_dir(scratch.path("on")).unwrap();
+    std::fs::create_dir(scratch.path("tree")).unwrap();
+    std::fs::write(scratch.path("tree/file"), &scratch.raw[..100_000]).unwrap();
+    scratch.ok(&["pack", "tree", "-o", "tree.img", "--level", "1"]);
+    let nginx = Nginx::start(scratch.directory.path());
+    scratch.ok(&["mount", &format!("{}/tree.img", nginx.url), "on"]);
+    let found = std::fs::read(scratch.path("on/file"));
+    scratch.ok(&["umount", "on"]);
+    assert!(found.unwrap() == scratch.raw[..100_000]);
+    let url = format!("{}/disk.img", nginx.url);
+    let mut serving = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+        .args(["block", "serve", &url, "--nbd", "unix:nbd.sock"])
+        .current_dir(scratch.directory.path())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut line = [0; 6];
+    std::io::Read::read_exact(serving.stdout.as_mut().unwrap(), &mut line).unwrap();
+    let copied = Command::new("nbdcopy")
+        .args(["nbd+unix:///?socket=nbd.sock", "copy"])
+        .current_dir(scratch.directory.path())
+        .status();
+    serving.kill().unwrap();
+    serving.wait().unwrap();
+    assert!(copied.unwrap().success());
+    assert!(std::fs::read(scratch.path("copy")).unwrap() == scratch.raw);
+}
+
+/// Debian's nginx over a directory.
+struct Nginx {
+    process: std::process::Child,
+    url: String,
+}
+
+impl Nginx {
+    fn start(root: &Path) -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        // Its workers are another user.
+        std::fs::set_permissions(root, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let port = {
+            let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+            listener.local_addr().unwrap().port()
+        };
+        let root = root.display();
+        let text = format!(
+            "daemon off; pid {root}/nginx.pid; error_log {root}/nginx.log; events {{ }}\n\
+             http {{ access_log off; server {{ listen 127.0.0.1:{port}; root {root}; }} }}\n"
+        );
+        let config = format!("{root}/nginx.conf");
+        std::fs::write(&config, text).unwrap();
+        let process = Command::new("nginx")
+            .args(["-c", &config])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = std::time::Instant::now();
+        while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+            assert!(
+                begun.elapsed() < std::time::Duration::from_secs(60),
+                "nginx does not listen"
+            );
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        let url = format!("http://127.0.0.1:{port}");
+        Self { process, url }
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        // Its master ends its workers when it is asked to.
+        let pid = self.process.id().to_string();
+        let _ = Command::new("kill").arg(pid).status();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,62 @@
+//! Why a request failed, and if trying again can help.
+//!
+//! Must stay true: whatever may pass is tried again, within [`crate::Retry`]; what a server says
+//! for good (no such object, no right to it) is not, so that a wrong URL is refused at once.
+
+use std::io;
+
+/// A failed request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Fault {
+    /// It may be gone at the next attempt.
+    #[error("{0}")]
+    Passing(String),
+    /// It will not.
+    #[error("{0}")]
+    Final(String),
+}
+
+impl Fault {
+    /// The fault in a status that is no success.
+    pub(crate) fn of_status(status: u16, doing: &str) -> Self {
+        let text = |hint: &str| format!("the server answered {status} to {doing}{hint}");
+        match status {
+            408 | 425 | 429 | 500..=599 => Self::Passing(text("")),
+            401 | 403 => Self::Final(text(": no right to it, or credentials are missing")),
+            404 | 410 => Self::Final(text(": there is no such image")),
+            412 | 416 => Self::Final(text(": the image has changed since it was opened")),
+            _ => Self::Final(text("")),
+        }
+    }
+
+    /// True where another attempt may help.
+    pub(crate) fn may_pass(&self) -> bool {
+        matches!(self, Self::Passing(_))
+    }
+}
+
+impl From<Fault> for io::Error {
+    fn from(fault: Fault) -> Self {
+        Self::other(fault.to_string())
+    }
+}
+
+impl From<reqwest::Error> for Fault {
+    fn from(error: reqwest::Error) -> Self {
+        // A URL may hold a signature; the cause of the cause says what happened.
+        let error = error.without_url();
+        let mut text = error.to_string();
+        let mut cause = std::error::Error::source(&error);
+        while let Some(error) = cause {
+            let next = error.to_string();
+            if !text.contains(&next) {
+                text = format!("{text}: {next}");
+            }
+            cause = error.source();
+        }
+        match error.is_builder() {
+            true => Self::Final(text),
+            false => Self::Passing(text),
+        }
+    }
+}

@@ -1,0 +1,637 @@
+//! Frames on their way: who waits for which, what is asked for next, what is kept.
+//!
+//! One lock guards all book-keeping; no network or disk is touched under it. Threads that make
+//! requests are started when all others are busy, up to [`WORKERS_MAX`], and end when idle.
+//!
+//! - A frame that somebody waits for goes before one that is only expected; one that was expected
+//!   and is now waited for changes queues.
+//! - A frame is asked for once, however many wait for it.
+//! - Frames that came are kept until their memory is needed: first go those that were used.
+//!
+//! Must stay true: everybody who waits is answered, for every request ends (its attempts are
+//! bounded, and each has a time limit) and tells of all its frames; kept and expected bytes stay
+//! within `memory_bytes`; a frame whose checksum is wrong on the last attempt is handed out as it
+//! came, so that its neighbours are had: the device checks it again and refuses it.
+//! Called from: any thread.
+
+mod plan;
+
+use crate::disk::{Disk, is_sound};
+use crate::fault::Fault;
+use crate::link::Link;
+use crate::origin::{Ask, Identity, Origin, Reply};
+use crate::retry::Retry;
+use parking_lot::{Condvar, Mutex};
+use sidecore_block::format::Frame;
+use sidecore_block::image::Stored;
+use sidecore_random::Random;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Totals since an image was opened.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Counts {
+    /// Requests that were made, each attempt counted.
+    pub requests: u64,
+    /// Bytes of the image that came over the network and were used.
+    pub fetched_bytes: u64,
+    /// Attempts that failed and were made again.
+    pub retries: u64,
+    /// Frames that were found on disk.
+    pub disk_hits: u64,
+}
+
+/// The frames of one image.
+pub(crate) struct Fetcher {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    pub(crate) origin: Origin,
+    pub(crate) retry: Retry,
+    link: Mutex<Link>,
+    begun: Instant,
+    identity: Identity,
+    disk: Option<Disk>,
+    memory_bytes: u64,
+    state: Mutex<State>,
+    /// Frames came, or failed.
+    arrived: Condvar,
+    /// There is a request to make.
+    asked: Condvar,
+    counters: Counters,
+}
+
+#[derive(Default)]
+struct Counters {
+    requests: AtomicU64,
+    fetched_bytes: AtomicU64,
+    retries: AtomicU64,
+    disk_hits: AtomicU64,
+    seed: AtomicU64,
+}
+
+#[derive(Default)]
+struct State {
+    frames: HashMap<Key, Entry>,
+    urgent: VecDeque<Vec<Frame>>,
+    expected: VecDeque<Vec<Frame>>,
+    /// Frames that came, the first to be forgotten first; some are gone already.
+    used: VecDeque<Key>,
+    fresh: VecDeque<Key>,
+    /// Bytes of frames that are here or on their way.
+    held_bytes: u64,
+    /// Of which nobody has used yet.
+    fresh_bytes: u64,
+    /// Frames that were used since prefetching began, while it goes on: not to be asked for again.
+    passed: Option<HashSet<Key>>,
+    workers: usize,
+    idle: usize,
+    ended: bool,
+}
+
+/// A frame's place and size: parts of tables are held here, too, and may begin where frames do.
+type Key = (u64, u32);
+
+struct Entry {
+    place: Place,
+    waiters: u32,
+    used: bool,
+}
+
+enum Place {
+    /// In a queue, for somebody who waits or for nobody yet.
+    Queued {
+        urgent: bool,
+    },
+    /// Part of a request under way.
+    Asked,
+    Here(Stored),
+    /// As it came, and not as its checksum says: for those who wait for it, and for nobody else.
+    Unsound(Stored),
+    Failed(String),
+}
+
+fn key(frame: &Frame) -> Key {
+    (frame.offset, frame.stored_bytes)
+}
+
+impl Fetcher {
+    pub(crate) fn new(
+        origin: Origin,
+        retry: Retry,
+        identity: Identity,
+        link: Link,
+        disk: Option<Disk>,
+        memory_bytes: u64,
+    ) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                origin,
+                retry,
+                link: Mutex::new(link),
+                begun: Instant::now(),
+                identity,
+                disk,
+                memory_bytes,
+                state: Mutex::default(),
+                arrived: Condvar::new(),
+                asked: Condvar::new(),
+                counters: Counters::default(),
+            }),
+        }
+    }
+
+    pub(crate) fn origin(&self) -> &Origin {
+        &self.shared.origin
+    }
+
+    pub(crate) fn counts(&self) -> Counts {
+        let counters = &self.shared.counters;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            requests: read(&counters.requests),
+            fetched_bytes: read(&counters.fetched_bytes),
+            retries: read(&counters.retries),
+            disk_hits: read(&counters.disk_hits),
+        }
+    }
+
+    /// Bytes to have under way ahead of a reader.
+    pub(crate) fn window_bytes(&self) -> u64 {
+        let most = self.shared.memory_bytes / 4 * 3;
+        self.shared.link.lock().window_bytes(most)
+    }
+
+    /// True where frames are kept on disk.
+    pub(crate) fn keeps(&self) -> bool {
+        self.shared.disk.is_some()
+    }
+
+    /// See [`sidecore_block::image::Far::bring`].
+    pub(crate) fn bring(
+        &self,
+        wanted: &[Frame],
+        ahead: &mut dyn Iterator<Item = Frame>,
+    ) -> io::Result<Vec<Stored>> {
+        let shared = &self.shared;
+        if let Some(disk) = &shared.disk {
+            // Before the lock: a file takes its time.
+            let missing: Vec<Frame> = {
+                let state = shared.state.lock();
+                let is_new = |frame: &&Frame| !state.frames.contains_key(&key(frame));
+                wanted.iter().filter(is_new).copied().collect()
+            };
+            for frame in missing {
+                if let Some(bytes) = disk.get(&frame) {
+                    shared.counters.disk_hits.fetch_add(1, Ordering::Relaxed);
+                    shared.state.lock().insert_here(&frame, bytes.into());
+                }
+            }
+        }
+        let mut state = shared.state.lock();
+        let mut missing = Vec::new();
+        for frame in wanted {
+            match state.frames.get_mut(&key(frame)) {
+                Some(entry) => {
+                    entry.waiters += 1;
+                    if let Place::Queued { urgent } = &mut entry.place
+                        && !std::mem::replace(urgent, true)
+                    {
+                        state.make_urgent(frame);
+                    }
+                }
+                None => {
+                    state.insert(frame, Place::Queued { urgent: true }, 1);
+                    missing.push(*frame);
+                }
+            }
+        }
+        for request in plan::join(missing) {
+            state.urgent.push_back(request);
+            shared.call_worker(&mut state);
+        }
+        self.expect(&mut state, ahead);
+        state.make_room(shared.memory_bytes);
+        // Every request ends, and tells of all its frames: this is no wait for ever.
+        let waits = |state: &State| {
+            let mut entries = wanted
+                .iter()
+                .filter_map(|frame| state.frames.get(&key(frame)));
+            entries.any(|entry| matches!(entry.place, Place::Queued { .. } | Place::Asked))
+        };
+        while waits(&state) {
+            shared.arrived.wait(&mut state);
+        }
+        let mut stored = Vec::with_capacity(wanted.len());
+        let mut failed = None;
+        for frame in wanted {
+            match state.take(frame) {
+                Ok(bytes) => stored.push(bytes),
+                Err(reason) => failed = failed.or(Some(reason)),
+            }
+        }
+        match failed {
+            None => Ok(stored),
+            Some(reason) => Err(io::Error::other(reason)),
+        }
+    }
+
+    /// Asks for frames that nobody waits for yet, as far as there is room.
+    fn expect(&self, state: &mut State, ahead: &mut dyn Iterator<Item = Frame>) {
+        let limit = self.shared.memory_bytes / 8 * 7;
+        let mut frames = Vec::new();
+        for frame in ahead {
+            if state.fresh_bytes + u64::from(frame.stored_bytes) > limit {
+                break;
+            }
+            let passed = state
+                .passed
+                .as_ref()
+                .is_some_and(|it| it.contains(&key(&frame)));
+            if !passed && !state.frames.contains_key(&key(&frame)) {
+                state.insert(&frame, Place::Queued { urgent: false }, 0);
+                frames.push(frame);
+            }
+        }
+        for request in plan::join(frames) {
+            state.expected.push_back(request);
+            self.shared.call_worker(state);
+        }
+    }
+
+    /// From now on ([`Self::prefetch`] is about to be called), or no longer, what is used is
+    /// remembered.
+    pub(crate) fn remember_used(&self, on: bool) {
+        self.shared.state.lock().passed = on.then(HashSet::new);
+    }
+
+    /// Asks for `frames` in their order, as fast as they come, for as long as `more` says so; what
+    /// is on disk already is passed over. Without a disk it stops when memory is full of frames
+    /// that nobody has used, and goes on when they are.
+    pub(crate) fn prefetch(&self, frames: &[Frame], more: &dyn Fn() -> bool) {
+        let shared = &self.shared;
+        let mut rest = frames.iter().copied().peekable();
+        while rest.peek().is_some() && more() {
+            let window = self.window_bytes();
+            let mut state = shared.state.lock();
+            if state.fresh_bytes >= window {
+                if shared.disk.is_some() {
+                    // They are on disk, or will be when they come.
+                    state.forget_fresh(window / 2);
+                }
+                if state.fresh_bytes >= window {
+                    shared.arrived.wait_for(&mut state, PREFETCH_PAUSE);
+                    continue;
+                }
+            }
+            let mut room = window - state.fresh_bytes;
+            let mut some = std::iter::from_fn(|| {
+                let frame = rest.next_if(|frame| u64::from(frame.stored_bytes) <= room)?;
+                room -= u64::from(frame.stored_bytes);
+                Some(frame)
+            });
+            self.expect(&mut state, &mut some);
+            if rest.peek().is_some() {
+                // Too little room for the next one: it comes when others have.
+                shared.arrived.wait_for(&mut state, PREFETCH_PAUSE);
+            }
+        }
+    }
+}
+
+impl Drop for Fetcher {
+    fn drop(&mut self) {
+        self.shared.state.lock().ended = true;
+        self.shared.asked.notify_all();
+    }
+}
+
+impl State {
+    fn insert(&mut self, frame: &Frame, place: Place, waiters: u32) {
+        let bytes = u64::from(frame.stored_bytes);
+        self.held_bytes += bytes;
+        self.fresh_bytes += bytes;
+        let entry = Entry {
+            place,
+            waiters,
+            used: false,
+        };
+        self.frames.insert(key(frame), entry);
+    }
+
+    fn insert_here(&mut self, frame: &Frame, stored: Stored) {
+        if !self.frames.contains_key(&key(frame)) {
+            self.insert(frame, Place::Here(stored), 0);
+            self.fresh.push_back(key(frame));
+        }
+    }
+
+    /// Forgets a frame that nobody waits for.
+    fn remove(&mut self, key: Key) {
+        if let Some(entry) = self.frames.remove(&key) {
+            let bytes = u64::from(key.1);
+            self.held_bytes -= bytes;
+            self.fresh_bytes -= if entry.used { 0 } else { bytes };
+        }
+    }
+
+    /// A waiter takes its frame, or the reason why there is none.
+    fn take(&mut self, frame: &Frame) -> Result<Stored, String> {
+        let key = key(frame);
+        let Some(entry) = self.frames.get_mut(&key) else {
+            return Err("the frame was forgotten while it was waited for".into());
+        };
+        entry.waiters -= 1;
+        match &entry.place {
+            Place::Here(stored) => {
+                let stored = Arc::clone(stored);
+                if let Some(passed) = &mut self.passed {
+                    passed.insert(key);
+                }
+                if !std::mem::replace(&mut entry.used, true) {
+                    self.fresh_bytes -= u64::from(key.1);
+                    self.used.push_back(key);
+                }
+                Ok(stored)
+            }
+            Place::Unsound(stored) => {
+                let stored = Arc::clone(stored);
+                if entry.waiters == 0 {
+                    self.remove(key);
+                }
+                Ok(stored)
+            }
+            Place::Failed(reason) => {
+                let reason = reason.clone();
+                // The next reader tries again.
+                if entry.waiters == 0 {
+                    self.remove(key);
+                }
+                Err(reason)
+            }
+            Place::Queued { .. } | Place::Asked => Err("the frame did not come".into()),
+        }
+    }
+
+    /// Moves the request that has `frame` to the urgent ones.
+    fn make_urgent(&mut self, frame: &Frame) {
+        let has_it = |request: &Vec<Frame>| request.iter().any(|it| key(it) == key(frame));
+        if let Some(request) = self.expected.iter().position(has_it)
+            && let Some(request) = self.expected.remove(request)
+        {
+            for frame in &request {
+                if let Some(entry) = self.frames.get_mut(&key(frame)) {
+                    entry.place = Place::Queued { urgent: true };
+                }
+            }
+            self.urgent.push_back(request);
+        }
+    }
+
+    /// Forgets frames until those held take at most `limit`; used ones first.
+    fn make_room(&mut self, limit: u64) {
+        let mut busy = Vec::new();
+        while self.held_bytes > limit {
+            let Some(oldest) = self.used.pop_front().or_else(|| self.fresh.pop_front()) else {
+                break;
+            };
+            if !self.remove_if_idle(oldest) {
+                busy.push(oldest);
+            }
+        }
+        // Somebody is about to take these; they go another time.
+        self.used.extend(busy);
+    }
+
+    /// Forgets frames that nobody has used until they take at most `limit`.
+    fn forget_fresh(&mut self, limit: u64) {
+        while self.fresh_bytes > limit {
+            let Some(oldest) = self.fresh.pop_front() else {
+                return;
+            };
+            if self.frames.get(&oldest).is_some_and(|entry| !entry.used) {
+                let _ = self.remove_if_idle(oldest);
+            }
+        }
+    }
+
+    /// Forgets a frame unless somebody waits for it. True when it is gone.
+    fn remove_if_idle(&mut self, key: Key) -> bool {
+        let Some(entry) = self.frames.get(&key) else {
+            return true;
+        };
+        let idle = entry.waiters == 0 && matches!(entry.place, Place::Here(_));
+        if idle {
+            self.remove(key);
+        }
+        idle
+    }
+}
+
+impl Shared {
+    /// Sees to it that somebody makes the request that was queued.
+    fn call_worker(self: &Arc<Self>, state: &mut State) {
+        let queued = state.urgent.len() + state.expected.len();
+        self.asked.notify_one();
+        if state.idle >= queued || state.workers >= WORKERS_MAX {
+            return;
+        }
+        state.workers += 1;
+        let shared = Arc::clone(self);
+        let name = "fetch".to_owned();
+        if let Err(error) = std::thread::Builder::new()
+            .name(name)
+            .stack_size(STACK_BYTES)
+            .spawn(move || shared.work())
+        {
+            state.workers -= 1;
+            tracing::warn!("no thread to make requests: {error}");
+            if state.workers == 0 {
+                // Nobody would ever answer.
+                for request in std::mem::take(&mut state.urgent) {
+                    self.fail(state, &request, "no thread to make the request");
+                }
+            }
+        }
+    }
+
+    fn work(&self) {
+        let mut state = self.state.lock();
+        loop {
+            let next = state
+                .urgent
+                .pop_front()
+                .or_else(|| state.expected.pop_front());
+            if let Some(request) = next.filter(|_| !state.ended) {
+                for frame in &request {
+                    if let Some(entry) = state.frames.get_mut(&key(frame)) {
+                        entry.place = Place::Asked;
+                    }
+                }
+                drop(state);
+                // A bug of ours in there must not leave anybody waiting.
+                let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    self.serve(&request);
+                }));
+                state = self.state.lock();
+                if served.is_err() {
+                    self.fail(&mut state, &request, "a request panicked");
+                }
+                continue;
+            }
+            if state.ended {
+                break;
+            }
+            state.idle += 1;
+            let waited = self.asked.wait_for(&mut state, IDLE_MAX);
+            state.idle -= 1;
+            if waited.timed_out() && state.urgent.is_empty() && state.expected.is_empty() {
+                break;
+            }
+        }
+        state.workers -= 1;
+    }
+
+    /// Brings the frames of one request, from disk or over the network.
+    fn serve(&self, request: &[Frame]) {
+        let mut missing = Vec::with_capacity(request.len());
+        for frame in request {
+            match self.disk.as_ref().and_then(|disk| disk.get(frame)) {
+                Some(bytes) => {
+                    self.counters.disk_hits.fetch_add(1, Ordering::Relaxed);
+                    self.publish(frame, bytes.into());
+                }
+                None => missing.push(*frame),
+            }
+        }
+        for request in plan::join(missing) {
+            match self.fetch(&request) {
+                Ok(reply) => {
+                    let stored: Vec<Stored> = request
+                        .iter()
+                        .map(|frame| slice(&reply, frame).unwrap_or_default().into())
+                        .collect();
+                    // Who waits goes on while the frames go to disk.
+                    for (frame, stored) in request.iter().zip(&stored) {
+                        self.publish(frame, Arc::clone(stored));
+                    }
+                    if let Some(disk) = &self.disk {
+                        for (frame, stored) in request.iter().zip(&stored) {
+                            disk.put(frame, stored);
+                        }
+                    }
+                }
+                Err(fault) => {
+                    let mut state = self.state.lock();
+                    self.fail(&mut state, &request, &fault.to_string());
+                }
+            }
+        }
+    }
+
+    /// Makes one request until it succeeds or must be given up.
+    fn fetch(&self, request: &[Frame]) -> Result<Reply, Fault> {
+        let (start, end) = plan::span(request);
+        let ask = Ask::Range(start..end);
+        let seed = self.counters.seed.fetch_add(1, Ordering::Relaxed);
+        let mut random = Random::new(seed ^ u64::from(std::process::id()) << 32);
+        let mut attempt = 0;
+        loop {
+            let result = self.attempt(&ask);
+            let whole = |reply: &Reply| {
+                let sound = |frame| slice(reply, frame).is_some_and(|it| is_sound(frame, it));
+                request.iter().all(sound)
+            };
+            let fault = match result {
+                Ok(reply) if whole(&reply) => return Ok(reply),
+                Ok(reply) => {
+                    // It may be the image that is damaged, and not the way here.
+                    let Some(pause) = self.retry.pause(attempt, &mut random) else {
+                        return Ok(reply);
+                    };
+                    (
+                        Fault::Passing("a frame does not match its checksum".into()),
+                        pause,
+                    )
+                }
+                Err(fault) => match self.retry.pause(attempt, &mut random) {
+                    Some(pause) if fault.may_pass() => (fault, pause),
+                    _ => return Err(fault),
+                },
+            };
+            let (fault, pause) = fault;
+            tracing::info!("bytes {start} to {end}, attempt {}: {fault}", attempt + 1);
+            self.counters.retries.fetch_add(1, Ordering::Relaxed);
+            std::thread::sleep(pause);
+            attempt += 1;
+        }
+    }
+
+    fn attempt(&self, ask: &Ask) -> Result<Reply, Fault> {
+        self.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let mut on_bytes = |bytes| self.link.lock().received(self.begun.elapsed(), bytes);
+        let reply = self.origin.get(ask, Some(&self.identity), &mut on_bytes)?;
+        self.link
+            .lock()
+            .answered(self.begun.elapsed(), reply.waited);
+        let bytes = reply.bytes.len() as u64;
+        self.counters
+            .fetched_bytes
+            .fetch_add(bytes, Ordering::Relaxed);
+        Ok(reply)
+    }
+
+    fn publish(&self, frame: &Frame, stored: Stored) {
+        let sound = is_sound(frame, &stored);
+        let mut state = self.state.lock();
+        match state.frames.get_mut(&key(frame)) {
+            Some(entry) if sound => {
+                entry.place = Place::Here(stored);
+                state.fresh.push_back(key(frame));
+            }
+            Some(entry) if entry.waiters > 0 => entry.place = Place::Unsound(stored),
+            // Nobody waits: who comes for it has it fetched again.
+            _ => state.remove(key(frame)),
+        }
+        state.make_room(self.memory_bytes);
+        drop(state);
+        self.arrived.notify_all();
+    }
+
+    /// Tells all who wait for a frame of `request` that has not come why.
+    fn fail(&self, state: &mut State, request: &[Frame], reason: &str) {
+        for frame in request {
+            let key = key(frame);
+            match state.frames.get_mut(&key) {
+                Some(entry) if matches!(entry.place, Place::Here(_) | Place::Unsound(_)) => {}
+                Some(entry) if entry.waiters > 0 => {
+                    entry.place = Place::Failed(reason.to_owned());
+                }
+                // It was only expected: who comes for it asks again.
+                _ => state.remove(key),
+            }
+        }
+        self.arrived.notify_all();
+    }
+}
+
+/// A frame's bytes in a reply.
+fn slice<'r>(reply: &'r Reply, frame: &Frame) -> Option<&'r [u8]> {
+    let start = usize::try_from(frame.offset.checked_sub(reply.offset)?).ok()?;
+    reply
+        .bytes
+        .get(start..start.checked_add(frame.stored_bytes as usize)?)
+}
+
+/// Requests under way at a time: at 200 ms these carry 1 MiB each five times a second.
+const WORKERS_MAX: usize = 64;
+/// Deep enough for a request; many threads mostly wait.
+const STACK_BYTES: usize = 256 << 10;
+/// Time after which an idle thread ends.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+/// Time after which prefetching looks again for room.
+const PREFETCH_PAUSE: Duration = Duration::from_millis(50);

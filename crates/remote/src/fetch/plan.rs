@@ -1,0 +1,89 @@
+//! Which frames one request asks for: neighbours are joined.
+//!
+//! Must stay true: every frame is in exactly one request; a request spans at most
+//! [`REQUEST_BYTES_MAX`] unless it is a single frame's; between two of its frames lie at most
+//! [`GAP_BYTES_MAX`] that nobody asked for. Pure.
+
+use sidecore_block::format::Frame;
+
+/// Splits `frames` into requests. They need not be in order; requests are, each by offset.
+pub(super) fn join(mut frames: Vec<Frame>) -> Vec<Vec<Frame>> {
+    frames.sort_unstable_by_key(|frame| (frame.offset, frame.stored_bytes));
+    let mut requests: Vec<Vec<Frame>> = Vec::new();
+    for frame in frames {
+        let joined = requests.last_mut().filter(|request| {
+            let (start, end) = span(request);
+            let whole = end_of(&frame).saturating_sub(start);
+            frame.offset <= end + GAP_BYTES_MAX && whole <= REQUEST_BYTES_MAX
+        });
+        match joined {
+            Some(request) => request.push(frame),
+            None => requests.push(vec![frame]),
+        }
+    }
+    requests
+}
+
+/// First byte of a request's frames, and the one after the last.
+pub(super) fn span(request: &[Frame]) -> (u64, u64) {
+    let start = request.first().map_or(0, |frame| frame.offset);
+    (start, request.iter().map(end_of).max().unwrap_or(start))
+}
+
+fn end_of(frame: &Frame) -> u64 {
+    frame.offset + u64::from(frame.stored_bytes)
+}
+
+/// Long enough that heads of requests do not count, short enough that many are under way.
+const REQUEST_BYTES_MAX: u64 = 1 << 20;
+/// Frames of zeros, which nobody asks for, take some tens of bytes each.
+const GAP_BYTES_MAX: u64 = 2048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidecore_block::codec::CodecId;
+    use sidecore_block::format::FrameCheck;
+    use sidecore_random::Random;
+
+    #[test]
+    fn every_frame_is_in_one_request_and_neighbours_in_the_same() {
+        for seed in 0..200 {
+            let mut random = Random::new(seed);
+            let mut offset = random.below(1 << 40);
+            let mut frames: Vec<Frame> = (0..random.below(300))
+                .map(|_| {
+                    offset += random.below(3) * random.below(3000);
+                    let frame = Frame {
+                        offset,
+                        stored_bytes: random.below(200_000) as u32 + 1,
+                        raw_bytes: 1 << 16,
+                        raw_offset: 0,
+                        codec: CodecId::Zstd,
+                        check: FrameCheck::None,
+                    };
+                    offset += u64::from(frame.stored_bytes);
+                    frame
+                })
+                .collect();
+            let requests = join(frames.clone());
+            frames.sort_by_key(|frame| frame.offset);
+            assert_eq!(requests.concat(), frames, "seed {seed}");
+            for request in &requests {
+                let (start, end) = span(request);
+                assert!(end - start <= REQUEST_BYTES_MAX, "seed {seed}");
+                for pair in request.windows(2) {
+                    assert!(
+                        pair[1].offset - end_of(&pair[0]) <= GAP_BYTES_MAX,
+                        "seed {seed}"
+                    );
+                }
+            }
+            for pair in requests.windows(2) {
+                let (start, end) = (span(&pair[0]).0, end_of(&pair[1][0]));
+                let near = pair[1][0].offset - span(&pair[0]).1 <= GAP_BYTES_MAX;
+                assert!(!near || end - start > REQUEST_BYTES_MAX, "seed {seed}");
+            }
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Images that lie elsewhere, read by ranges as their frames are wanted: HTTP, S3, registries.
+//!
+//! Top-down, the way a read travels:
+//!
+//! - [`Location`]: the URLs that commands take in place of a file's name.
+//! - [`RemoteImage`]: an image that was opened; a [`Far`] source for `sidecore-block`.
+//! - `tables`: its heads and tables, for parsers.
+//! - `fetch`: frames on their way: queues, threads, memory.
+//! - `disk`: frames kept in a directory, shared by processes.
+//! - `origin`: requests, their credentials, and the checks that every reply must pass.
+//! - `link`, [`Retry`]: what is known of the network; when a request is made again.
+//! - [`TraceWriter`], [`read_trace`]: which frames a reader touches, in order.
+//!
+//! Must stay true: bytes that are handed out are the image's, as far as its own checks, the
+//! server's sizes and validators tell, or an error is; no request is retried for ever.
+
+mod disk;
+mod fault;
+mod fetch;
+mod link;
+mod location;
+mod origin;
+mod retry;
+mod tables;
+mod trace;
+
+pub use fetch::Counts;
+pub use location::{Location, LocationError};
+pub use retry::Retry;
+pub use trace::{TraceWriter, read_trace};
+
+use disk::Disk;
+use fault::Fault;
+use fetch::Fetcher;
+use link::Link;
+use origin::{Ask, Origin, Reply};
+use sidecore_block::format::{Frame, Index, ReadAt};
+use sidecore_block::image::{Far, Stored};
+use sidecore_random::Random;
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+use tables::Tables;
+
+/// Options of [`RemoteImage::open`].
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Upper bound of the memory for compressed frames on their way or waiting to be used.
+    pub memory_bytes: u64,
+    /// Directory in which frames are kept, and the upper bound of what they take there.
+    pub cache: Option<(PathBuf, u64)>,
+    /// When requests are made again.
+    pub retry: Retry,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            memory_bytes: 64 << 20,
+            cache: None,
+            retry: Retry::default(),
+        }
+    }
+}
+
+/// Why an image far away cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RemoteError {
+    /// The server, or the way there.
+    #[error("cannot read {location}: {reason}")]
+    Source {
+        /// The image.
+        location: String,
+        /// What was found.
+        reason: String,
+    },
+    /// The cache directory.
+    #[error("cannot keep frames in {directory}: {source}")]
+    Cache {
+        /// The directory.
+        directory: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+}
+
+/// An image that lies elsewhere, opened.
+pub struct RemoteImage {
+    tables: Tables,
+    fetcher: Fetcher,
+}
+
+impl RemoteImage {
+    /// Opens the image at `location`: two requests, for its first and its last bytes, at a time;
+    /// before them those for a manifest and a token, where it lies in a registry. Blocks.
+    ///
+    /// # Errors
+    /// [`RemoteError`].
+    pub fn open(location: &Location, options: Options) -> Result<Arc<Self>, RemoteError> {
+        let failed = |fault: Fault| RemoteError::Source {
+            location: location.to_string(),
+            reason: fault.to_string(),
+        };
+        let retry = options.retry;
+        let origin = patiently(&retry, 0, || Origin::new(location, &retry)).map_err(failed)?;
+        let begun = Instant::now();
+        let get = |ask: Ask, seed| patiently(&retry, seed, || origin.get(&ask, None, &mut |_| ()));
+        let (head, tail) = std::thread::scope(|scope| {
+            let head = scope.spawn(|| get(Ask::Head(HEAD_BYTES), 1));
+            let tail = get(Ask::Tail(TAIL_BYTES), 2);
+            let panicked = || Err(Fault::Final("a request panicked".into()));
+            (head.join().unwrap_or_else(|_| panicked()), tail)
+        });
+        let head = head.map_err(failed)?;
+        let tail = match tail {
+            Ok(tail) => tail,
+            // Some stores do not know ranges that count from the end.
+            Err(_) => {
+                let size = head.identity.size_bytes;
+                let ask = Ask::Range(size.saturating_sub(TAIL_BYTES)..size);
+                get(ask, 3).map_err(failed)?
+            }
+        };
+        if head.identity != tail.identity && origin.sha256().is_none() {
+            return Err(failed(Fault::Final(
+                "it changed while it was opened".into(),
+            )));
+        }
+        let mut link = Link::default();
+        for reply in [&head, &tail] {
+            link.answered(begun.elapsed(), reply.waited);
+        }
+        let mut identity = head.identity.clone();
+        if let Some(sha256) = origin.sha256() {
+            // What caches on the way call it changes; its digest does not.
+            identity.validator = Some(sha256.to_owned());
+        }
+        let disk = options.cache.map(|(directory, limit_bytes)| {
+            let disk = Disk::open(&directory, limit_bytes, &location.to_string(), &identity);
+            disk.map_err(|source| RemoteError::Cache { directory, source })
+        });
+        let keep = |reply: Reply| (reply.offset, Stored::from(reply.bytes));
+        let tables = Tables::new(identity.size_bytes, [keep(head), keep(tail)]);
+        let memory_bytes = options.memory_bytes;
+        let fetcher = Fetcher::new(
+            origin,
+            retry,
+            identity,
+            link,
+            disk.transpose()?,
+            memory_bytes,
+        );
+        Ok(Arc::new(Self { tables, fetcher }))
+    }
+
+    /// Totals since the image was opened, the two requests for its ends left out.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.fetcher.counts()
+    }
+
+    /// SHA-256 of the whole image in hexadecimal digits, where a registry names it. Reading frames
+    /// does not check it: only who has all bytes can.
+    #[must_use]
+    pub fn sha256(&self) -> Option<&str> {
+        self.fetcher.origin().sha256()
+    }
+
+    /// Reads the whole image and compares it with [`Self::sha256`]; `None` where there is none.
+    ///
+    /// # Errors
+    /// The image cannot be read.
+    pub fn check_sha256(&self) -> io::Result<Option<bool>> {
+        let Some(expected) = self.sha256() else {
+            return Ok(None);
+        };
+        let mut hash = ring::digest::Context::new(&ring::digest::SHA256);
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < self.tables.size_bytes() {
+            let take = (self.tables.size_bytes() - at).min(buffer.len() as u64) as usize;
+            self.read_exact_at(&mut buffer[..take], at)?;
+            hash.update(&buffer[..take]);
+            at += take as u64;
+        }
+        let found: String = hash
+            .finish()
+            .as_ref()
+            .iter()
+            .map(|b| format!("{b:02x}"))
+            .collect();
+        Ok(Some(found == expected))
+    }
+
+    /// Asks for `frames` of `index` in their order, on a thread of its own, until all were asked
+    /// for or the image is dropped. Frames that are read meanwhile are not asked for twice.
+    pub fn prefetch(self: &Arc<Self>, index: &Index, frames: &[u64]) {
+        let frames: Vec<Frame> = (frames.iter().copied())
+            .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
+            .map(|frame| index.frame(frame))
+            .filter(|frame| self.tables.of_ends(frame).is_none())
+            .collect();
+        self.fetcher.remember_used(true);
+        let image = Arc::downgrade(self);
+        let ask = move || {
+            // In parts, so that the image can be dropped meanwhile.
+            for part in frames.chunks(PREFETCH_FRAMES) {
+                let Some(image) = Weak::upgrade(&image) else {
+                    return;
+                };
+                let more = || Arc::strong_count(&image) > 1;
+                image.fetcher.prefetch(part, &more);
+            }
+            if let Some(image) = Weak::upgrade(&image) {
+                image.fetcher.remember_used(false);
+            }
+        };
+        let thread = std::thread::Builder::new().name("prefetch".into());
+        if let Err(error) = thread.spawn(ask) {
+            tracing::warn!("nothing is prefetched: {error}");
+        }
+    }
+
+    /// True where frames are kept on disk.
+    #[must_use]
+    pub fn keeps_frames(&self) -> bool {
+        self.fetcher.keeps()
+    }
+}
+
+impl ReadAt for RemoteImage {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.tables.size_bytes())
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        self.tables.read(&self.fetcher, buf, offset)
+    }
+}
+
+impl Far for RemoteImage {
+    fn bring(
+        &self,
+        wanted: &[Frame],
+        ahead: &mut dyn Iterator<Item = Frame>,
+    ) -> io::Result<Vec<Stored>> {
+        let ends: Vec<_> = wanted
+            .iter()
+            .map(|frame| self.tables.of_ends(frame))
+            .collect();
+        let missing: Vec<Frame> = (wanted.iter().zip(&ends))
+            .filter(|(_, end)| end.is_none())
+            .map(|(frame, _)| *frame)
+            .collect();
+        let mut ahead = ahead.filter(|frame| self.tables.of_ends(frame).is_none());
+        let mut brought = self.fetcher.bring(&missing, &mut ahead)?.into_iter();
+        let stored = ends.into_iter().map(|end| end.or_else(|| brought.next()));
+        let stored: Option<Vec<Stored>> = stored.collect();
+        stored.ok_or_else(|| io::Error::other("a frame did not come"))
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.fetcher.window_bytes()
+    }
+}
+
+/// Tries `make` as often as `retry` allows.
+fn patiently<T>(retry: &Retry, seed: u64, make: impl Fn() -> Result<T, Fault>) -> Result<T, Fault> {
+    let mut random = Random::new(seed ^ u64::from(std::process::id()) << 32);
+    let mut attempt = 0;
+    loop {
+        match make() {
+            Err(fault) if fault.may_pass() => match retry.pause(attempt, &mut random) {
+                Some(pause) => std::thread::sleep(pause),
+                None => return Err(fault),
+            },
+            result => return result,
+        }
+        attempt += 1;
+    }
+}
+
+/// Bytes of the image's beginning that are read when it is opened: what says which format it is,
+/// and the first frames, which hold the superblock.
+const HEAD_BYTES: u64 = 128 << 10;
+/// Bytes of its end: tables of some ten thousand frames.
+const TAIL_BYTES: u64 = 256 << 10;
+/// Frames that are prefetched between two looks if the image is still there.
+const PREFETCH_FRAMES: usize = 4096;

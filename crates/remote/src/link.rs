@@ -1,0 +1,124 @@
+//! Round trip and bandwidth of the link to a source, learnt from the requests that were made.
+//!
+//! Why here: pure, so that it can be tested without a clock; times come in as arguments.
+//! Must stay true: the window never falls below [`WINDOW_BYTES_MIN`] nor rises above what the
+//! caller allows, whatever the measurements say.
+//!
+//! The window is twice the product of the best round trip and the best rate of late: a rate that
+//! was held back by the window itself then doubles with each round, and a link that is full keeps
+//! one product of waiting requests besides the one that is under way. "Of late" is the last
+//! [`SLICES`] slices of time, as BBR has it for both.
+
+use std::time::Duration;
+
+/// Estimator of a link.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// Shortest time to a reply's first byte, by slice.
+    round_trips: [Option<Duration>; SLICES],
+    /// Bytes that came, by slice.
+    bytes: [u64; SLICES],
+    /// The number of the slice under way.
+    slice: u64,
+}
+
+impl Link {
+    /// A reply's head came, `waited` after its request was sent. `now` counts from any fixed start.
+    pub(crate) fn answered(&mut self, now: Duration, waited: Duration) {
+        let slot = self.turn_to(now);
+        let best = self.round_trips[slot].map_or(waited, |best| best.min(waited));
+        self.round_trips[slot] = Some(best);
+    }
+
+    /// Bytes of a body came.
+    pub(crate) fn received(&mut self, now: Duration, bytes: u64) {
+        let slot = self.turn_to(now);
+        self.bytes[slot] += bytes;
+    }
+
+    /// The shortest round trip of late.
+    pub(crate) fn round_trip(&self) -> Option<Duration> {
+        self.round_trips.iter().flatten().min().copied()
+    }
+
+    /// The highest rate of late, in bytes per second.
+    pub(crate) fn bytes_per_s(&self) -> u64 {
+        let most = self.bytes.iter().max().copied().unwrap_or(0);
+        most.saturating_mul(1000) / SLICE.as_millis() as u64
+    }
+
+    /// Bytes to have under way, at most `most`.
+    pub(crate) fn window_bytes(&self, most: u64) -> u64 {
+        let round_trip = self.round_trip().unwrap_or_default().as_micros();
+        let product = u128::from(self.bytes_per_s()) * round_trip / 1_000_000;
+        let window = u64::try_from(2 * product).unwrap_or(u64::MAX);
+        window.max(WINDOW_BYTES_MIN).min(most)
+    }
+
+    /// Goes on to the slice that `now` lies in, forgetting those that it replaces; its place.
+    fn turn_to(&mut self, now: Duration) -> usize {
+        let slice = (now.as_millis() / SLICE.as_millis()) as u64;
+        // Times of several threads may come a little out of order.
+        for passed in (self.slice + 1..=slice).take(SLICES) {
+            let slot = (passed % SLICES as u64) as usize;
+            // After a pause what was known is still the best guess: a slice is forgotten only
+            // when another takes its place, and a whole turn keeps the last one.
+            self.round_trips[slot] = None;
+            self.bytes[slot] = 0;
+        }
+        if slice > self.slice + SLICES as u64 {
+            self.restart(slice);
+        }
+        self.slice = self.slice.max(slice);
+        (self.slice % SLICES as u64) as usize
+    }
+
+    /// Everything is older than the whole memory: starts over, as at the beginning.
+    fn restart(&mut self, slice: u64) {
+        *self = Self {
+            slice,
+            ..Self::default()
+        };
+    }
+}
+
+/// Slices that are remembered.
+const SLICES: usize = 32;
+/// A slice of time. Shorter ones would take a burst out of a buffer for the link's rate.
+const SLICE: Duration = Duration::from_millis(200);
+/// Window before anything is known.
+pub(crate) const WINDOW_BYTES_MIN: u64 = 8 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_window_is_twice_the_product_and_bounded() {
+        let mut link = Link::default();
+        assert_eq!(link.window_bytes(1 << 30), WINDOW_BYTES_MIN);
+        // 125 MB/s at 200 ms: 25 MB.
+        for at in 0..2000 {
+            link.answered(at * MS, 200 * MS + at % 7 * MS);
+            link.received(at * MS, 125_000);
+        }
+        let window = link.window_bytes(1 << 30);
+        assert!((49_000_000..=51_000_000).contains(&window), "{window}");
+        assert_eq!(link.window_bytes(10 << 20), 10 << 20);
+        assert_eq!(link.round_trip(), Some(200 * MS));
+        // Nothing is believed for ever.
+        link.answered(3_600_000 * MS, 1 * MS);
+        assert_eq!(link.window_bytes(1 << 30), WINDOW_BYTES_MIN);
+        assert_eq!(link.round_trip(), Some(1 * MS));
+    }
+
+    #[test]
+    fn times_out_of_order_change_no_other_slice() {
+        let mut link = Link::default();
+        link.received(5000 * MS, 1000);
+        link.received(100 * MS, 1000);
+        assert_eq!(link.bytes_per_s(), 10_000);
+    }
+}

@@ -1,0 +1,172 @@
+//! Where an image lies: the URLs that commands take in place of a file's name.
+//!
+//! Must stay true: what is printed, logged or kept of a location holds no secret: a query string
+//! may be a signature, and is left out.
+
+use std::fmt;
+
+/// An image's place, as its URL names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Location {
+    /// `http://` or `https://`, as it is.
+    Http(String),
+    /// `s3://BUCKET/KEY`.
+    S3 {
+        /// The bucket.
+        bucket: String,
+        /// The object's key, without a leading slash.
+        key: String,
+    },
+    /// `oci://REGISTRY/REPOSITORY:TAG` or `...@sha256:DIGEST`.
+    Oci {
+        /// Host, with the port where it has one.
+        registry: String,
+        /// The repository's path.
+        repository: String,
+        /// Tag or digest.
+        reference: String,
+    },
+}
+
+/// Why a URL names no image.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{url}: {reason}; take {form}")]
+pub struct LocationError {
+    url: String,
+    reason: &'static str,
+    form: &'static str,
+}
+
+impl Location {
+    /// Reads a URL; `None` where `text` begins with no scheme that is known here, and so names a
+    /// file.
+    ///
+    /// # Errors
+    /// [`LocationError`]: the scheme is known, and the rest is not as it asks.
+    pub fn parse(text: &str) -> Option<Result<Self, LocationError>> {
+        let (scheme, rest) = text.split_once("://")?;
+        let refuse = |reason, form| {
+            let url = without_query(text).to_owned();
+            Some(Err(LocationError { url, reason, form }))
+        };
+        match scheme.to_ascii_lowercase().as_str() {
+            "http" | "https" => {
+                let host = rest.split(['/', '?', '#']).next().unwrap_or_default();
+                if host.is_empty() || host.contains('@') {
+                    let reason = "a host is missing, or has a name and a password before it";
+                    return refuse(reason, HTTP_FORM);
+                }
+                Some(Ok(Self::Http(text.to_owned())))
+            }
+            "s3" => match rest.split_once('/') {
+                Some((bucket, key)) if !bucket.is_empty() && !key.is_empty() => {
+                    Some(Ok(Self::S3 {
+                        bucket: bucket.to_owned(),
+                        key: key.to_owned(),
+                    }))
+                }
+                _ => refuse("a bucket or a key is missing", S3_FORM),
+            },
+            "oci" => {
+                let Some((registry, path)) = rest.split_once('/') else {
+                    return refuse("a repository is missing", OCI_FORM);
+                };
+                let (repository, reference) = match path.split_once('@') {
+                    Some((repository, digest)) => (repository, digest),
+                    None => path.rsplit_once(':').unwrap_or((path, "latest")),
+                };
+                let digest = reference.strip_prefix("sha256:");
+                let sound = match digest {
+                    Some(hex) => hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()),
+                    None => !reference.is_empty() && reference.bytes().all(is_tag_byte),
+                };
+                let path_byte = |b: u8| is_tag_byte(b) || b == b'/';
+                let named = !repository.is_empty() && repository.bytes().all(path_byte);
+                if registry.is_empty() || !named || !sound {
+                    return refuse("it names no image of a registry", OCI_FORM);
+                }
+                Some(Ok(Self::Oci {
+                    registry: registry.to_owned(),
+                    repository: repository.to_owned(),
+                    reference: reference.to_owned(),
+                }))
+            }
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(url) => f.write_str(without_query(url)),
+            Self::S3 { bucket, key } => write!(f, "s3://{bucket}/{key}"),
+            Self::Oci {
+                registry,
+                repository,
+                reference,
+            } => {
+                let mark = if reference.starts_with("sha256:") {
+                    '@'
+                } else {
+                    ':'
+                };
+                write!(f, "oci://{registry}/{repository}{mark}{reference}")
+            }
+        }
+    }
+}
+
+fn is_tag_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"._-".contains(&byte)
+}
+
+fn without_query(url: &str) -> &str {
+    url.split(['?', '#']).next().unwrap_or(url)
+}
+
+const HTTP_FORM: &str = "https://HOST/PATH";
+const S3_FORM: &str = "s3://BUCKET/KEY";
+const OCI_FORM: &str = "oci://REGISTRY/REPOSITORY:TAG";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_told_from_names_of_files() {
+        for name in [
+            "disk.img",
+            "/a/b",
+            "./http://x",
+            "-",
+            "ftp://host/x",
+            "c:/x",
+        ] {
+            assert_eq!(Location::parse(name), None, "{name}");
+        }
+        let parse = |text| Location::parse(text).expect("a known scheme");
+        for (text, shown) in [
+            ("https://host/a.img?sig=secret", "https://host/a.img"),
+            ("s3://bucket/some/key", "s3://bucket/some/key"),
+            ("oci://reg:5000/a/b", "oci://reg:5000/a/b:latest"),
+            ("oci://reg:5000/a/b:v1", "oci://reg:5000/a/b:v1"),
+        ] {
+            assert_eq!(parse(text).expect(text).to_string(), shown);
+        }
+        let digest = format!("oci://reg/a@sha256:{}", "0".repeat(64));
+        assert_eq!(parse(&digest).expect("a digest").to_string(), digest);
+        for text in [
+            "http://",
+            "https://user:pass@host/x?secret",
+            "s3://bucket",
+            "s3:///key",
+            "oci://reg",
+            "oci://reg/a@sha256:12",
+            "oci://reg/a b:c",
+        ] {
+            let error = parse(text).expect_err(text).to_string();
+            assert!(!error.contains("secret"), "{error}");
+        }
+    }
+}

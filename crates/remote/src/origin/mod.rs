@@ -1,0 +1,343 @@
+//! Requests to where an image lies: HTTP, S3 and registries behind one call, and the checks that
+//! every reply must pass.
+//!
+//! Must stay true: bytes are handed out only from a reply whose status, range, total size, body
+//! length and validator (ETag or date) are those of the image that was opened; a redirect is
+//! followed by us, so that credentials stay with the host that they are for.
+//! Called from: any thread; blocks.
+//! Source: RFC 9110, sections 8.8 (validators), 14 (range requests), 15.4 (redirection).
+
+mod aws;
+mod oci;
+mod sign;
+
+use crate::fault::Fault;
+use crate::{Location, Retry};
+use parking_lot::Mutex;
+use reqwest::Url;
+use reqwest::blocking::{Client, RequestBuilder, Response};
+use reqwest::header::{
+    AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED,
+    LOCATION, RANGE,
+};
+use std::io::Read;
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+/// Which image it is: no reply of another one is taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Identity {
+    /// Its size in bytes.
+    pub(crate) size_bytes: u64,
+    /// ETag or date of the last change, where the server gives one.
+    pub(crate) validator: Option<String>,
+}
+
+/// A reply that passed its checks.
+pub(crate) struct Reply {
+    /// Its bytes.
+    pub(crate) bytes: Vec<u8>,
+    /// The first one's offset in the image.
+    pub(crate) offset: u64,
+    /// The image that the reply speaks of.
+    pub(crate) identity: Identity,
+    /// Time from the request to the reply's head.
+    pub(crate) waited: Duration,
+}
+
+/// The bytes that a request asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ask {
+    /// These, of an image that is known.
+    Range(Range<u64>),
+    /// The first so many, or all if there are fewer.
+    Head(u64),
+    /// The last so many, or all if there are fewer.
+    Tail(u64),
+}
+
+impl Ask {
+    fn header(&self) -> String {
+        match self {
+            Self::Range(range) => format!("bytes={}-{}", range.start, range.end - 1),
+            Self::Head(bytes) => format!("bytes=0-{}", bytes - 1),
+            Self::Tail(bytes) => format!("bytes=-{bytes}"),
+        }
+    }
+
+    /// The range that an image of `size` bytes must answer with.
+    fn of_size(&self, size: u64) -> Range<u64> {
+        match self {
+            Self::Range(range) => range.clone(),
+            Self::Head(bytes) => 0..size.min(*bytes),
+            Self::Tail(bytes) => size.saturating_sub(*bytes)..size,
+        }
+    }
+}
+
+/// Where requests go.
+pub(crate) struct Origin {
+    client: Client,
+    kind: Kind,
+    /// Where a redirect led to, until that is refused.
+    resolved: Mutex<Option<Url>>,
+}
+
+enum Kind {
+    Http(Url),
+    S3(Box<aws::Object>),
+    Oci(Box<oci::Blob>),
+}
+
+impl Origin {
+    /// Makes a client for `location`. Asks a registry for the image's manifest, and otherwise
+    /// nothing.
+    ///
+    /// # Errors
+    /// [`Fault`]: the location, the credentials or the registry's answer cannot be used.
+    pub(crate) fn new(location: &Location, retry: &Retry) -> Result<Self, Fault> {
+        // A second one in the process is the same one.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let client = Client::builder()
+            .user_agent(concat!("sidecore/", env!("CARGO_PKG_VERSION")))
+            .redirect(reqwest::redirect::Policy::none())
+            .connect_timeout(CONNECT_MAX.min(retry.attempt_max))
+            .timeout(retry.attempt_max)
+            .pool_idle_timeout(IDLE_MAX)
+            .build()?;
+        let kind = match location {
+            Location::Http(url) => Kind::Http(parse(url)?),
+            Location::S3 { bucket, key } => {
+                Kind::S3(Box::new(aws::Object::from_environment(bucket, key)?))
+            }
+            Location::Oci {
+                registry,
+                repository,
+                reference,
+            } => {
+                let blob = oci::Blob::find(&client, registry, repository, reference)?;
+                Kind::Oci(Box::new(blob))
+            }
+        };
+        Ok(Self {
+            client,
+            kind,
+            resolved: Mutex::new(None),
+        })
+    }
+
+    /// SHA-256 of the whole image, as its registry names it.
+    pub(crate) fn sha256(&self) -> Option<&str> {
+        match &self.kind {
+            Kind::Oci(blob) => Some(blob.sha256()),
+            Kind::Http(_) | Kind::S3(_) => None,
+        }
+    }
+
+    /// Makes one request, once; `known` is the image that must answer. `on_bytes` is told of bytes
+    /// as they come.
+    ///
+    /// # Errors
+    /// [`Fault`].
+    pub(crate) fn get(
+        &self,
+        ask: &Ask,
+        known: Option<&Identity>,
+        on_bytes: &mut dyn FnMut(u64),
+    ) -> Result<Reply, Fault> {
+        let sent = Instant::now();
+        let response = self.send(&ask.header())?;
+        let waited = sent.elapsed();
+        let status = response.status().as_u16();
+        if status == 200 {
+            let text = "the server sent the whole image instead of a range: it serves no ranges";
+            // One that served ranges before may do so again.
+            return Err(match known {
+                Some(_) => Fault::Passing(text.into()),
+                None => Fault::Final(text.into()),
+            });
+        }
+        if status != 206 {
+            return Err(Fault::of_status(status, "a range of the image"));
+        }
+        let headers = response.headers();
+        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        if text(&CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Err(Fault::Final(
+                "the server compresses what it sends; the image's own bytes are needed".into(),
+            ));
+        }
+        let Some((range, size_bytes)) = text(&CONTENT_RANGE).and_then(content_range) else {
+            return Err(Fault::Passing(
+                "a reply does not say which range it is".into(),
+            ));
+        };
+        let identity = Identity {
+            size_bytes,
+            validator: text(&ETAG).or(text(&LAST_MODIFIED)).map(str::to_owned),
+        };
+        // A registry's blob is named by its contents; what caches in front of it say is theirs.
+        let by_digest = matches!(self.kind, Kind::Oci(_));
+        if let Some(known) = known
+            && (known.size_bytes != size_bytes
+                || !by_digest && known.validator != identity.validator)
+        {
+            return Err(Fault::Passing(format!(
+                "the image has changed since it was opened: {} bytes, validator {}; then {}, {}",
+                size_bytes,
+                identity.validator.as_deref().unwrap_or("none"),
+                known.size_bytes,
+                known.validator.as_deref().unwrap_or("none"),
+            )));
+        }
+        if let Kind::Oci(blob) = &self.kind
+            && blob.size_bytes() != size_bytes
+        {
+            return Err(Fault::Passing(format!(
+                "the layer has {size_bytes} bytes, its manifest says {}",
+                blob.size_bytes()
+            )));
+        }
+        if range != ask.of_size(size_bytes) {
+            return Err(Fault::Passing(format!(
+                "bytes {} to {} came instead of those that were asked for ({})",
+                range.start,
+                range.end,
+                ask.header()
+            )));
+        }
+        let bytes = body(response, (range.end - range.start) as usize, on_bytes)?;
+        Ok(Reply {
+            bytes,
+            offset: range.start,
+            identity,
+            waited,
+        })
+    }
+
+    /// Sends a request for a range, following redirects.
+    fn send(&self, range: &str) -> Result<Response, Fault> {
+        let resolved = self.resolved.lock().clone();
+        if let Some(url) = resolved {
+            let response = self.client.get(url).header(RANGE, range).send()?;
+            let status = response.status();
+            if !status.is_client_error() && !status.is_redirection() {
+                return Ok(response);
+            }
+            // Such links live for minutes: ask for another one.
+            *self.resolved.lock() = None;
+        }
+        let mut response = self.ask(range)?;
+        let mut url = response.url().clone();
+        let mut followed = 0;
+        while response.status().is_redirection() {
+            let next = redirected(&url, response.headers())?;
+            followed += 1;
+            if followed > REDIRECTS_MAX || matches!(self.kind, Kind::S3(_)) {
+                return Err(Fault::Final(format!(
+                    "redirected to {}; for s3:// name the bucket's region in AWS_REGION",
+                    next.host_str().unwrap_or("no host")
+                )));
+            }
+            url = next;
+            response = self.client.get(url.clone()).header(RANGE, range).send()?;
+        }
+        if followed > 0 && response.status().is_success() {
+            *self.resolved.lock() = Some(url);
+        }
+        Ok(response)
+    }
+
+    /// Sends a request for a range to the location itself, with its credentials.
+    fn ask(&self, range: &str) -> Result<Response, Fault> {
+        match &self.kind {
+            Kind::Http(url) => Ok(self.client.get(url.clone()).header(RANGE, range).send()?),
+            Kind::S3(object) => {
+                let mut request = self.client.get(object.url().clone());
+                for (name, value) in object.headers(range) {
+                    request = request.header(name, value);
+                }
+                Ok(request.send()?)
+            }
+            Kind::Oci(blob) => {
+                let request = || self.client.get(blob.url().clone()).header(RANGE, range);
+                blob.send(&self.client, &request)
+            }
+        }
+    }
+}
+
+/// Adds a bearer token, where there is one.
+fn with_token(request: RequestBuilder, token: Option<&str>) -> RequestBuilder {
+    match token {
+        Some(token) => request.header(AUTHORIZATION, format!("Bearer {token}")),
+        None => request,
+    }
+}
+
+fn parse(url: &str) -> Result<Url, Fault> {
+    Url::parse(url).map_err(|error| Fault::Final(format!("it is no URL: {error}")))
+}
+
+fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
+    let target = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+    let Some(next) = target.and_then(|target| from.join(target).ok()) else {
+        return Err(Fault::Final("a redirect names no place".into()));
+    };
+    let safer = next.scheme() == "https" || from.scheme() == next.scheme();
+    if !safer || !matches!(next.scheme(), "http" | "https") {
+        return Err(Fault::Final(format!(
+            "a redirect leads from {} to {}",
+            from.scheme(),
+            next.scheme()
+        )));
+    }
+    Ok(next)
+}
+
+/// The range and the total size of `bytes 0-9/100`.
+fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    let size = size.parse().ok()?;
+    (first <= last && last < size).then_some((first..last + 1, size))
+}
+
+/// Reads exactly `bytes` of body.
+fn body(response: Response, bytes: usize, on_bytes: &mut dyn FnMut(u64)) -> Result<Vec<u8>, Fault> {
+    let mut buffer = vec![0; bytes];
+    let mut body = response;
+    let mut done = 0;
+    let failed = |done, error: &dyn std::fmt::Display| {
+        Fault::Passing(format!(
+            "the body ended after {done} of {bytes} bytes: {error}"
+        ))
+    };
+    while done < bytes {
+        match body.read(&mut buffer[done..]) {
+            Ok(0) => return Err(failed(done, &"it is too short")),
+            Ok(read) => {
+                done += read;
+                on_bytes(read as u64);
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(done, &error)),
+        }
+    }
+    // Also what lets the connection be used again.
+    match body.read(&mut [0]) {
+        Ok(0) => Ok(buffer),
+        Ok(_) => Err(Fault::Passing(format!(
+            "the body goes on after {bytes} bytes"
+        ))),
+        Err(error) => Err(failed(done, &error)),
+    }
+}
+
+/// Redirects that one request follows.
+const REDIRECTS_MAX: u32 = 5;
+/// Time to connect.
+const CONNECT_MAX: Duration = Duration::from_secs(10);
+/// Time for which an idle connection is kept.
+const IDLE_MAX: Duration = Duration::from_secs(90);

@@ -1,0 +1,78 @@
+//! Helpers shared by the tests.
+
+#![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; none uses all of them.
+
+pub(crate) mod server;
+
+use sidecore_block::codec::Tune;
+use sidecore_block::device::{Device, DeviceConfig};
+use sidecore_block::format::Format;
+use sidecore_block::image::Image;
+use sidecore_block::inner::Kind;
+use sidecore_block::pack::{Existing, Options, Source, Target, pack};
+use sidecore_offload::{Pool, PoolConfig};
+use sidecore_random::Random;
+use sidecore_remote::{Location, RemoteImage, Retry};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Contents that pack to about half, with a hole, and the image of them.
+pub(crate) fn packed(bytes: usize, format: Format, frame_bytes: u32) -> (Vec<u8>, Vec<u8>) {
+    let mut random = Random::new(bytes as u64);
+    let mut raw = vec![0; bytes];
+    for (at, chunk) in raw.chunks_mut(16).enumerate() {
+        if !(bytes / 64..bytes / 48).contains(&at) {
+            let word = random.bits().to_le_bytes();
+            chunk
+                .iter_mut()
+                .zip(word)
+                .for_each(|(byte, new)| *byte = new);
+        }
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
+    std::fs::write(&source, &raw).unwrap();
+    let source = Source::open(&source, Kind::Erofs, Path::new("/tmp")).unwrap();
+    let options = Options {
+        format,
+        frame_bytes,
+        level: (format != Format::Raw).then_some(1),
+        tune: Tune::Speed,
+        engines: 2,
+    };
+    let target = Target::Path(&image, Existing::Replace);
+    pack(source, target, &options, &mut |_| ()).unwrap();
+    (raw, std::fs::read(&image).unwrap())
+}
+
+/// Retries that do not wait.
+pub(crate) fn eager() -> Retry {
+    Retry {
+        attempts: 4,
+        pause_first: Duration::from_millis(1),
+        pause_max: Duration::from_millis(2),
+        attempt_max: Duration::from_secs(20),
+    }
+}
+
+pub(crate) fn options() -> sidecore_remote::Options {
+    sidecore_remote::Options {
+        retry: eager(),
+        ..Default::default()
+    }
+}
+
+pub(crate) fn open(url: &str, options: sidecore_remote::Options) -> Arc<RemoteImage> {
+    let location = Location::parse(url).unwrap().unwrap();
+    RemoteImage::open(&location, options).unwrap()
+}
+
+pub(crate) fn device(image: &Arc<RemoteImage>) -> Arc<Device> {
+    let pool = Pool::start(PoolConfig {
+        engines: 2,
+        ..PoolConfig::default()
+    });
+    let image = Image::Far(Arc::clone(image) as _);
+    Device::open(image, Arc::new(pool.unwrap()), DeviceConfig::default()).unwrap()
+}

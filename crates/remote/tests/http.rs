@@ -1,0 +1,245 @@
+//! Images over HTTP: right bytes or an error, few requests, nothing twice.
+
+#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
+
+mod common;
+
+use common::server::Server;
+use common::{device, open, options, packed};
+use sidecore_block::format::Format;
+use sidecore_block::image::Image;
+use sidecore_block::pack::{Existing, Target, unpack_image, verify_image};
+use sidecore_block::source::BlockSource;
+use sidecore_random::Random;
+use sidecore_remote::{Location, RemoteImage};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+#[test]
+fn every_format_reads_as_its_contents() {
+    for format in Format::ALL {
+        let (raw, image) = packed(3 << 20, format, 64 << 10);
+        let server = Server::start(image);
+        let remote = open(&server.url(), options());
+        let device = device(&remote);
+        let mut random = Random::new(7);
+        for _ in 0..50 {
+            let at = random.below(raw.len() as u64 - 1) as usize;
+            let bytes = 1 + random.below((raw.len() - at).min(300_000) as u64) as usize;
+            let mut found = vec![0; bytes];
+            device.read_into(at as u64, &mut found).unwrap();
+            assert!(found == raw[at..at + bytes], "{format}: {bytes} at {at}");
+            device.read_with(at as u64, bytes, &mut |pieces| {
+                assert!(
+                    pieces.unwrap().concat() == raw[at..at + bytes],
+                    "{format}: {at}"
+                );
+            });
+        }
+    }
+}
+
+/// A whole image is verified and unpacked with its neighbours joined: about a request a MiB.
+#[test]
+fn a_walk_over_an_image_makes_few_requests_and_fetches_nothing_twice() {
+    let (raw, image) = packed(24 << 20, Format::Zstd, 64 << 10);
+    let stored = image.len() as u64;
+    let server = Server::start(image);
+    let directory = tempfile::tempdir().unwrap();
+    for walk in 0..2 {
+        let (requests, sent) = (server.requests(), server.sent_bytes());
+        let remote = open(&server.url(), options());
+        let image = Image::Far(Arc::clone(&remote) as _);
+        let index = image.index(false).unwrap();
+        if walk == 0 {
+            let verified = verify_image(&image, &index, 2, &mut |_| ()).unwrap();
+            assert_eq!(verified.bad_frames_total, 0);
+            assert_eq!(verified.raw_bytes, raw.len() as u64);
+        } else {
+            let path = directory.path().join("raw");
+            let target = Target::Path(&path, Existing::Replace);
+            unpack_image(&image, &index, target, 2, &mut |_| ()).unwrap();
+            assert!(std::fs::read(&path).unwrap() == raw);
+        }
+        let (requests, sent) = (server.requests() - requests, server.sent_bytes() - sent);
+        assert!(requests < 10 + 2 * (stored >> 20), "{requests} requests");
+        // The two ends are fetched before anything is known of frames.
+        assert!(sent < stored + (400 << 10), "{sent} of {stored}");
+    }
+}
+
+/// The first read of an image takes a request, its neighbours in the same frame none.
+#[test]
+fn a_frame_is_fetched_once_however_many_read_it() {
+    let (raw, image) = packed(8 << 20, Format::Zstd, 64 << 10);
+    let server = Server::start(image);
+    let remote = open(&server.url(), options());
+    let device = device(&remote);
+    assert_eq!(server.requests(), 2, "opening takes the head and the tail");
+    let at = 4_u64 << 20;
+    std::thread::scope(|scope| {
+        for reader in 0..16 {
+            let (device, raw) = (&device, &raw);
+            scope.spawn(move || {
+                let mut found = [0; 512];
+                let at = at + reader * 4096;
+                device.read_into(at, &mut found).unwrap();
+                assert!(found == raw[at as usize..][..512]);
+            });
+        }
+    });
+    assert_eq!(server.requests(), 3);
+}
+
+#[test]
+fn a_sequential_reader_is_read_ahead_of() {
+    let (raw, image) = packed(32 << 20, Format::Zstd, 64 << 10);
+    let stored = image.len() as u64;
+    let server = Server::start(image);
+    let device = device(&open(&server.url(), options()));
+    for at in (0..raw.len()).step_by(256 << 10) {
+        let mut found = vec![0; 256 << 10];
+        device.read_into(at as u64, &mut found).unwrap();
+        device.read_with(at as u64, found.len(), &mut |pieces| {
+            assert!(pieces.unwrap().concat() == raw[at..at + (256 << 10)]);
+        });
+    }
+    let requests = server.requests();
+    assert!(
+        requests < raw.len() as u64 / (256 << 10) * 3 / 4,
+        "{requests} requests"
+    );
+    assert!(
+        server.sent_bytes() < stored + (400 << 10),
+        "{} sent",
+        server.sent_bytes()
+    );
+}
+
+/// Ten thousand faults of all kinds, at random: what a read delivers is right, or it is an error.
+#[test]
+fn ten_thousand_faults_never_give_a_wrong_byte() {
+    let (raw, image) = packed(6 << 20, Format::Zstd, 16 << 10);
+    let server = Server::start(image);
+    let (right, failed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let mut round = 0;
+    while server.faults() < 10_000 {
+        server.set_faults(0);
+        let remote = open(&server.url(), options());
+        let device = device(&remote);
+        server.set_faults(700);
+        std::thread::scope(|scope| {
+            for reader in 0..8 {
+                let (device, raw, right, failed) = (&device, &raw, &right, &failed);
+                scope.spawn(move || {
+                    let mut random = Random::new(round * 8 + reader);
+                    for _ in 0..60 {
+                        let at = random.below(raw.len() as u64 - 1) as usize;
+                        let bytes = 1 + random.below((raw.len() - at).min(100_000) as u64) as usize;
+                        let mut found = vec![0; bytes];
+                        match device.read_into(at as u64, &mut found) {
+                            Ok(()) => {
+                                assert!(found == raw[at..at + bytes], "round {round}: {at}");
+                                right.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(error) => {
+                                assert_eq!(error.errno(), 5, "{error}");
+                                failed.fetch_add(1, Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        // A fault passes: what failed is there once the server is well again.
+        server.set_faults(0);
+        let mut all = vec![0; raw.len()];
+        device.read_into(0, &mut all).unwrap();
+        assert!(all == raw, "round {round}");
+        round += 1;
+        assert!(
+            round < 400,
+            "{} faults after {round} rounds",
+            server.faults()
+        );
+    }
+    let (right, failed) = (right.into_inner(), failed.into_inner());
+    eprintln!(
+        "{} faults, {right} reads right, {failed} refused",
+        server.faults()
+    );
+    assert!(
+        right > 1000 && failed > 100,
+        "{right} right, {failed} failed"
+    );
+}
+
+#[test]
+fn an_image_that_changes_is_an_error() {
+    let (_, image) = packed(4 << 20, Format::Zstd, 64 << 10);
+    let server = Server::start(image);
+    let device = device(&open(&server.url(), options()));
+    server.set_etag("\"another\"");
+    let mut found = [0; 512];
+    let error = device
+        .read_into(2 << 20, &mut found)
+        .unwrap_err()
+        .to_string();
+    assert!(error.contains("changed"), "{error}");
+    server.set_etag("\"one\"");
+    device.read_into(2 << 20, &mut found).unwrap();
+}
+
+#[test]
+fn what_is_no_image_of_a_server_is_refused_with_the_reason() {
+    let server = Server::with_guard(
+        vec![1; 100],
+        Box::new(|request| {
+            let status = request.path.strip_prefix("/status/")?.parse().ok()?;
+            Some((
+                status,
+                vec![("location".into(), "/image".into())],
+                Vec::new(),
+            ))
+        }),
+    );
+    let refused = |path: &str| {
+        let location = Location::parse(&format!("http://{}{path}", server.host()));
+        let opened = RemoteImage::open(&location.unwrap().unwrap(), options());
+        opened
+            .err()
+            .map(|error| error.to_string())
+            .unwrap_or_default()
+    };
+    assert!(refused("/status/404").contains("no such image"));
+    assert!(refused("/status/403").contains("credentials"));
+    let requests = server.requests();
+    assert!(refused("/status/503").contains("503"));
+    // Tried again; a 404 is not.
+    assert!(server.requests() - requests >= 4);
+    assert_eq!(refused("/status/307"), "", "a redirect leads to the image");
+    let nobody = Location::parse("http://127.0.0.1:1/image")
+        .unwrap()
+        .unwrap();
+    let error = RemoteImage::open(&nobody, options())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(
+        error.contains("cannot read http://127.0.0.1:1/image"),
+        "{error}"
+    );
+}
+
+/// Tables longer than the tail that comes first: a few requests more, not one for each piece that
+/// the parser looks at.
+#[test]
+fn a_long_table_comes_in_few_requests() {
+    let (raw, image) = packed(56 << 20, Format::Zstd, 4 << 10);
+    let server = Server::start(image);
+    let device = device(&open(&server.url(), options()));
+    assert!(server.requests() <= 6, "{} requests", server.requests());
+    let mut found = vec![0; 10_000];
+    device.read_into(30 << 20, &mut found).unwrap();
+    assert!(found == raw[30 << 20..][..10_000]);
+}

@@ -1,0 +1,214 @@
+//! Images in an S3 store and in a registry, each played by a stub that checks what it is asked.
+
+#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
+
+mod common;
+
+use common::server::{Other, Request, Server};
+use common::{device, open, options, packed};
+use ring::{digest, hmac};
+use sidecore_block::format::Format;
+use sidecore_block::source::BlockSource;
+use sidecore_remote::{Location, RemoteImage};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn sha256(bytes: &[u8]) -> String {
+    hex(digest::digest(&digest::SHA256, bytes).as_ref())
+}
+
+/// Checks a request as a store does: everything is taken from the request but the secret.
+fn signature_is_right(request: &Request, secret: &str) -> Option<bool> {
+    let authorization = request.header("authorization")?;
+    let fields = authorization.strip_prefix("AWS4-HMAC-SHA256 ")?;
+    let field = |name: &str| {
+        let mut fields = fields.split(", ");
+        fields.find_map(|field| field.strip_prefix(name)?.strip_prefix('='))
+    };
+    let (_, scope) = field("Credential")?.split_once('/')?;
+    let names = field("SignedHeaders")?;
+    let mut canonical = format!("GET\n{}\n\n", request.path);
+    for name in names.split(';') {
+        canonical.push_str(&format!("{name}:{}\n", request.header(name)?));
+    }
+    let payload = request.header("x-amz-content-sha256")?;
+    canonical.push_str(&format!("\n{names}\n{payload}"));
+    let time = request.header("x-amz-date")?;
+    let text = format!(
+        "AWS4-HMAC-SHA256\n{time}\n{scope}\n{}",
+        sha256(canonical.as_bytes())
+    );
+    let mut key = format!("AWS4{secret}").into_bytes();
+    for part in scope.split('/').chain([&*text]) {
+        let signer = hmac::Key::new(hmac::HMAC_SHA256, &key);
+        key = hmac::sign(&signer, part.as_bytes()).as_ref().to_vec();
+    }
+    let signed = names.split(';').collect::<Vec<_>>();
+    let all = ["host", "range", "x-amz-date"]
+        .iter()
+        .all(|name| signed.contains(name));
+    Some(all && field("Signature")? == hex(&key))
+}
+
+/// The one test here that sets variables; `stores.rs` has no other that reads them.
+#[test]
+#[allow(unsafe_code)] // Variables of this process.
+fn an_object_of_a_store_is_read_with_signed_requests() {
+    let (raw, image) = packed(2 << 20, Format::Zstd, 64 << 10);
+    let server = Server::with_guard(
+        image,
+        Box::new(|request| {
+            let right = signature_is_right(request, "a secret").unwrap_or(false);
+            let place = request.path == "/bucket/dir/an%20image";
+            (!right || !place).then(|| (403, Vec::new(), request.path.clone().into_bytes()))
+        }),
+    );
+    let set = |name: &str, value: &str| {
+        // SAFETY: no other thread of this test binary reads or sets variables: the registry's
+        // tests are in one test with this one's lock held.
+        unsafe { std::env::set_var(name, value) }
+    };
+    let _alone = ENVIRONMENT.lock().unwrap();
+    set("AWS_ENDPOINT_URL", &format!("http://{}", server.host()));
+    set("AWS_REGION", "eu-central-1");
+    set("AWS_ACCESS_KEY_ID", "a key");
+    set("AWS_SECRET_ACCESS_KEY", "a secret");
+    set("AWS_SESSION_TOKEN", "a token");
+    let url = "s3://bucket/dir/an image";
+    let device = device(&open(url, options()));
+    let mut found = vec![0; raw.len()];
+    device.read_into(0, &mut found).unwrap();
+    assert!(found == raw);
+    set("AWS_SECRET_ACCESS_KEY", "another secret");
+    let location = Location::parse(url).unwrap().unwrap();
+    let error = RemoteImage::open(&location, options())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("403") && error.contains(url), "{error}");
+    assert!(!error.contains("secret"), "{error}");
+}
+
+static ENVIRONMENT: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
+/// A registry that wants a token, sends blobs from another place, and has an index of manifests.
+struct Registry {
+    server: Server,
+    elsewhere: Server,
+    tokens: Arc<AtomicU64>,
+}
+
+impl Registry {
+    fn start(image: &[u8], wrong_digest: bool) -> Self {
+        let elsewhere = Server::with_guard(
+            image.to_vec(),
+            Box::new(|request| {
+                // A token must not go where a redirect leads.
+                let leaked = request.header("authorization").is_some();
+                leaked.then(|| (500, Vec::new(), Vec::new()))
+            }),
+        );
+        let layer = format!("sha256:{}", sha256(image));
+        let manifest = format!(
+            r#"{{"schemaVersion":2,"config":{{"digest":"sha256:{0}","size":2}},"layers":[
+               {{"mediaType":"application/vnd.sidecore.image","digest":"{layer}","size":{1}}}]}}"#,
+            sha256(b"{}"),
+            image.len()
+        );
+        let name = format!("sha256:{}", sha256(manifest.as_bytes()));
+        let index = format!(
+            r#"{{"manifests":[{{"digest":"sha256:{0}","size":1,
+                 "platform":{{"architecture":"s390x","os":"linux"}}}},
+               {{"digest":"{name}","size":{1},
+                 "platform":{{"architecture":"{2}","os":"linux"}}}}]}}"#,
+            "0".repeat(64),
+            manifest.len(),
+            if cfg!(target_arch = "aarch64") {
+                "arm64"
+            } else {
+                "amd64"
+            },
+        );
+        let tokens = Arc::new(AtomicU64::new(0));
+        let count = Arc::clone(&tokens);
+        let blob = elsewhere.url();
+        let guard = move |request: &Request| -> Option<Other> {
+            let host = request.header("host").unwrap_or_default();
+            if request.path.starts_with("/token") {
+                let right = request.path.contains("service=reg") && request.path.contains("pull");
+                count.fetch_add(1, Ordering::SeqCst);
+                let body = br#"{"token":"a token"}"#.to_vec();
+                return Some((if right { 200 } else { 400 }, Vec::new(), body));
+            }
+            if request.header("authorization") != Some("Bearer a token") {
+                let challenge = format!(
+                    "Bearer realm=\"http://{host}/token\",service=\"reg\",\
+                     scope=\"repository:a/b:pull,push\""
+                );
+                let headers = vec![("www-authenticate".to_owned(), challenge)];
+                return Some((401, headers, Vec::new()));
+            }
+            let found = match &*request.path {
+                "/v2/a/b/manifests/v1" => index.clone(),
+                path if path == format!("/v2/a/b/manifests/{name}") => {
+                    if wrong_digest {
+                        manifest.replace("schemaVersion", "schemaversion")
+                    } else {
+                        manifest.clone()
+                    }
+                }
+                path if path == format!("/v2/a/b/blobs/{layer}") => {
+                    let headers = vec![("location".to_owned(), format!("{blob}?signed"))];
+                    return Some((307, headers, Vec::new()));
+                }
+                _ => return Some((404, Vec::new(), Vec::new())),
+            };
+            Some((200, Vec::new(), found.into_bytes()))
+        };
+        Self {
+            server: Server::with_guard(Vec::new(), Box::new(guard)),
+            elsewhere,
+            tokens,
+        }
+    }
+
+    fn url(&self) -> String {
+        format!("oci://{}/a/b:v1", self.server.host())
+    }
+}
+
+#[test]
+fn a_layer_of_a_registry_is_read_through_its_token_and_redirect() {
+    let (raw, image) = packed(2 << 20, Format::Zstd, 64 << 10);
+    let registry = Registry::start(&image, false);
+    let _alone = ENVIRONMENT.lock().unwrap();
+    let remote = open(&registry.url(), options());
+    assert_eq!(remote.sha256(), Some(&*sha256(&image)));
+    assert_eq!(remote.check_sha256().unwrap(), Some(true));
+    let device = device(&remote);
+    let mut found = vec![0; raw.len()];
+    device.read_into(0, &mut found).unwrap();
+    assert!(found == raw);
+    assert_eq!(registry.tokens.load(Ordering::SeqCst), 1, "tokens are kept");
+    // Where a redirect led to is asked directly from then on.
+    let asked = registry.server.requests();
+    assert!(asked <= 10, "{asked} requests to the registry itself");
+    assert!(registry.elsewhere.requests() >= 4);
+}
+
+#[test]
+fn a_manifest_without_its_digest_is_refused() {
+    let (_, image) = packed(1 << 20, Format::Zstd, 64 << 10);
+    let registry = Registry::start(&image, true);
+    let _alone = ENVIRONMENT.lock().unwrap();
+    let location = Location::parse(&registry.url()).unwrap().unwrap();
+    let error = RemoteImage::open(&location, options())
+        .err()
+        .unwrap()
+        .to_string();
+    assert!(error.contains("digest"), "{error}");
+}
