@@ -172,3 +172,6 @@ fn read_key(path: &Path) -> Result<String, TrustError> {
         source,
     })
 }
+
+#[cfg(test)]
+mod tests;

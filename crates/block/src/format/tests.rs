@@ -1,6 +1,7 @@
 //! One conformance suite over all formats, every variant included; then what is special to one.
 
 mod limits;
+mod tree;
 
 use super::fuzzing::{Mutator, Reader, Seed, seeds};
 use super::*;

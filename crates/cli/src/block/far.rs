@@ -1,12 +1,15 @@
-//! Images by name: a file of this machine, or the URL of one that lies elsewhere.
+//! Images by name: a file of this machine, or the URL of one that lies elsewhere; and who vouches
+//! for them.
 //!
-//! Why here: the one place where commands decide which it is. Must stay true: what is shown or kept
-//! of a URL holds no secret.
+//! Why here: the one place where commands decide which it is, and where an image is refused before
+//! its first byte. Must stay true: what is shown or kept of a URL holds no secret; every command
+//! that reads an image opens it here.
 
 use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::format::Index;
 use sidecore_block::image::Image;
+use sidecore_block::trust::Trust;
 use sidecore_remote::{Location, Options, RemoteImage};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,6 +24,14 @@ pub(crate) struct FarArgs {
     /// Upper bound of what is kept there; what was used longest ago goes first
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4GiB")]
     cache_size: u64,
+    /// Take the image only if this is its root hash, which `pack --tree` has said; every frame is
+    /// checked by it before it is used
+    #[arg(long, value_name = "HASH")]
+    root_hash: Option<String>,
+    /// Take the image only if the owner of this key has signed it: a public Ed25519 key in PEM; of
+    /// several, one will do
+    #[arg(long, value_name = "KEY")]
+    verify_key: Vec<PathBuf>,
 }
 
 /// An image, its tables read.
@@ -39,6 +50,12 @@ impl FarArgs {
 
     /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
     pub(crate) fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
+        let trust = self.trust()?;
+        anyhow::ensure!(
+            trust.is_empty() || !raw,
+            "--raw takes an image's bytes as they are, which no hash tree covers; leave it out, or \
+             --root-hash and --verify-key"
+        );
         let mut remote = None;
         let image = match location(path) {
             Some(location) => {
@@ -60,12 +77,27 @@ impl FarArgs {
             }
         };
         let index = image.index(raw);
-        let index = index.with_context(|| format!("cannot open {}", name(path)))?;
+        let failed = || format!("cannot open {}", name(path));
+        let mut index = index.with_context(failed)?;
+        trust.apply(&mut index, &image).with_context(failed)?;
         Ok(Opened {
             image,
             index,
             remote,
         })
+    }
+}
+
+impl FarArgs {
+    fn trust(&self) -> Result<Trust> {
+        let mut trust = Trust::default();
+        if let Some(digits) = &self.root_hash {
+            trust.add_root(digits)?;
+        }
+        for key in &self.verify_key {
+            trust.add_key(key)?;
+        }
+        Ok(trust)
     }
 }
 

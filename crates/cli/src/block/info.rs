@@ -3,6 +3,7 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::format::Index;
+use sidecore_block::trust::digits_of;
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 
@@ -45,6 +46,17 @@ impl Args {
             info.zero_frames
         ))?;
         output::line(&format!("checksums     {}", info.checksums))?;
+        if let Some(root) = &info.root_hash {
+            let word = if index.is_trusted() {
+                "trusted"
+            } else {
+                "claimed"
+            };
+            output::line(&format!("root hash     {root} ({word})"))?;
+        }
+        for key in &info.signed_by {
+            output::line(&format!("signature     by {key}, if it is a valid one"))?;
+        }
         output::line(&format!("index memory  {}", bytes(info.index_memory_bytes)))?;
         Ok(Outcome::Done)
     }
@@ -62,6 +74,11 @@ struct Info {
     zero_frames: u64,
     ratio: f64,
     checksums: &'static str,
+    /// Root that the image claims; what `--root-hash` is compared with is computed from the frames'
+    /// hashes.
+    root_hash: Option<String>,
+    /// Public keys, as hexadecimal digits, that signatures in the image are said to be of.
+    signed_by: Vec<String>,
     index_memory_bytes: u64,
 }
 
@@ -78,6 +95,11 @@ impl Info {
             zero_frames: index.zero_frames(),
             ratio: index.raw_bytes() as f64 / index.stored_bytes() as f64,
             checksums: index.checksums(),
+            root_hash: index.tree().map(|tree| digits_of(&tree.root)),
+            signed_by: index.tree().map_or_else(Vec::new, |tree| {
+                let keys = tree.signatures.iter().map(|it| digits_of(&it.key));
+                keys.collect()
+            }),
             index_memory_bytes: index.memory_bytes() as u64,
         }
     }

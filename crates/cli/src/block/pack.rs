@@ -6,7 +6,8 @@ use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::foreign::Foreign;
 use sidecore_block::inner::{InnerError, Kind};
-use sidecore_block::pack::{Options, PackError, Report, Source, pack};
+use sidecore_block::pack::{Options, PackError, Report, Source, pack_sealed};
+use sidecore_block::trust::signer;
 use sidecore_measure::stats::bytes;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -53,6 +54,14 @@ pub(crate) struct Args {
     /// tree with names of 255 bytes, which mkfs.erofs does not take]
     #[arg(long, value_name = "FS")]
     inner: Option<Kind>,
+    /// Have the image carry a hash of every frame under one root, by which a reader who is told
+    /// the root knows every byte (`--root-hash` of mount, serve, attach, verify and unpack)
+    #[arg(long)]
+    tree: bool,
+    /// Sign the root with this private Ed25519 key in PEM (`openssl genpkey -algorithm ed25519`),
+    /// for readers with `--verify-key`; may be given again; implies --tree
+    #[arg(long, value_name = "KEY")]
+    sign: Vec<PathBuf>,
     /// Refuse when the image exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -99,6 +108,12 @@ impl Args {
             None if is_tree => Tune::Size,
             None => Tune::Speed,
         };
+        // Before the work: a key that cannot be read should not cost an hour.
+        let is_sealed = self.tree || !self.sign.is_empty();
+        let seal = match is_sealed {
+            true => Some(signer(&self.sign)?),
+            false => None,
+        };
         let scratch = scratch_directory(&self.output);
         let began = Instant::now();
         let source = self.open_source(&scratch)?;
@@ -119,7 +134,7 @@ impl Args {
             engines: self.engines.count(),
         };
         let target = super::common::target(&self.output, self.no_clobber, self.force);
-        let report = pack(source, target, &options, &mut |done| {
+        let report = pack_sealed(source, target, &options, seal, &mut |done| {
             if !known {
                 bar.set_length(done);
             }
@@ -145,6 +160,9 @@ impl Args {
                 report.raw_bytes as f64 / report.stored_bytes as f64,
                 report.format,
             ))?;
+            if let Some(root) = &report.root_hash {
+                output::line(&format!("root hash {root}"))?;
+            }
         }
         Ok(Outcome::Done)
     }
