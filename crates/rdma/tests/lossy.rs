@@ -2,8 +2,9 @@
 //! hundred, and holds others back until later ones have passed: every byte is compared. In virtual
 //! time, from a seed; nothing here waits.
 //!
-//! `SIDECORE_RDMA_BYTES=1073741824 cargo test -p sidecore-rdma --test lossy -- --nocapture` moves as
-//! many bytes each way as it says; a failure prints its seed, `SIDECORE_SEED=n` runs that one alone.
+//! `SIDECORE_RDMA_BYTES=1073741824 cargo test -p sidecore-rdma --test lossy -- --nocapture` moves
+//! as many bytes each way as it says; a failure prints its seed, `SIDECORE_SEED=n` runs that one
+//! alone.
 #![allow(clippy::print_stdout)] // what the link did
 
 #[path = "../../net-stack/tests/common/mod.rs"]
