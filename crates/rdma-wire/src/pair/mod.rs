@@ -472,6 +472,14 @@ impl Pair {
         Ok(())
     }
 
+    /// Takes a receive back that no message has begun to fill: the first one of that number; false
+    /// if there is none. It has no completion.
+    pub fn cancel_receive(&mut self, id: u64) -> bool {
+        let index = self.receives.iter().position(|receive| receive.id == id);
+        let receive = index.and_then(|index| self.receives.remove(index));
+        receive.is_some()
+    }
+
     /// The next completion.
     pub fn poll(&mut self) -> Option<Completion> {
         let completion = self.completions.pop_front()?;
