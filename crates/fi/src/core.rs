@@ -141,6 +141,8 @@ pub(crate) struct Ep {
     pub(crate) op_flags: u64,
     pub(crate) receive_flags: u64,
     pub(crate) source: Option<SocketAddr>,
+    /// Address of the passive endpoint that it was made of, which it connects from.
+    pub(crate) bound: Option<SocketAddr>,
     /// Data that came ahead of their message.
     data: Option<u64>,
     sends: VecDeque<Op>,
@@ -358,6 +360,7 @@ impl Ep {
             op_flags: 0,
             receive_flags: 0,
             source: None,
+            bound: None,
             data: None,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
@@ -615,7 +618,10 @@ impl Core {
     /// Connects an endpoint.
     pub(crate) fn connect(&mut self, ep: usize, peer: SocketAddr, data: &[u8]) -> Result<(), i32> {
         let queues = self.queues();
-        let connected = self.device.connect(peer, options(), queues, data);
+        let bound = self.eps.get(ep).and_then(|ep| ep.bound);
+        let connected = self
+            .device
+            .connect_from(bound, peer, options(), queues, data);
         let connection = connected.map_err(|error| negative(&error))?;
         self.attach(ep, connection)?;
         // Whoever waits for the outcome may do so in a call that began before.

@@ -135,7 +135,13 @@ pub(crate) unsafe extern "C" fn open(
         if let Some(rx) = (*info).rx_attr.as_ref() {
             ep.receive_flags = rx.op_flags;
         }
-        let connection = if (*info).handle.is_null() {
+        let handle = (*info).handle;
+        let connection = if handle.is_null() {
+            None
+        } else if (*handle).fclass == FI_CLASS_PEP {
+            let pep = Object::<fid_pep>::of_fid(handle).index;
+            ep.bound = fabric.lock().peps.get(pep).map(|pep| pep.address);
+            ep.source = ep.bound;
             None
         } else {
             let taken = take_request((*info).handle);

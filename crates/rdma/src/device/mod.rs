@@ -317,11 +317,26 @@ impl Device {
         queues: Queues,
         private_data: &[u8],
     ) -> Result<ConnectionId, RdmaError> {
+        self.connect_from(None, peer, options, queues, private_data)
+    }
+
+    /// The same from an address of this side; on the stack only its port counts.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; the address is in use.
+    pub fn connect_from(
+        &mut self,
+        local: Option<SocketAddr>,
+        peer: SocketAddr,
+        options: Options,
+        queues: Queues,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, RdmaError> {
         self.check_queues(queues)?;
         let id = PairId(self.adapter.next_pair());
         let pair = Pair::connect(id, self.net.fitted(options), private_data)?;
         let index = self.reserve()?;
-        match self.net.connect(index, peer) {
+        match self.net.connect(index, peer, local) {
             Ok(wire) => {
                 let mut link = Link::new(pair, wire, None);
                 link.queues = Some(queues);
