@@ -30,6 +30,18 @@ const LOOKS_A_YIELD: u32 = 64;
 /// Moves of a closed endpoint's last bytes before it is let go.
 const LAST_MOVES: usize = 2000;
 
+/// Completion of what was given up.
+pub(crate) const FLUSHED: Completion = Completion {
+    id: 0,
+    kind: Kind::Send,
+    status: Status::Flushed,
+    bytes: 0,
+    immediate: None,
+    invalidated: None,
+    solicited: false,
+    original: None,
+};
+
 /// A fabric.
 pub(crate) struct Fabric {
     core: Mutex<Core>,
@@ -129,10 +141,16 @@ pub(crate) struct Ep {
     pub(crate) op_flags: u64,
     pub(crate) receive_flags: u64,
     pub(crate) source: Option<SocketAddr>,
+    /// Address of the passive endpoint that it was made of, which it connects from.
+    pub(crate) bound: Option<SocketAddr>,
+    /// Data that came ahead of their message.
+    data: Option<u64>,
     sends: VecDeque<Op>,
-    receives: VecDeque<Op>,
+    pub(crate) receives: VecDeque<Op>,
     /// Receives that were posted before there was a connection.
-    early: VecDeque<Receive>,
+    pub(crate) early: VecDeque<Receive>,
+    /// Number of the receive that is posted next.
+    next_receive: u64,
     /// Completions that were not read, of sends and receives.
     unread: [usize; 2],
     /// Copies of what was injected, one place an operation.
@@ -142,8 +160,8 @@ pub(crate) struct Ep {
 
 /// An operation on its way.
 #[derive(Debug, Clone, Copy)]
-struct Op {
-    context: usize,
+pub(crate) struct Op {
+    pub(crate) context: usize,
     flags: u64,
     len: usize,
     buf: usize,
@@ -152,6 +170,8 @@ struct Op {
     /// The first of two works: the second one tells.
     is_silent: bool,
     counter: usize,
+    /// Of a receive: its number at the pair.
+    pub(crate) number: u64,
 }
 
 /// Work that an endpoint is asked for.
@@ -221,6 +241,7 @@ fn options() -> Options {
         send_depth: WORK_MAX,
         receive_depth: DEPTH_MAX,
         waits_for_receives: true,
+        immediate_without_receive: true,
         segment_bytes: usize::MAX,
         ..Options::default()
     }
@@ -339,9 +360,12 @@ impl Ep {
             op_flags: 0,
             receive_flags: 0,
             source: None,
+            bound: None,
+            data: None,
             sends: VecDeque::new(),
             receives: VecDeque::new(),
             early: VecDeque::new(),
+            next_receive: 0,
             unread: [0; 2],
             copies: Box::default(),
             next_copy: 0,
@@ -395,6 +419,12 @@ impl Core {
         };
         let completion = queued.completion;
         let is_receive = completion.kind == Kind::Receive;
+        let is_done = completion.status == Status::Done;
+        if is_receive && is_done && !completion.solicited && completion.immediate.is_some() {
+            // It took no receive: the message that it belongs to comes next.
+            ep.data = completion.immediate;
+            return;
+        }
         let op = if is_receive {
             ep.receives.pop_front()
         } else {
@@ -406,7 +436,13 @@ impl Core {
     }
 
     /// Books the end of an operation.
-    fn finish(&mut self, index: usize, op: Op, is_receive: bool, completion: &Completion) {
+    pub(crate) fn finish(
+        &mut self,
+        index: usize,
+        op: Op,
+        is_receive: bool,
+        completion: &Completion,
+    ) {
         let is_done = completion.status == Status::Done;
         if op.is_silent && is_done {
             return;
@@ -426,6 +462,14 @@ impl Core {
             data: 0,
             of: (index, is_receive),
         };
+        if is_receive
+            && is_done
+            && completion.immediate.is_none()
+            && let Some(data) = ep.data.take()
+        {
+            entry.flags |= FI_REMOTE_CQ_DATA;
+            entry.data = data;
+        }
         if let Some(value) = completion.immediate {
             // What follows a write: it takes a receive, and says nothing of its buffer.
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
@@ -574,7 +618,10 @@ impl Core {
     /// Connects an endpoint.
     pub(crate) fn connect(&mut self, ep: usize, peer: SocketAddr, data: &[u8]) -> Result<(), i32> {
         let queues = self.queues();
-        let connected = self.device.connect(peer, options(), queues, data);
+        let bound = self.eps.get(ep).and_then(|ep| ep.bound);
+        let connected = self
+            .device
+            .connect_from(bound, peer, options(), queues, data);
         let connection = connected.map_err(|error| negative(&error))?;
         self.attach(ep, connection)?;
         // Whoever waits for the outcome may do so in a call that began before.
@@ -626,16 +673,6 @@ impl Core {
             self.device.abort(connection).ok();
             self.by_connection.remove(&connection);
         }
-        let flushed = Completion {
-            id: 0,
-            kind: Kind::Send,
-            status: Status::Flushed,
-            bytes: 0,
-            immediate: None,
-            invalidated: None,
-            solicited: false,
-            original: None,
-        };
         let Some(ep) = self.eps.get(index) else {
             return;
         };
@@ -644,10 +681,10 @@ impl Core {
             std::mem::take(&mut ep.receives),
         );
         for op in sends {
-            self.finish(index, op, false, &flushed);
+            self.finish(index, op, false, &FLUSHED);
         }
         for op in receives {
-            self.finish(index, op, true, &flushed);
+            self.finish(index, op, true, &FLUSHED);
         }
         self.eps.remove(index);
         self.forget_events(fid);
@@ -690,7 +727,9 @@ impl Core {
         if ep.is_over {
             return Err(-libc::ENOTCONN);
         }
-        let receive = Receive { id: 0, pieces };
+        let number = ep.next_receive;
+        ep.next_receive += 1;
+        let receive = Receive { id: number, pieces };
         match ep.connection {
             Some(connection) => {
                 let posted = self.device.post_receive(connection, receive);
@@ -707,6 +746,7 @@ impl Core {
             is_told: !is_selective || asked.flags & FI_COMPLETION != 0,
             is_silent: false,
             counter: 1,
+            number,
         });
         Ok(())
     }
@@ -728,10 +768,17 @@ impl Core {
         let count = work.len() + usize::from(asked.flags & FI_DELIVERY_COMPLETE != 0);
         self.make_room(index, count + usize::from(asked.data.is_some()))?;
         let local = self.local;
+        // Data of a message go ahead of it, and take no receive there; data of a write follow it.
+        let is_message = flags & FI_MSG != 0;
         let data = asked.data.map(|value| Work::Immediate {
             value,
-            solicited: true,
+            solicited: !is_message,
         });
+        let (ahead, behind) = if is_message {
+            (data, None)
+        } else {
+            (None, data)
+        };
         // Its answer comes when all before it has been placed there.
         let proof = (asked.flags & FI_DELIVERY_COMPLETE != 0).then(|| Work::Read {
             into: sidecore_rdma::Piece {
@@ -750,7 +797,7 @@ impl Core {
         let is_selective = ep.send_cq.is_some_and(|(_, is_selective)| is_selective);
         let is_told = asked.is_told && (!is_selective || asked.flags & FI_COMPLETION != 0);
         let mut fence = asked.flags & FI_FENCE != 0;
-        let all = work.into_iter().chain(data).chain(proof);
+        let all = ahead.into_iter().chain(work).chain(behind).chain(proof);
         let mut all = all.peekable();
         while let Some(work) = all.next() {
             let is_last = all.peek().is_none();
@@ -767,6 +814,7 @@ impl Core {
                 is_told,
                 is_silent: !is_last,
                 counter,
+                number: 0,
             };
             let posted = self.device.post(connection, post);
             posted.map_err(|error| negative(&error))?;

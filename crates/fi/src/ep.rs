@@ -1,7 +1,7 @@
 //! Endpoints, active and passive.
 
 use crate::abi::*;
-use crate::core::{Core, Ep, Pep};
+use crate::core::{Core, Ep, FLUSHED, Pep};
 use crate::info::{address_of, raw_address, take_request};
 use crate::place::CM_BYTES;
 use crate::{Object, head, plain_ops, transfer};
@@ -135,7 +135,13 @@ pub(crate) unsafe extern "C" fn open(
         if let Some(rx) = (*info).rx_attr.as_ref() {
             ep.receive_flags = rx.op_flags;
         }
-        let connection = if (*info).handle.is_null() {
+        let handle = (*info).handle;
+        let connection = if handle.is_null() {
+            None
+        } else if (*handle).fclass == FI_CLASS_PEP {
+            let pep = Object::<fid_pep>::of_fid(handle).index;
+            ep.bound = fabric.lock().peps.get(pep).map(|pep| pep.address);
+            ep.source = ep.bound;
             None
         } else {
             let taken = take_request((*info).handle);
@@ -244,9 +250,23 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     }
 }
 
-/// One that waits for a message cannot be taken back: the peer's next one would find none.
-unsafe extern "C" fn cancel(_fid: *mut fid, _context: *mut c_void) -> isize {
-    -(libc::ENOENT as isize)
+/// Takes a receive back that no message has begun to fill; what is sent cannot be.
+unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
+    // SAFETY: an endpoint of ours, by libfabric's contract.
+    unsafe {
+        if (*fid).fclass != FI_CLASS_EP {
+            return -(libc::ENOENT as isize);
+        }
+        let object = Object::<fid_ep>::of_fid(fid);
+        let mut core = object.fabric.lock();
+        // What has come already is told as received.
+        core.progress();
+        if core.cancel(object.index, context.expose_provenance()) {
+            0
+        } else {
+            -(libc::ENOENT as isize)
+        }
+    }
 }
 
 unsafe extern "C" fn getopt(
@@ -438,6 +458,42 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, _flags: u64) -> c_int {
 }
 
 impl Core {
+    /// Takes back the oldest receive of that context that no message has begun to fill; false if
+    /// there is none. Its queue tells.
+    fn cancel(&mut self, index: usize, context: usize) -> bool {
+        let Some(ep) = self.eps.get(index) else {
+            return false;
+        };
+        let connection = ep.connection;
+        let numbers: Vec<u64> = ep
+            .receives
+            .iter()
+            .filter(|op| op.context == context)
+            .map(|op| op.number)
+            .collect();
+        for number in numbers {
+            let was_there = match connection {
+                Some(connection) => self.device.cancel_receive(connection, number),
+                None => self.eps.get(index).is_some_and(|ep| {
+                    let before = ep.early.len();
+                    ep.early.retain(|receive| receive.id != number);
+                    ep.early.len() < before
+                }),
+            };
+            if was_there {
+                let op = self.eps.get(index).and_then(|ep| {
+                    let at = ep.receives.iter().position(|op| op.number == number)?;
+                    ep.receives.remove(at)
+                });
+                if let Some(op) = op {
+                    self.finish(index, op, true, &FLUSHED);
+                }
+                return true;
+            }
+        }
+        false
+    }
+
     /// Ends an endpoint's connection in order, as far as the peer allows it.
     fn shut(&mut self, index: usize) {
         if let Ok(connection) = self.connection(index) {

@@ -21,6 +21,7 @@ const CAPS: u64 = FI_MSG
     | FI_REMOTE_WRITE
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
+const RMA_CAPS: u64 = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const TX_CAPS: u64 = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
 const RX_CAPS: u64 = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const TX_FLAGS: u64 = FI_COMPLETION
@@ -78,7 +79,12 @@ pub(crate) unsafe extern "C" fn getinfo(
         if asked.is_some_and(|asked| asked != name) {
             continue;
         }
-        let info = make(Some(source), destination, hints);
+        let info = make(
+            Some(source),
+            destination,
+            hints,
+            registration(hints, api_version),
+        );
         // SAFETY: `last` is `first`, or the field of an info that was made here.
         unsafe {
             last.write(info);
@@ -177,11 +183,29 @@ fn fits(hints: &fi_info, api_version: u32) -> bool {
             || domain.control_progress == FI_PROGRESS_AUTO
             || domain.cq_data_size > data_bytes(hints.mode)
             || domain.mr_key_size > 8
+            || domain.caps & !(FI_LOCAL_COMM | FI_REMOTE_COMM) != 0
         {
             return false;
         }
     }
     true
+}
+
+/// How memory is registered, of the ways that the hints know.
+fn registration(hints: Option<&fi_info>, api_version: u32) -> c_int {
+    let Some(hints) = hints else {
+        return MR_MODE;
+    };
+    // SAFETY: NULL or valid, as `fi_getinfo` demands of its caller.
+    let mr = unsafe { hints.domain_attr.as_ref() }.map_or(0, |domain| domain.mr_mode);
+    let is_old = api_version < version(1, 5) && mr == 0;
+    if mr & FI_MR_BASIC != 0 || is_old {
+        FI_MR_BASIC
+    } else if mr == 0 && hints.caps & RMA_CAPS == 0 {
+        0
+    } else {
+        MR_MODE
+    }
 }
 
 /// Data that come with a write take a receive of the other side, which has to know of that.
@@ -410,9 +434,12 @@ fn make(
     source: Option<SocketAddr>,
     destination: Option<SocketAddr>,
     hints: Option<&fi_info>,
+    mr_mode: c_int,
 ) -> *mut fi_info {
     let mode = hints.map_or(0, |hints| hints.mode & FI_RX_CQ_DATA);
     let caps = match hints.map(|hints| hints.caps) {
+        // Who needs no registration is not offered what does.
+        None | Some(0) if mr_mode == 0 => CAPS & !RMA_CAPS,
         None | Some(0) => CAPS,
         // Sending without a direction is sending both ways.
         Some(caps) => caps_of(caps),
@@ -471,7 +498,6 @@ fn make(
         auth_key_size: 0,
         auth_key: std::ptr::null_mut(),
     });
-    let is_basic = domain.is_some_and(|domain| domain.mr_mode & FI_MR_BASIC != 0);
     let domain_attr = allocated(fi_domain_attr {
         domain: std::ptr::null_mut(),
         name: allocated_text(domain_name()),
@@ -483,7 +509,7 @@ fn make(
         data_progress: FI_PROGRESS_MANUAL,
         resource_mgmt: FI_RM_ENABLED,
         av_type: 0,
-        mr_mode: if is_basic { FI_MR_BASIC } else { MR_MODE },
+        mr_mode,
         mr_key_size: 8,
         cq_data_size: data_bytes(mode),
         cq_cnt: 1 << 12,
@@ -527,7 +553,7 @@ fn make(
         dest_addrlen,
         src_addr,
         dest_addr,
-        handle: std::ptr::null_mut(),
+        handle: hints.map_or(std::ptr::null_mut(), |hints| hints.handle),
         tx_attr,
         rx_attr,
         ep_attr,
@@ -561,7 +587,7 @@ pub(crate) fn request(
         Some((own, peer)) => (Some(own), Some(peer)),
         None => (None, None),
     };
-    let info = make(own, peer, None);
+    let info = make(own, peer, None, MR_MODE);
     let handle = Box::new(Request {
         fid: fid {
             fclass: FI_CLASS_CONNREQ,

@@ -245,14 +245,15 @@ unsafe extern "C" fn sendv(
 }
 
 unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> isize {
-    if flags & FI_REMOTE_CQ_DATA != 0 {
-        return -(libc::EOPNOTSUPP as isize);
-    }
     // SAFETY: the caller's promises, which are libfabric's.
     unsafe {
         let msg = &*msg;
         let buffers = buffers(msg.msg_iov, msg.iov_count);
-        operate(ep, What::Send, buffers, asked(msg.context, flags), false)
+        let mut asked = asked(msg.context, flags);
+        if flags & FI_REMOTE_CQ_DATA != 0 {
+            asked.data = Some(msg.data);
+        }
+        operate(ep, What::Send, buffers, asked, false)
     }
 }
 
@@ -261,27 +262,32 @@ unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, _pe
     unsafe { operate(ep, What::Send, Ok(&one(buf, len)), injected(), false) }
 }
 
-/// A message of this wire has no room for data beside its bytes.
 unsafe extern "C" fn senddata(
-    _ep: *mut fid_ep,
-    _buf: *const c_void,
-    _len: usize,
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
     _desc: *mut c_void,
-    _data: u64,
+    data: u64,
     _peer: u64,
-    _context: *mut c_void,
+    context: *mut c_void,
 ) -> isize {
-    -(libc::EOPNOTSUPP as isize)
+    let mut asked = asked(context, 0);
+    asked.data = Some(data);
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), asked, true) }
 }
 
 unsafe extern "C" fn injectdata(
-    _ep: *mut fid_ep,
-    _buf: *const c_void,
-    _len: usize,
-    _data: u64,
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
     _peer: u64,
 ) -> isize {
-    -(libc::EOPNOTSUPP as isize)
+    let mut asked = injected();
+    asked.data = Some(data);
+    // SAFETY: the caller's promises, which are libfabric's.
+    unsafe { operate(ep, What::Send, Ok(&one(buf, len)), asked, false) }
 }
 
 unsafe extern "C" fn read(

@@ -43,6 +43,7 @@ pub use secrets::Ends;
 pub use shared::config::{Cidr, Config, Ecn, Keepalive, Route};
 pub use shared::counters::Counters;
 pub use stack::Stack;
+pub use stack::across::OtherEnd;
 pub use stack::names::{ListenerId, SessionId, UdpId};
 pub use stack::options::{RepairPhase, SessionInfo, SessionOption, SessionState};
 pub use stack::siblings::{Errand, Handed};

@@ -283,6 +283,11 @@ const FAMILIES: &[Family] = &[
         &[("", "/stack/landed")],
     ),
     counter(
+        "across_bytes",
+        "Bytes from one session of the stack to another without segments.",
+        &[("", "/stack/across_bytes")],
+    ),
+    counter(
         "segments_retransmitted",
         "Segments sent again.",
         &[("", "/stack/retransmitted")],

@@ -4,6 +4,7 @@ mod apparatus;
 
 use apparatus::{Side, ends, opened, settle};
 use sidecore_random::choices::Choices;
+use sidecore_rdma_wire::wire::terminate::Cause;
 use sidecore_rdma_wire::{
     Access, Atomic, Completion, End, Kind, Options, Pieces, Post, PostError, Receive, Registration,
     Remote, Stag, StartFault, State, Status, Work,
@@ -486,4 +487,82 @@ fn a_segment_that_comes_early_is_placed_and_not_copied_again() {
     assert_eq!(b.bytes()[..8000], a.bytes()[..8000]);
     assert_ne!(b.bytes()[8000], a.bytes()[8000]);
     assert_eq!(b.pair.state(), State::Open);
+}
+
+#[test]
+fn an_empty_unit_says_ready_where_it_is_all_that_is_offered() {
+    for (seed, crc, markers) in [(1, true, false), (2, false, true), (3, false, false)] {
+        let mut choices = Choices::seeded(seed);
+        let ours = Options {
+            crc,
+            peer_to_peer: true,
+            ready_by_empty: true,
+            ..Options::default()
+        };
+        let theirs = Options {
+            crc,
+            markers,
+            ..Options::default()
+        };
+        let mut both = opened(ours, theirs, BYTES);
+        let [a, b] = &mut both;
+        assert_eq!([a.pair.state(), b.pair.state()], [State::Open; 2]);
+        // The responder may send first, which it could not before RFC 6581.
+        let pieces = a.pieces(0, 100);
+        post_receive(a, 7, pieces);
+        let work = Work::Send {
+            pieces: b.pieces(50, 100),
+            invalidate: None,
+            solicited: false,
+        };
+        post(b, 8, work);
+        settle(&mut both, &mut choices);
+        let [a, b] = &mut both;
+        assert_eq!(b.completions(), [done(8, Kind::Send, 100)]);
+        assert_eq!(a.completions(), [done(7, Kind::Receive, 100)]);
+        assert_eq!(a.bytes()[..100], b.bytes()[50..150]);
+    }
+}
+
+#[test]
+fn immediate_data_need_no_receive_where_that_is_agreed() {
+    let mut choices = Choices::seeded(5);
+    let free = Options {
+        immediate_without_receive: true,
+        receive_depth: 3,
+        ..Options::default()
+    };
+    let mut both = opened(Options::default(), free, BYTES);
+    let [a, b] = &mut both;
+    let pieces = b.pieces(0, 10);
+    post_receive(b, 1, pieces);
+    for value in 0..2 {
+        let solicited = false;
+        post(a, value, Work::Immediate { value, solicited });
+    }
+    let work = Work::Send {
+        pieces: a.pieces(40, 10),
+        invalidate: None,
+        solicited: false,
+    };
+    post(a, 9, work);
+    settle(&mut both, &mut choices);
+    let [a, b] = &mut both;
+    let immediate = |value| Completion {
+        immediate: Some(value),
+        ..done(0, Kind::Receive, 8)
+    };
+    let expected = [immediate(0), immediate(1), done(1, Kind::Receive, 10)];
+    assert_eq!(b.completions(), expected);
+    assert_eq!(b.bytes()[..10], a.bytes()[40..50]);
+    // Solicited ones need one, as ever; and of the others no more come than there may be receives.
+    for value in 0..4 {
+        let solicited = false;
+        post(a, value, Work::Immediate { value, solicited });
+    }
+    settle(&mut both, &mut choices);
+    let [a, b] = &mut both;
+    assert_eq!(b.completions(), [0, 1, 2].map(immediate));
+    assert!(matches!(b.pair.end(), Some(End::Sent(told)) if told.cause() == Some(Cause::NoBuffer)));
+    assert!(matches!(a.pair.end(), Some(End::Received(_))));
 }

@@ -2,7 +2,8 @@
 //!
 //! `put_latency kernel` has a thread for each end, over the kernel's loopback. `put_latency SOCKET
 //! ADDRESS` has both ends in one thread, each attached to the engine at SOCKET, so that two cores
-//! are enough: the engine has the other one. One line a length: bytes, median microseconds.
+//! are enough: the engine has the other one. One line a length: bytes, median microseconds. A last
+//! argument `BYTES,ROUNDS` has that length alone measured, for a profiler.
 
 use sidecore_rdma::{
     Access, ConnectionId, Device, Event, Options, Pieces, Post, QueueId, Queues, Region, Remote,
@@ -13,6 +14,8 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 const LENGTHS: [(usize, usize); 3] = [(64, 20_000), (64 << 10, 4_000), (1 << 20, 300)];
+/// Lengths and rounds of each.
+type Lengths = [(usize, usize)];
 const LONGEST: usize = 1 << 20;
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -153,8 +156,8 @@ fn mark(round: usize) -> u8 {
     (round % 250 + 1) as u8
 }
 
-fn answer(end: &mut End) -> Result<(), Failure> {
-    for (bytes, rounds) in LENGTHS {
+fn answer(end: &mut End, lengths: &Lengths) -> Result<(), Failure> {
+    for &(bytes, rounds) in lengths {
         for round in 0..rounds {
             end.await_put(bytes, mark(round), || Ok(()))?;
             end.put(bytes, mark(round))?;
@@ -164,8 +167,8 @@ fn answer(end: &mut End) -> Result<(), Failure> {
 }
 
 /// Measures from `end`; the other end is here, too, where there is one.
-fn measure(end: &mut End, mut other: Option<&mut End>) -> Result<(), Failure> {
-    for (bytes, rounds) in LENGTHS {
+fn measure(end: &mut End, mut other: Option<&mut End>, lengths: &Lengths) -> Result<(), Failure> {
+    for &(bytes, rounds) in lengths {
         let mut times = Vec::with_capacity(rounds);
         for round in 0..rounds {
             let begun = Instant::now();
@@ -189,7 +192,15 @@ fn measure(end: &mut End, mut other: Option<&mut End>) -> Result<(), Failure> {
 }
 
 fn main() -> Result<(), Failure> {
-    let arguments: Vec<String> = std::env::args().collect();
+    let mut arguments: Vec<String> = std::env::args().collect();
+    let mut lengths = LENGTHS.to_vec();
+    let last = arguments.last().and_then(|last| last.split_once(','));
+    if let Some((bytes, rounds)) = last {
+        let bytes: usize = bytes.parse()?;
+        lengths = vec![(bytes.clamp(1, LONGEST), rounds.parse()?)];
+        arguments.pop();
+    }
+    let lengths = &lengths[..];
     let options = Options {
         crc: false,
         segment_bytes: usize::MAX,
@@ -199,7 +210,7 @@ fn main() -> Result<(), Failure> {
     let (socket, local) = match &arguments[..] {
         [_, kernel] if kernel == "kernel" => (None, SocketAddr::from(([127, 0, 0, 1], 0))),
         [_, socket, address] => (Some(socket), SocketAddr::new(address.parse()?, 7199)),
-        _ => return Err("put_latency kernel | SOCKET ADDRESS".into()),
+        _ => return Err("put_latency kernel | SOCKET ADDRESS [BYTES,ROUNDS]".into()),
     };
     let transport = || match socket {
         Some(socket) => Transport::Stack(socket.into()),
@@ -219,11 +230,12 @@ fn main() -> Result<(), Failure> {
         other = client.open()? || other;
     }
     if socket.is_some() {
-        return measure(&mut client, Some(&mut server));
+        return measure(&mut client, Some(&mut server), lengths);
     }
     std::thread::scope(|scope| {
-        let answering = scope.spawn(move || answer(&mut server).map_err(|error| error.to_string()));
-        measure(&mut client, None)?;
+        let answering =
+            scope.spawn(move || answer(&mut server, lengths).map_err(|error| error.to_string()));
+        measure(&mut client, None, lengths)?;
         let answered = answering.join().map_err(|_| "the other end's thread")?;
         answered.map_err(Failure::from)
     })

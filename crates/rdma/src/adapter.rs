@@ -14,6 +14,8 @@ const ADDRESS_SPACE_BYTES: u64 = 1 << 47;
 pub struct Adapter {
     pub(crate) domain: Domain,
     pub(crate) memory: Regions,
+    /// Buffer for units on their way to a stream that lends none.
+    pub(crate) units: Vec<u8>,
     pairs: u32,
 }
 
@@ -66,6 +68,7 @@ impl Adapter {
         Ok(Self {
             domain: Domain::new(OWN_REGIONS_MAX, secret),
             memory: Regions::default(),
+            units: Vec::new(),
             pairs: 0,
         })
     }

@@ -170,16 +170,29 @@ impl Flow {
         adapter: &mut Adapter,
     ) -> io::Result<usize> {
         if self.is_drained() {
-            self.output.resize(BUFFER_BYTES, 0);
-            let count = fill(&mut self.pair, &mut self.output, adapter);
-            self.output.truncate(count);
-            self.gone = 0;
-        }
-        if self.output.is_empty() {
-            return Ok(0);
+            // One buffer for all connections: what the stream does not take is kept here.
+            let mut units = std::mem::take(&mut adapter.units);
+            units.resize(BUFFER_BYTES, 0);
+            let count = fill(&mut self.pair, &mut units, adapter);
+            let written = if count == 0 {
+                Ok(0)
+            } else {
+                stream.write(&units[..count])
+            };
+            if let Ok(gone) = written {
+                self.gone = 0;
+                self.output.clear();
+                self.output.extend_from_slice(&units[gone..count]);
+            }
+            adapter.units = units;
+            return written;
         }
         let count = stream.write(&self.output[self.gone..])?;
         self.gone += count;
+        if self.is_drained() {
+            self.gone = 0;
+            self.output = Vec::new();
+        }
         Ok(count)
     }
 }

@@ -522,6 +522,56 @@ fn silent_peers_make_room_for_those_that_ask() {
 }
 
 #[test]
+fn a_receive_that_is_taken_back_is_nobody_s() {
+    everywhere(Options::default(), |two| {
+        let (ours, theirs) = two.connected(Options::default());
+        let local = two.client.register(b"for the second".to_vec());
+        let remote = two.server.register(vec![0; 100]);
+        for id in [1, 2, 3] {
+            let pieces = Pieces::from_iter([remote.piece(20 * id, 20)]);
+            let receive = Receive { id, pieces };
+            let posted = two.server.device.post_receive(theirs, receive);
+            posted.expect("room");
+        }
+        assert!(two.server.device.cancel_receive(theirs, 1));
+        assert!(!two.server.device.cancel_receive(theirs, 1));
+        assert!(two.server.device.cancel_receive(theirs, 3));
+        let post = work(4, send(local, 14, None));
+        two.client.device.post(ours, post).expect("room");
+        let received = two.until(|two| two.server.queued.pop());
+        assert_eq!(received.completion.id, 2);
+        let found = two.server.device.adapter().bytes(remote);
+        assert_eq!(&found[40..54], b"for the second");
+        assert!(found[20..40].iter().all(|&byte| byte == 0));
+    });
+}
+
+#[test]
+fn a_peer_that_never_answers_is_given_up() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let mut side = Side::open(Transport::Kernel);
+    let queues = side.queues();
+    side.device.limit_opening(Duration::from_millis(5));
+    let connection = side
+        .device
+        .connect(address, Options::default(), queues, b"")
+        .expect("it begins");
+    let begun = Instant::now();
+    while side.events.is_empty() {
+        side.turn();
+        assert!(begun.elapsed() < LONG, "it waits for ever");
+    }
+    let ended = Event::Ended {
+        connection,
+        end: End::Lost,
+        private_data: Vec::new(),
+    };
+    assert_eq!(side.events, [ended]);
+    side.device.close(connection).expect("it was told");
+}
+
+#[test]
 fn whoever_waits_is_woken() {
     everywhere(Options::default(), |two| {
         let (ours, _) = two.connected(Options::default());

@@ -48,6 +48,8 @@ pub struct Counters {
     pub out_of_order: u64,
     /// Segments whose payload the NIC put where the application reads it.
     pub landed: u64,
+    /// Bytes that went from one session of the stack to another without segments.
+    pub across_bytes: u64,
     /// Segments dropped because no buffer was left.
     pub no_memory: u64,
     /// Resets that ended a session.

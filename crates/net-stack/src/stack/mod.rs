@@ -5,6 +5,7 @@
 //! also runs the timers). Nothing in it waits, and nothing is done that was not caused by a frame,
 //! a call or a timer. Must stay true: a step costs what it touches; no step walks all sessions.
 
+pub(crate) mod across;
 pub(crate) mod arrival;
 pub(crate) mod direct_placement;
 pub(crate) mod fragments;

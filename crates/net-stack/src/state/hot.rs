@@ -223,6 +223,11 @@ impl Flags {
     /// Count of duplicate acknowledgments owed beside `ACK_NOW`, 0 to 3: see
     /// [`Hot::owe_dup_ack`].
     const DUP_ACKS_OWED: Self = Self(3 << DUP_ACKS_SHIFT);
+
+    /// Both sets, where `|` is none yet: in constants.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
 }
 
 /// Position of [`Flags::DUP_ACKS_OWED`] in the word.

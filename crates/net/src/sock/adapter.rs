@@ -111,7 +111,22 @@ impl Sockets for Stack {
         source: &mut dyn FnMut(&mut [u8]),
     ) -> Result<usize, SocketError> {
         let session = Name::session(session)?;
-        Ok(self.write_in_place(session, bytes_max, Write::default(), source)?)
+        let across = self.write_across(session, bytes_max, &mut *source)?;
+        if across == bytes_max {
+            return Ok(across);
+        }
+        let rest = self.write_in_place(session, bytes_max - across, Write::default(), source)?;
+        Ok(across + rest)
+    }
+
+    fn other_end(&mut self, session: Id) -> Option<(Id, usize)> {
+        let end = Stack::other_end(self, Name::session(session).ok()?)?;
+        end.has_read_all
+            .then(|| (Name::Session(end.reader).id(), end.room))
+    }
+
+    fn carried(&mut self, session: Id, bytes: usize) -> bool {
+        Name::session(session).is_ok_and(|session| self.carried_across(session, bytes))
     }
 
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize {

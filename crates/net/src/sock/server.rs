@@ -51,7 +51,8 @@ pub struct ClientStatus {
 pub struct Server {
     mailbox: Arc<Mailbox>,
     bell: Arc<OwnedFd>,
-    clients: Vec<Option<Client>>,
+    /// In boxes: the one that is served is taken out, so that it can reach the others.
+    clients: Vec<Option<Box<Client>>>,
     owners: Owners,
     /// Bounce buffer: payload on its way from shared memory to the stack.
     scratch: Box<[u8]>,
@@ -111,16 +112,19 @@ impl Server {
         }
         let mut work = self.take_stack_events(stack);
         for index in 0..self.clients.len() {
-            let Some(client) = &mut self.clients[index] else {
+            let Some(mut client) = self.clients[index].take() else {
                 continue;
             };
             let mut round = Round {
                 stack,
                 owners: &mut self.owners,
                 scratch: &mut self.scratch,
+                others: &mut self.clients,
                 index: index as u32,
             };
-            match client.serve(&mut round) {
+            let served = client.serve(&mut round);
+            self.clients[index] = Some(client);
+            match served {
                 Ok(done) => work += done,
                 Err(Violation) => {
                     self.violations += 1;
@@ -134,7 +138,7 @@ impl Server {
     /// Has processes ring the bell from now on; false where a request waits already.
     pub fn arm(&self) -> bool {
         let clients = self.clients.iter().flatten();
-        SleepWord::announce_sleep_at(clients.filter_map(Client::sleep_word));
+        SleepWord::announce_sleep_at(clients.filter_map(|client| client.sleep_word()));
         let waits = |client: &Client| !client.requests.is_empty(client.memory());
         !self.mailbox.is_flagged()
             && !self.clients.iter().flatten().any(|client| {
@@ -190,7 +194,7 @@ impl Server {
         }
         for index in 0..self.clients.len() {
             let gone = |client: &Client| client.attachment.gone.load(Ordering::Acquire);
-            if self.clients[index].as_ref().is_some_and(gone) {
+            if self.clients[index].as_deref().is_some_and(gone) {
                 self.part(index, stack);
             }
         }
@@ -198,7 +202,7 @@ impl Server {
 
     /// Serves a process from now on.
     pub(crate) fn admit(&mut self, attachment: Arc<Attachment>) {
-        let client = Client::new(attachment);
+        let client = Box::new(Client::new(attachment));
         match self.clients.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(client),
             None => self.clients.push(Some(client)),
@@ -244,6 +248,8 @@ struct Round<'r, S> {
     stack: &'r mut S,
     owners: &'r mut Owners,
     scratch: &'r mut [u8],
+    /// The other processes; none in the place of the one that is served.
+    others: &'r mut [Option<Box<Client>>],
     index: u32,
 }
 

@@ -165,6 +165,18 @@ pub trait Sockets {
     /// many.
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize;
 
+    /// The session that reads what this one writes, and how many bytes it takes now, where both are
+    /// this stack's, all before was read, and bytes may be carried from one's owner to the other's.
+    fn other_end(&mut self, _session: Id) -> Option<(Id, usize)> {
+        None
+    }
+
+    /// Counts bytes of a session as sent and received, which were carried as [`Self::other_end`]
+    /// said a moment ago; false where they may not have been.
+    fn carried(&mut self, _session: Id, _bytes: usize) -> bool {
+        false
+    }
+
     /// Status of a session.
     fn status(&self, session: Id) -> Status;
 

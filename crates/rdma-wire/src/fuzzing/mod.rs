@@ -216,6 +216,7 @@ impl Attacked {
             crc: choices.below(4) != 0,
             markers: choices.below(4) == 0,
             peer_to_peer: false,
+            immediate_without_receive: choices.below(4) == 0,
             ird: READS as u16,
             ord: READS as u16,
             send_depth: 16,
@@ -265,7 +266,8 @@ impl Attacked {
         assert_eq!(pair.state(), State::Open);
         let crc = own.crc || start.crc;
         assert_eq!(pair.has_crc(), crc);
-        let model = Model::new(&memory, &regions, &tags, is_initiator);
+        let free = options.immediate_without_receive;
+        let model = Model::new(&memory, &regions, &tags, is_initiator, free);
         Self {
             pair,
             domain,

@@ -40,6 +40,9 @@ enum Asked {
     },
 }
 
+/// Number of the receive of a message that needs none.
+const NOT_POSTED: u64 = u64::MAX;
+
 pub(super) struct Model {
     memory: Vec<Vec<u8>>,
     /// None once it ended.
@@ -56,6 +59,8 @@ pub(super) struct Model {
     pub(super) waits: VecDeque<Wait>,
     completed: Vec<Completion>,
     may_send: bool,
+    /// Immediate data that are not solicited need no receive.
+    immediate_without_receive: bool,
     identifier: u32,
     /// The message that the pair is about to have sent whole.
     sending: Vec<u8>,
@@ -80,6 +85,7 @@ impl Model {
         regions: &[RegionId],
         tags: &[Stag],
         may_send: bool,
+        immediate_without_receive: bool,
     ) -> Self {
         Self {
             memory: regions
@@ -97,6 +103,7 @@ impl Model {
             waits: VecDeque::new(),
             completed: Vec::new(),
             may_send,
+            immediate_without_receive,
             identifier: 0,
             sending: Vec::new(),
         }
@@ -175,6 +182,7 @@ impl Model {
                 .push(over.unwrap_or(blank(id, kind, Status::Flushed)));
         }
         let incoming = self.incoming.take().map(|incoming| incoming.0);
+        let incoming = incoming.filter(|receive| receive.id != NOT_POSTED);
         for receive in incoming
             .into_iter()
             .chain(std::mem::take(&mut self.receives))
@@ -397,7 +405,14 @@ impl Model {
         invalidate: Stag,
     ) -> Result<(), Cause> {
         if self.incoming.is_none() {
-            let receive = self.receives.pop_front().ok_or(Cause::NoBuffer)?;
+            let receive = if self.immediate_without_receive && opcode == Opcode::Immediate {
+                Receive {
+                    id: NOT_POSTED,
+                    pieces: crate::Pieces::new(),
+                }
+            } else {
+                self.receives.pop_front().ok_or(Cause::NoBuffer)?
+            };
             self.incoming = Some((receive, opcode, 0));
         }
         let (receive, begun, at) = self.incoming.clone().expect("one is there");
@@ -453,6 +468,10 @@ impl Model {
         }
         self.incoming = None;
         self.msn[0] += 1;
+        let id = match receive.id {
+            NOT_POSTED => 0,
+            id => id,
+        };
         let immediate =
             is_immediate.then(|| u64::from_be_bytes(payload.try_into().expect("eight bytes")));
         self.completed.push(Completion {
@@ -460,7 +479,7 @@ impl Model {
             immediate,
             invalidated,
             solicited: opcode.is_solicited(),
-            ..blank(receive.id, Kind::Receive, Status::Done)
+            ..blank(id, Kind::Receive, Status::Done)
         });
         Ok(())
     }

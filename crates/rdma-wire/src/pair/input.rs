@@ -21,6 +21,8 @@ use crate::{End, Stag};
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) receive: Receive,
+    /// The receive is one that was posted.
+    pub(super) is_posted: bool,
     opcode: Opcode,
     /// Bytes that came.
     at: u32,
@@ -49,6 +51,11 @@ impl Pair {
         domain: &mut Domain,
         memory: &mut M,
     ) {
+        // RFC 6581, section 9.2: so the initiator says that it is ready to receive, once.
+        if std::mem::take(&mut self.may_be_empty) && segment.is_empty() {
+            self.may_send = true;
+            return;
+        }
         if let Err(cause) = self.segment(segment, mark, domain, memory) {
             let is_read = Header::read(segment)
                 .is_some_and(|(header, _)| header.opcode == Opcode::ReadRequest as u8);
@@ -75,7 +82,23 @@ impl Pair {
             };
             queue == QUEUE_SEND
         };
-        !is_there && Header::read(segment).is_some_and(|(header, _)| is_message(header.target))
+        Header::read(segment).is_some_and(|(header, _)| {
+            let is_there = match Opcode::of(header.opcode) {
+                Some(opcode) if self.needs_no_receive(opcode) => self.has_room_for_received(),
+                _ => is_there,
+            };
+            !is_there && is_message(header.target)
+        })
+    }
+
+    /// True for immediate data that complete without a receive.
+    fn needs_no_receive(&self, opcode: Opcode) -> bool {
+        self.options.immediate_without_receive && opcode == Opcode::Immediate
+    }
+
+    /// True while completions that nobody polls are not too many.
+    fn has_room_for_received(&self) -> bool {
+        self.received < self.options.receive_depth
     }
 
     fn segment<M: Memory + ?Sized>(
@@ -306,6 +329,21 @@ impl Pair {
     }
 
     fn begin_message(&mut self, opcode: Opcode, domain: &mut Domain) -> Result<Incoming, Cause> {
+        if self.needs_no_receive(opcode) {
+            if !self.has_room_for_received() {
+                return Err(Cause::NoBuffer);
+            }
+            return Ok(Incoming {
+                receive: Receive {
+                    id: 0,
+                    pieces: crate::piece::Pieces::new(),
+                },
+                is_posted: false,
+                opcode,
+                at: 0,
+                room: 0,
+            });
+        }
         let receive = match self.options.shared {
             // Completions that nobody polls are bounded for shared receives, too.
             Some(_) if self.received >= self.options.receive_depth => None,
@@ -317,6 +355,7 @@ impl Pair {
         let room = total(&receive.pieces).unwrap_or(0);
         Ok(Incoming {
             receive,
+            is_posted: true,
             opcode,
             at: 0,
             room,

@@ -47,6 +47,12 @@ pub struct Options {
     pub enhanced: bool,
     /// The initiator sends a message of no bytes first, so that the responder may send at once.
     pub peer_to_peer: bool,
+    /// The initiator offers to say so with a unit of no bytes, and nothing else (RFC 6581's flag
+    /// B); a responder takes any that the initiator offers.
+    pub ready_by_empty: bool,
+    /// Immediate data that are not solicited complete without a receive; each is 8 bytes, and as
+    /// many wait to be polled as there may be receives.
+    pub immediate_without_receive: bool,
     /// Reads and atomics of the peer that are answered at a time, at most [`IRD_MAX`].
     pub ird: u16,
     /// Reads and atomics that are outstanding at a time, at most [`IRD_MAX`].
@@ -73,6 +79,8 @@ impl Default for Options {
             markers: false,
             enhanced: true,
             peer_to_peer: false,
+            ready_by_empty: false,
+            immediate_without_receive: false,
             ird: 16,
             ord: 16,
             send_depth: 128,
@@ -151,6 +159,8 @@ pub struct Pair {
     may_send: bool,
     /// What the initiator says "ready to receive" with.
     ready: Option<Ready>,
+    /// The first unit may be one of no bytes: so the initiator says "ready to receive".
+    may_be_empty: bool,
 
     receives: VecDeque<Receive>,
     incoming: Option<Incoming>,
@@ -181,6 +191,7 @@ pub struct Pair {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ready {
+    Empty,
     Write,
     Read,
 }
@@ -265,6 +276,7 @@ impl Pair {
             framer: Framer::new(false, false),
             may_send: side == Side::Initiator,
             ready: None,
+            may_be_empty: false,
             receives: VecDeque::with_capacity(options.receive_depth),
             incoming: None,
             stalled: None,
@@ -460,6 +472,14 @@ impl Pair {
         Ok(())
     }
 
+    /// Takes a receive back that no message has begun to fill: the first one of that number; false
+    /// if there is none. It has no completion.
+    pub fn cancel_receive(&mut self, id: u64) -> bool {
+        let index = self.receives.iter().position(|receive| receive.id == id);
+        let receive = index.and_then(|index| self.receives.remove(index));
+        receive.is_some()
+    }
+
     /// The next completion.
     pub fn poll(&mut self) -> Option<Completion> {
         let completion = self.completions.pop_front()?;
@@ -527,7 +547,8 @@ impl Pair {
             };
             self.completions.push_back(completion);
         }
-        let incoming = self.incoming.take().map(|incoming| incoming.receive);
+        let incoming = self.incoming.take().filter(|incoming| incoming.is_posted);
+        let incoming = incoming.map(|incoming| incoming.receive);
         let receives = std::mem::take(&mut self.receives);
         for receive in incoming.into_iter().chain(receives) {
             self.complete_receive(completion(receive.id, Kind::Receive, Status::Flushed));

@@ -104,6 +104,11 @@ impl Pair {
             offset: 0,
         };
         match ready {
+            Ready::Empty => {
+                let nothing = |_: &mut [u8]| Ok::<_, std::convert::Infallible>(());
+                let written = self.framer.write(target, 0, nothing);
+                written.unwrap_or_else(|never| match never {})
+            }
             Ready::Write => self.unit(target, true, Opcode::Write, nowhere, &[]),
             Ready::Read => {
                 let request = ReadRequest {

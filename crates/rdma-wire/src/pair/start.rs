@@ -12,9 +12,9 @@ impl Pair {
         let options = self.options;
         let enhanced = options.enhanced.then_some(Enhanced {
             peer_to_peer: options.peer_to_peer,
-            ready_by_empty: false,
-            ready_by_write: options.peer_to_peer,
-            ready_by_read: options.peer_to_peer && options.ord > 0,
+            ready_by_empty: options.peer_to_peer && options.ready_by_empty,
+            ready_by_write: options.peer_to_peer && !options.ready_by_empty,
+            ready_by_read: options.peer_to_peer && !options.ready_by_empty && options.ord > 0,
             ird: options.ird,
             ord: options.ord,
         });
@@ -65,9 +65,11 @@ impl Pair {
     fn answer_enhanced(&mut self, asked: Enhanced) -> Enhanced {
         self.ord = usize::from(depth(asked.ird).min(self.options.ord));
         let (by_write, by_read) = (asked.ready_by_write, asked.ready_by_read);
+        let by_empty = asked.ready_by_empty && !by_write && !by_read;
+        self.may_be_empty = asked.peer_to_peer && by_empty;
         Enhanced {
             peer_to_peer: asked.peer_to_peer,
-            ready_by_empty: false,
+            ready_by_empty: self.may_be_empty,
             ready_by_write: asked.peer_to_peer && by_write,
             ready_by_read: asked.peer_to_peer && by_read && !by_write,
             ird: self.options.ird,
@@ -146,7 +148,9 @@ impl Pair {
         }
         self.ord = self.ord.min(depth(enhanced.ird).into());
         if self.options.peer_to_peer && enhanced.peer_to_peer {
-            self.ready = if enhanced.ready_by_write {
+            self.ready = if enhanced.ready_by_empty && self.options.ready_by_empty {
+                Some(Ready::Empty)
+            } else if enhanced.ready_by_write {
                 Some(Ready::Write)
             } else if enhanced.ready_by_read && self.ord > 0 {
                 Some(Ready::Read)

@@ -40,6 +40,8 @@ const LISTENERS_MAX: usize = 1 << 8;
 const ACCEPTS_MAX: usize = 16;
 /// A connection that was closed here waits so long for its peer's end.
 const LINGER: Duration = Duration::from_secs(5);
+/// A connection that was asked for is open so long after, or given up, unless told otherwise.
+const OPENING_LIMIT: Duration = Duration::from_secs(60);
 /// Looks of [`Device::wait`] before it sleeps.
 const LOOKS: usize = 200;
 
@@ -171,6 +173,9 @@ pub struct Device {
     lingering: Vec<u32>,
     ready: Vec<Ready>,
     buffer: Vec<u8>,
+    /// Connections that were asked for from here, in that order.
+    opening: VecDeque<(Instant, ConnectionId)>,
+    opening_limit: Duration,
 }
 
 #[derive(Debug, Default)]
@@ -214,6 +219,8 @@ impl Device {
             lingering: Vec::new(),
             ready: Vec::new(),
             buffer: vec![0; BUFFER_BYTES],
+            opening: VecDeque::new(),
+            opening_limit: OPENING_LIMIT,
         })
     }
 
@@ -310,15 +317,32 @@ impl Device {
         queues: Queues,
         private_data: &[u8],
     ) -> Result<ConnectionId, RdmaError> {
+        self.connect_from(None, peer, options, queues, private_data)
+    }
+
+    /// The same from an address of this side; on the stack only its port counts.
+    ///
+    /// # Errors
+    /// As [`Self::connect`]; the address is in use.
+    pub fn connect_from(
+        &mut self,
+        local: Option<SocketAddr>,
+        peer: SocketAddr,
+        options: Options,
+        queues: Queues,
+        private_data: &[u8],
+    ) -> Result<ConnectionId, RdmaError> {
         self.check_queues(queues)?;
         let id = PairId(self.adapter.next_pair());
         let pair = Pair::connect(id, self.net.fitted(options), private_data)?;
         let index = self.reserve()?;
-        match self.net.connect(index, peer) {
+        match self.net.connect(index, peer, local) {
             Ok(wire) => {
                 let mut link = Link::new(pair, wire, None);
                 link.queues = Some(queues);
-                Ok(self.put(index, link))
+                let connection = self.put(index, link);
+                self.opening.push_back((Instant::now(), connection));
+                Ok(connection)
             }
             Err(error) => {
                 self.free.push(index);
@@ -420,6 +444,34 @@ impl Device {
         Ok(())
     }
 
+    /// Takes a receive back that no message has begun to fill: the first one of that number; false
+    /// if there is none. It has no completion.
+    pub fn cancel_receive(&mut self, connection: ConnectionId, id: u64) -> bool {
+        let link = live_in(&mut self.links, connection);
+        link.is_some_and(|link| link.flow.pair.cancel_receive(id))
+    }
+
+    /// Gives attempts to connect up that take longer than `limit`, a minute unless told otherwise;
+    /// [`Event::Ended`] tells. It is looked at in [`Self::progress`].
+    pub fn limit_opening(&mut self, limit: Duration) {
+        self.opening_limit = limit;
+    }
+
+    /// Ends those that are late.
+    fn end_late(&mut self) {
+        while let Some(&(begun, connection)) = self.opening.front() {
+            if begun.elapsed() < self.opening_limit {
+                return;
+            }
+            self.opening.pop_front();
+            let link = live_in(&mut self.links, connection);
+            if link.is_some_and(|link| !link.told.established && !link.told.ended) {
+                let late = std::io::ErrorKind::TimedOut.into();
+                self.settle(connection.index, Err(late));
+            }
+        }
+    }
+
     /// Closes a connection in order and keeps it: what was posted is done, then both streams end,
     /// which [`Event::Ended`] tells.
     ///
@@ -492,6 +544,7 @@ impl Device {
             }
         }
         self.end_lingering();
+        self.end_late();
         if let Err(error) = polled {
             self.lose_all();
             return Err(error);

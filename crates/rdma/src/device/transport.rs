@@ -246,11 +246,20 @@ impl Net {
         }
     }
 
-    pub(super) fn connect(&mut self, index: u32, peer: SocketAddr) -> Result<Wire, RdmaError> {
+    pub(super) fn connect(
+        &mut self,
+        index: u32,
+        peer: SocketAddr,
+        local: Option<SocketAddr>,
+    ) -> Result<Wire, RdmaError> {
         match self {
             Self::Kernel { epoll, .. } => {
                 let socket = kernel_socket(peer)?;
                 sockopt::set_tcp_nodelay(&socket, true).map_err(io::Error::from)?;
+                if let Some(local) = local {
+                    sockopt::set_socket_reuseaddr(&socket, true).map_err(io::Error::from)?;
+                    rustix::net::bind(&socket, &local).map_err(io::Error::from)?;
+                }
                 match rustix::net::connect(&socket, &peer) {
                     Ok(()) | Err(rustix::io::Errno::INPROGRESS) => {}
                     Err(error) => return Err(io::Error::from(error).into()),
@@ -266,7 +275,8 @@ impl Net {
                 peers,
                 ..
             } => {
-                let socket = client.connect(peer).map_err(failed)?;
+                let port = local.map_or(0, |local| local.port());
+                let socket = client.connect_from(port, peer).map_err(failed)?;
                 links.insert(socket, Ready::Link(index));
                 peers.insert(socket, peer);
                 Ok(Wire::Stack(socket))

@@ -186,6 +186,38 @@ impl<'m> SharedSlice<'m> {
         }
     }
 
+    /// Copies `count` bytes from byte `from` of `source`, which others may write to as well, to
+    /// byte `offset` on.
+    ///
+    /// # Panics
+    /// If a range reaches past its end, this memory is read-only, or the two overlap.
+    #[inline]
+    pub fn copy_at(self, offset: usize, source: SharedSlice<'_>, from: usize, count: usize) {
+        let fits =
+            |start: usize, len: usize| start.checked_add(count).is_some_and(|end| end <= len);
+        assert!(
+            self.writable && fits(offset, self.len) && fits(from, source.len),
+            "a copy of {count} bytes at {from} of {} to {offset} of {} (writable: {})",
+            source.len,
+            self.len,
+            self.writable
+        );
+        let (to, from) = (self.address() + offset, source.address() + from);
+        assert!(
+            to + count <= from || from + count <= to,
+            "a copy between ranges that overlap"
+        );
+        // SAFETY: both ranges lie within, live for the call, and do not overlap (all checked);
+        // the target is writable (checked).
+        unsafe {
+            copy_racing(
+                source.start.as_ptr().add(from - source.address()),
+                self.start.as_ptr().add(offset),
+                count,
+            )
+        }
+    }
+
     /// The value at byte `offset` as a type made of atomics, or `None` where it does not fit, is
     /// not aligned, or the memory is read-only.
     #[inline]

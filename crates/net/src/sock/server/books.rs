@@ -258,6 +258,11 @@ impl Chunks {
         Some(chunk)
     }
 
+    /// True if a receive chunk is free.
+    pub(super) fn has_free(&self) -> bool {
+        !self.free.is_empty()
+    }
+
     /// One that was not needed after all.
     pub(super) fn unlend(&mut self, chunk: u32) {
         self.lent[chunk as usize] = 0;

@@ -1,6 +1,6 @@
 //! Delivery of a socket's events to its process, and of its pending data to the stack.
 
-use super::books::{Kind, Sending};
+use super::books::{Chunks, Kind, Sending};
 use super::{Client, Round};
 use crate::sock::layout::{CHUNK_BYTES, CHUNKS, Entry, Event, MORE, NO_CHUNK};
 use crate::sock::ring::Violation;
@@ -158,13 +158,21 @@ impl Client {
             if self.events.room(self.attachment.map.slice(), 1)? == 0 {
                 return Ok(false);
             }
-            let Some(sending) = self.chunks.sending(chunk) else {
-                return Err(Violation);
-            };
+            let sending = sending_from(&mut self.chunks, chunk)?;
             let (start, end) = (sending.start as usize, sending.end as usize);
+            let from = CHUNKS + chunk as usize * CHUNK_BYTES + start;
+            if let Some(carried) = self.carry(id, from, end - start, round) {
+                self.status.sent_bytes += carried as u64;
+                sending_from(&mut self.chunks, chunk)?.start += carried as u32;
+                if start + carried == end {
+                    self.hand_back(place, chunk, 0)?;
+                }
+                continue;
+            }
+            let sending = sending_from(&mut self.chunks, chunk)?;
             // One copy out of shared memory; the stack keeps its own until it is acknowledged.
             let memory = self.attachment.map.slice();
-            let mut from = CHUNKS + chunk as usize * CHUNK_BYTES + start;
+            let mut from = from;
             let mut copy = |piece: &mut [u8]| {
                 memory.read_at(from, piece);
                 from += piece.len();
@@ -181,6 +189,53 @@ impl Client {
                 Err(error) => error as u32,
             };
             self.hand_back(place, chunk, error)?;
+        }
+    }
+
+    /// Copies bytes of a session straight to the process at its other end, where that is another
+    /// one of this engine, has read all before and has a chunk to receive into; how many.
+    fn carry(
+        &mut self,
+        id: Id,
+        from: usize,
+        bytes_max: usize,
+        round: &mut Round<'_, impl Sockets>,
+    ) -> Option<usize> {
+        let (other, room) = round.stack.other_end(id).filter(|&(_, room)| room > 0)?;
+        let &(owner, place) = round.owners.get(&other)?;
+        let reader = round.others.get_mut(owner as usize)?.as_deref_mut()?;
+        let (chunk, to) = reader.lend_across(place)?;
+        let bytes = bytes_max.min(room);
+        if !round.stack.carried(id, bytes) {
+            reader.chunks.unlend(chunk);
+            return None;
+        }
+        let memory = self.attachment.map.slice();
+        reader
+            .attachment
+            .map
+            .slice()
+            .copy_at(to, memory, from, bytes);
+        // There was room for the event a moment ago, and only we write there. What its ring says
+        // against the rules is found in the reader's own turn.
+        reader.received(place, chunk, bytes, None).ok();
+        Some(bytes)
+    }
+
+    /// A chunk for what comes across to a session, and where it lies.
+    fn lend_across(&mut self, place: u32) -> Option<(u32, usize)> {
+        let socket = self.sockets.get(place)?;
+        // Its process knows it to be open; and who finds no chunk here is not put in line for one.
+        let takes = socket.kind == Kind::Session
+            && socket.connected_notified
+            && !socket.close_asked
+            && self.chunks.has_free();
+        if !takes {
+            return None;
+        }
+        match self.lend(place) {
+            Ok(ControlFlow::Continue((_, chunk, begin))) => Some((chunk, begin)),
+            _ => None,
         }
     }
 
@@ -416,6 +471,10 @@ impl Client {
         };
         self.send_event(&event).map(drop)
     }
+}
+
+fn sending_from(chunks: &mut Chunks, chunk: u32) -> Result<&mut Sending, Violation> {
+    chunks.sending(chunk).ok_or(Violation)
 }
 
 /// Receive chunks that a process may hold of one socket: 256 KiB; then the stack's own buffer fills

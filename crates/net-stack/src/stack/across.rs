@@ -1,0 +1,167 @@
+//! Bytes between two sessions of this stack that are each other's peer.
+//!
+//! Why here: two applications of one engine talk over a connection whose both ends are control
+//! blocks in the same memory. Cutting such bytes into segments, queueing them and acknowledging
+//! them costs two more copies of each and changes nothing that either application could see. So
+//! what is written moves straight to the reader, and both blocks are left as they would be had a
+//! segment with these bytes come and its acknowledgment come back: numbers, windows and the time
+//! of the last segment. (Solaris has called this TCP fusion.)
+//!
+//! Must stay true: bytes go this way only while nothing is in flight in either direction, nothing
+//! is out of order and no FIN was sent, so that none of them can overtake another and no segment
+//! of the two that is still queued carries anything but an old acknowledgment; never more than the
+//! window that the reader has told its peer of. Whatever does not fit takes the way of segments.
+//! Opening, closing and resetting are always segments.
+
+use super::Stack;
+use super::names::SessionId;
+use super::session;
+use crate::buffer::slab::NONE;
+use crate::error::NetError;
+use crate::secrets::Ends;
+use crate::state::hot::{EcnFlags, Flags, Hot, State, Tail};
+
+/// The other end of a session, where bytes can go across.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OtherEnd {
+    /// The session that reads what is written.
+    pub reader: SessionId,
+    /// Bytes that it takes now: what is left of its window.
+    pub room: usize,
+    /// It has read all that came before.
+    pub has_read_all: bool,
+}
+
+impl Stack {
+    /// The other end of a session, if bytes can go across to it now.
+    #[inline]
+    pub fn other_end(&mut self, id: SessionId) -> Option<OtherEnd> {
+        let (_, reader) = self.across(id)?;
+        let hot = self.store.hot(reader);
+        Some(OtherEnd {
+            reader: SessionId {
+                number: reader,
+                generation: hot.generation,
+            },
+            room: hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize,
+            has_read_all: hot.rx.len() == 0,
+        })
+    }
+
+    /// Counts `count` bytes of a session as written, sent, acknowledged and read, which its owner
+    /// has carried to the other end's owner itself. To be called right after [`Stack::other_end`]
+    /// said that the other end has read all and takes so many; false, and nothing is counted, where
+    /// it does not.
+    #[inline]
+    #[must_use]
+    pub fn carried_across(&mut self, id: SessionId, count: usize) -> bool {
+        let Some((writer, reader)) = self.across(id) else {
+            return false;
+        };
+        let hot = self.store.hot(reader);
+        let fits = count <= hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
+        if !fits || hot.rx.len() > 0 {
+            return false;
+        }
+        self.count_across(writer, reader, count);
+        true
+    }
+
+    /// Writes up to `count` bytes that `fill` puts where they belong, in up to two pieces, straight
+    /// into the receive ring of the other end, as far as its window goes; how many. 0 where bytes
+    /// cannot go across: then [`Stack::write_in_place`] is the way.
+    ///
+    /// # Errors
+    /// [`NetError::Gone`].
+    #[inline]
+    pub fn write_across(
+        &mut self,
+        id: SessionId,
+        count: usize,
+        mut fill: impl FnMut(&mut [u8]),
+    ) -> Result<usize, NetError> {
+        self.number(id)?;
+        let Some((writer, reader)) = self.across(id) else {
+            return Ok(0);
+        };
+        let (hot, _, _) = self.store.session(reader);
+        let room = hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
+        let pool = &mut self.common.pool;
+        // No memory is no room: the way of segments has its answers to that.
+        let taken = hot
+            .rx
+            .append_with(pool, count.min(room), usize::MAX, &mut fill);
+        if taken > 0 {
+            self.count_across(writer, reader, taken);
+            session(&mut self.store, &mut self.common, reader).notify();
+        }
+        Ok(taken)
+    }
+
+    /// Numbers of both sessions, the writer's first.
+    fn across(&mut self, id: SessionId) -> Option<(u32, u32)> {
+        let writer = self.number(id).ok()?;
+        let (hot, path) = (self.store.hot(writer), self.store.path(writer));
+        let ends = Ends {
+            local: path.remote,
+            remote: path.local,
+            local_port: path.remote_port,
+            remote_port: path.local_port,
+        };
+        let is_plain = path.tail == Tail::EMPTY && !hot.has(Flags::CORKED);
+        if !is_plain || !is_still(hot) || !self.common.interface.is_ours(&ends.local) {
+            return None;
+        }
+        let written = hot.snd_nxt;
+        let hash = self.common.secrets.lookup(&ends);
+        let reader = self.find_session(&ends, hash).filter(|&it| it != writer)?;
+        let hot = self.store.hot(reader);
+        let reads = is_still(hot)
+            && hot.state() == State::Established
+            && !hot.has(Flags::DETACHED | Flags::READ_SHUTDOWN)
+            && hot.rcv_nxt == written;
+        reads.then_some((writer, reader))
+    }
+
+    /// Both control blocks after `count` bytes and their acknowledgment.
+    fn count_across(&mut self, writer: u32, reader: u32, count: usize) {
+        let bytes = count as u32;
+        let now_ms = self.common.now_ms;
+        let read = session(&mut self.store, &mut self.common, reader);
+        read.hot.rcv_nxt = read.hot.rcv_nxt.wrapping_add(bytes);
+        read.hot.rcv_acked = read.hot.rcv_nxt;
+        read.hot.last_received_ms = now_ms;
+        let mut read = read;
+        let window = u32::from(read.window_field()) << read.hot.rcv_scale;
+        let (hot, path, cold) = self.store.session(writer);
+        hot.snd_nxt = hot.snd_nxt.wrapping_add(bytes);
+        hot.snd_una = hot.snd_nxt;
+        hot.snd_wnd = window;
+        hot.snd_wl2 = hot.snd_una;
+        hot.last_received_ms = now_ms;
+        // Comparisons with these go wrong once they are two gigabytes behind.
+        path.small_end = hot.snd_una;
+        cold.flight_end = hot.snd_una;
+        self.common.counters.across_bytes += count as u64;
+    }
+}
+
+/// True if nothing of a session is under way: all was acknowledged, nothing waits or is repaired.
+fn is_still(hot: &Hot) -> bool {
+    matches!(hot.state(), State::Established | State::CloseWait)
+        && hot.in_flight() == 0
+        && hot.tx.len() == 0
+        && hot.scoreboard == NONE
+        && hot.out_of_order == NONE
+        && !hot.has(STIRRED)
+        && !hot.has_ecn(EcnFlags::REDUCED)
+}
+
+/// What a session that is still has not.
+const STIRRED: Flags = Flags::FIN_QUEUED
+    .and(Flags::FAILED)
+    .and(Flags::RECOVERY)
+    .and(Flags::REPAIR_OWED)
+    .and(Flags::PACED)
+    .and(Flags::SEND_SYN)
+    .and(Flags::UNRESOLVED);
