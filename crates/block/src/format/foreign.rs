@@ -21,7 +21,10 @@ pub const HEAD_BYTES: usize = 72;
 pub fn recognize(head: &[u8]) -> Option<Foreign> {
     let begins = |at: usize, magic: &[u8]| head.get(at..at + magic.len()) == Some(magic);
     let (kind, next) = if begins(0, b"QFI\xfb") {
-        ("qcow2 image", CONVERT)
+        (
+            "qcow2 image",
+            "`sidecore block pack --decompress FILE -o IMAGE`",
+        )
     } else if begins(0, b"KDMV") {
         ("VMDK image", CONVERT)
     } else if begins(0, b"vhdxfile") {
@@ -33,10 +36,13 @@ pub fn recognize(head: &[u8]) -> Option<Foreign> {
     } else if begins(0, &[0x1F, 0x8B, 8]) {
         (
             "gzip file",
-            "`gzip -dc FILE | sidecore block pack - -o IMAGE`",
+            "`sidecore block pack --decompress FILE -o IMAGE`",
         )
     } else if begins(0, b"\xFD7zXZ\0") {
-        ("xz file", "`xz -dc FILE | sidecore block pack - -o IMAGE`")
+        (
+            "xz file",
+            "`sidecore block pack --decompress FILE -o IMAGE`",
+        )
     } else if begins(0, b"BZh") && begins(4, &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59]) {
         (
             "bzip2 file",

@@ -7,6 +7,7 @@
 //! under its name only when it is whole.
 //! Called from: any thread, which does the reading and writing itself and blocks until all is done.
 
+mod compressed;
 mod error;
 pub(crate) mod output;
 mod source;

@@ -5,6 +5,7 @@
 //! hundreds of gigabytes is packed in the time that its data take.
 
 use super::PackError;
+use super::compressed::{self, Unpacked};
 use crate::format::ReadAt;
 use crate::format::foreign::{self, Foreign};
 use crate::inner;
@@ -107,6 +108,46 @@ impl Source {
             inner: made,
             identity: metadata.is_file().then(|| (metadata.dev(), metadata.ino())),
         })
+    }
+
+    /// As [`Self::open`], of what is in a file that is compressed (gzip, xz, zstd) or a disk in
+    /// qcow2; of any other file as [`Self::open`] does.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_unpacked(
+        path: &Path,
+        kind: inner::Kind,
+        scratch: &Path,
+    ) -> Result<Self, PackError> {
+        let mut source = Self::open(path, kind, scratch)?;
+        let Reader::File(sparse) = &source.reader else {
+            return Ok(source);
+        };
+        let failed = |source| PackError::Source {
+            path: path.to_owned(),
+            source,
+        };
+        let mut head = [0; compressed::HEAD_BYTES];
+        let bytes = sparse.file.read_at(&mut head, 0).map_err(failed)?;
+        match compressed::open(path, &sparse.file, &head[..bytes], scratch)? {
+            None => {}
+            Some(Unpacked::Stream(stream)) => {
+                source.reader = Reader::Stream(stream);
+                source.size_bytes = None;
+            }
+            Some(Unpacked::Disk(file)) => {
+                let size_bytes = file.size_bytes().map_err(failed)?;
+                source.size_bytes = Some(size_bytes);
+                source.reader = Reader::File(Sparse {
+                    file,
+                    at: 0,
+                    size_bytes,
+                    data: 0..0,
+                });
+            }
+        }
+        Ok(source)
     }
 
     /// The form that the source is in, where it holds a disk in one that another program unpacks.

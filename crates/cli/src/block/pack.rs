@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// tree with names of 255 bytes, which mkfs.erofs does not take]
     #[arg(long, value_name = "FS")]
     inner: Option<Kind>,
+    /// Pack what is in SRC where that is compressed (gzip, xz, zstd) or a disk in qcow2 (which needs
+    /// qemu-img)
+    #[arg(long)]
+    decompress: bool,
     /// Have the image carry a hash of every frame under one root, by which a reader who is told
     /// the root knows every byte (`--root-hash` of mount, serve, attach, verify and unpack)
     #[arg(long)]
@@ -170,7 +174,10 @@ impl Args {
 
 impl Args {
     fn open_source(&self, scratch: &Path) -> Result<Source> {
-        let open = |kind| Source::open(&self.source, kind, scratch);
+        let open = |kind| match self.decompress {
+            true => Source::open_unpacked(&self.source, kind, scratch),
+            false => Source::open(&self.source, kind, scratch),
+        };
         let source = match open(self.inner.unwrap_or_default()) {
             Err(PackError::Inner(InnerError::LongName { path })) if self.inner.is_none() => {
                 let path = path.display();
@@ -179,7 +186,7 @@ impl Args {
             }
             other => other?,
         };
-        if let Some(foreign) = source.foreign() {
+        if let Some(foreign) = source.foreign().filter(|_| !self.decompress) {
             let Foreign { kind, next } = foreign;
             let path = self.source.display();
             eprintln!(

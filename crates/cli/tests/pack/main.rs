@@ -3,6 +3,7 @@
 //! that mount and make loop devices.
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of test functions
 
+mod compressed;
 mod tools;
 
 use std::fs;
