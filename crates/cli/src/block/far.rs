@@ -34,7 +34,7 @@ pub(crate) struct Opened {
 impl FarArgs {
     /// Opens an image whose frames will all be read in order.
     pub(crate) fn open_whole(&self, path: &Path) -> Result<Opened> {
-        self.open(path, false, Options::default().memory_bytes)
+        self.open(path, false, WHOLE_MEMORY_BYTES)
     }
 
     /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
@@ -68,6 +68,9 @@ impl FarArgs {
         })
     }
 }
+
+/// Memory for compressed frames where no `--memory` says it: a window for 1 Gb/s and 200 ms.
+const WHOLE_MEMORY_BYTES: u64 = 96 << 20;
 
 /// True where `path` is a URL.
 pub(crate) fn is_far(path: &Path) -> bool {
