@@ -87,7 +87,7 @@ const SLICES: usize = 32;
 /// A slice of time. Shorter ones would take a burst out of a buffer for the link's rate.
 const SLICE: Duration = Duration::from_millis(200);
 /// Window before anything is known.
-pub(crate) const WINDOW_BYTES_MIN: u64 = 8 << 20;
+pub(crate) const WINDOW_BYTES_MIN: u64 = 16 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -106,7 +106,7 @@ mod tests {
         }
         let window = link.window_bytes(1 << 30);
         assert!((49_000_000..=51_000_000).contains(&window), "{window}");
-        assert_eq!(link.window_bytes(10 << 20), 10 << 20);
+        assert_eq!(link.window_bytes(20 << 20), 20 << 20);
         assert_eq!(link.round_trip(), Some(200 * MS));
         // Nothing is believed for ever.
         link.answered(3_600_000 * MS, 1 * MS);

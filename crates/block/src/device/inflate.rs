@@ -106,18 +106,19 @@ impl Kernel for InflateFrame {
 }
 
 impl Device {
-    /// Inflates a frame on this engine; see [`InflateArgs`]. Returns how many bytes of it are
+    /// Inflates a frame on this engine, from the bytes that were brought where there are such; see
+    /// [`InflateArgs`]. Returns how many bytes of it are
     /// valid.
     pub(super) fn inflate(
         &self,
         core: &mut Core,
-        index: u64,
-        stored: Option<&[u8]>,
+        frame: (u64, Option<&[u8]>),
         out: Out<'_>,
         want: usize,
         claimed: Instant,
         on_wanted: &mut dyn FnMut(&[u8]) -> After,
     ) -> Result<usize, ReadError> {
+        let (index, stored) = frame;
         let args = InflateArgs {
             device: self,
             index,

@@ -174,7 +174,8 @@ impl Device {
             // Its pins and claims are gone when it returns, so that the buffered read, which takes
             // slots itself, can never wait for this very reader.
             let keep = !sequential;
-            if !self.read_many(frames, &brought, offset, len, keep, begun, deliver) {
+            let bytes = offset..offset + len as u64;
+            if !self.read_many(frames, &brought, bytes, keep, begun, deliver) {
                 self.read_buffered(&brought, offset, len, deliver);
             }
         } else {
@@ -365,8 +366,7 @@ impl Device {
             let stored = brought.of(frame);
             self.inflate(
                 core,
-                frame,
-                stored,
+                (frame, stored),
                 Out::Spare,
                 want,
                 claimed,
@@ -418,7 +418,14 @@ impl Device {
         if let Some(bytes) = claim.bytes.as_mut() {
             let result = self.pool.call(|core| {
                 let (out, stored) = (Out::Here(bytes), brought.of(frame));
-                self.inflate(core, frame, stored, out, range.end, claimed, &mut on_wanted)
+                self.inflate(
+                    core,
+                    (frame, stored),
+                    out,
+                    range.end,
+                    claimed,
+                    &mut on_wanted,
+                )
             });
             claim.result = Some(result);
         }
@@ -439,15 +446,14 @@ impl Device {
         &self,
         frames: Range<u64>,
         brought: &Brought,
-        offset: u64,
-        len: usize,
+        bytes: Range<u64>,
         keep: bool,
         begun: Instant,
         deliver: &mut Deliver<'_>,
     ) -> bool {
         let mut pieces = ArrayVec::<Piece<'_>, PIECES_MAX>::new();
         let mut claims = ArrayVec::<Claim<'_>, PIECES_MAX>::new();
-        let end = offset + len as u64;
+        let Range { start: offset, end } = bytes;
         if !self.take_all(frames.clone(), end, keep, &mut pieces, &mut claims) {
             return false;
         }
@@ -572,7 +578,7 @@ impl Device {
         if let Some(bytes) = claim.bytes.as_mut() {
             let finish = &mut |_: &[u8]| After::Finish;
             let (out, stored) = (Out::Here(bytes), brought.of(claim.frame));
-            let result = self.inflate(core, claim.frame, stored, out, whole, claimed, finish);
+            let result = self.inflate(core, (claim.frame, stored), out, whole, claimed, finish);
             claim.result = Some(result);
         }
     }
@@ -659,7 +665,7 @@ impl Device {
                 let finish = &mut |_: &[u8]| After::Finish;
                 let (out, frame) = (Out::Here(direct.out), direct.frame);
                 let stored = brought.of(frame);
-                direct.result = self.inflate(core, frame, stored, out, whole, claimed, finish);
+                direct.result = self.inflate(core, (frame, stored), out, whole, claimed, finish);
             });
         for direct in direct {
             let result = match direct.result {

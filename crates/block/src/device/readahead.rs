@@ -57,6 +57,15 @@ pub(crate) enum Window {
 }
 
 impl Window {
+    /// One part in so many of a window is asked for at a time. Half of a window that fills a link
+    /// would leave it idle until the reader has come half-way.
+    fn part(self) -> u64 {
+        match self {
+            Self::Doubling(_) => 2,
+            Self::Earned(_) => 8,
+        }
+    }
+
     fn of(self, stream: &Stream) -> u64 {
         match self {
             Self::Doubling(max) => {
@@ -128,11 +137,11 @@ impl ReadAhead {
                 ahead: 0..0,
             };
         }
-        let window = window.of(stream);
+        let (part, window) = (window.part(), window.of(stream));
         let until = stream.next.saturating_add(window).min(size_bytes);
         let from = stream.ahead.max(stream.next).min(until);
-        // Ask for half a window at a time rather than read by read: fewer wake-ups.
-        if until - from < (window / 2).max(1) && until != size_bytes {
+        // Ask for a part of a window at a time rather than read by read: fewer wake-ups.
+        if until - from < (window / part).max(1) && until != size_bytes {
             return Advice {
                 sequential: true,
                 ahead: 0..0,

@@ -72,8 +72,9 @@ impl<'i> Walk<'i> {
                 false => self.asked = step.frame + 1,
             }
             let window = far.window_bytes();
-            // Half a window at a time: neighbours are then joined into long requests.
-            let low = self.ahead_bytes <= window / 2;
+            // An eighth of a window at a time: neighbours are joined into long requests, and the
+            // link does not run dry before the next ones are asked for.
+            let low = self.ahead_bytes <= window / 8 * 7;
             let (index, asked, ahead) = (self.index, &mut self.asked, &mut self.ahead_bytes);
             let mut behind = std::iter::from_fn(|| {
                 let more = low && *ahead < window && *asked < index.frames();

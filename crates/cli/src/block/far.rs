@@ -45,7 +45,7 @@ pub(crate) struct Opened {
 impl FarArgs {
     /// Opens an image whose frames will all be read in order.
     pub(crate) fn open_whole(&self, path: &Path) -> Result<Opened> {
-        self.open(path, false, Options::default().memory_bytes)
+        self.open(path, false, WHOLE_MEMORY_BYTES)
     }
 
     /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
@@ -86,9 +86,7 @@ impl FarArgs {
             remote,
         })
     }
-}
 
-impl FarArgs {
     fn trust(&self) -> Result<Trust> {
         let mut trust = Trust::default();
         if let Some(digits) = &self.root_hash {
@@ -119,3 +117,6 @@ pub(crate) fn name(path: &Path) -> String {
 fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationError>> {
     Location::parse(path.to_str()?)
 }
+
+/// Memory for compressed frames where no `--memory` says it: a window for 1 Gb/s and 200 ms.
+const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

@@ -241,11 +241,7 @@ impl Shared {
             // Another range, and honest about it.
             4 => {
                 let shift = 1 + salt % 5000;
-                let start = if range.start >= shift {
-                    range.start - shift
-                } else {
-                    0
-                };
+                let start = range.start.saturating_sub(shift);
                 let other = start..(range.end + 1).min(size);
                 let same = other == range;
                 self.send_range(stream, other.clone(), other, size) && !same
