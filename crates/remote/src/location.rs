@@ -46,7 +46,7 @@ impl Location {
     pub fn parse(text: &str) -> Option<Result<Self, LocationError>> {
         let (scheme, rest) = text.split_once("://")?;
         let refuse = |reason, form| {
-            let url = without_query(text).to_owned();
+            let url = format!("{scheme}://{}", without_user(without_query(rest)));
             Some(Err(LocationError { url, reason, form }))
         };
         match scheme.to_ascii_lowercase().as_str() {
@@ -125,6 +125,15 @@ fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
 }
 
+/// What follows a scheme, without a name and a password before the host.
+fn without_user(rest: &str) -> &str {
+    let host_end = rest.find('/').unwrap_or(rest.len());
+    match rest[..host_end].rfind('@') {
+        Some(at) => &rest[at + 1..],
+        None => rest,
+    }
+}
+
 const HTTP_FORM: &str = "https://HOST/PATH";
 const S3_FORM: &str = "s3://BUCKET/KEY";
 const OCI_FORM: &str = "oci://REGISTRY/REPOSITORY:TAG";
@@ -159,6 +168,8 @@ mod tests {
         for text in [
             "http://",
             "https://user:pass@host/x?secret",
+            "https://secret:secret@@host",
+            "s3://secret@",
             "s3://bucket",
             "s3:///key",
             "oci://reg",
