@@ -6,9 +6,8 @@
 //! Must stay true: with anything asked for, an image is either vouched for or refused; a private
 //! key is read once, and never written or shown.
 
-use crate::format::tree::{Hash, Signature, signed_message};
+use crate::format::tree::{Hash, Signature, Signer, signed_message};
 use crate::format::{FormatError, Index, ReadAt};
-use crate::pack::Seal;
 use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey};
 use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
 use std::path::{Path, PathBuf};
@@ -128,7 +127,7 @@ impl Trust {
 ///
 /// # Errors
 /// [`TrustError`].
-pub fn signer(paths: &[PathBuf]) -> Result<Seal, TrustError> {
+pub fn signer(paths: &[PathBuf]) -> Result<Signer, TrustError> {
     let mut keys = Vec::new();
     for path in paths {
         let text = read_key(path)?;

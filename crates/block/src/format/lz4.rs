@@ -7,7 +7,8 @@
 
 use super::read_at::Bytes;
 use super::sidx::{self, Found};
-use super::write::{Ending, ImageWriter, Layout, Packed, Seal, Signer};
+use super::tree::Signer;
+use super::write::{Ending, ImageWriter, Layout, Packed, Seal};
 use super::{Format, FormatError, Index};
 use crate::codec::{CodecId, lz4};
 

@@ -11,7 +11,8 @@
 
 use super::read_at::Bytes;
 use super::sidx::{self, Found, le32};
-use super::write::{Ending, ImageWriter, Layout, Packed, Seal, Signer};
+use super::tree::Signer;
+use super::write::{Ending, ImageWriter, Layout, Packed, Seal};
 use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 

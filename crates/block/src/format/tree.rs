@@ -29,6 +29,9 @@ pub struct Signature {
     pub signature: [u8; 64],
 }
 
+/// Signs a root; without any signature it is one that people pin.
+pub type Signer = Box<dyn FnMut(&Hash) -> Vec<Signature> + Send>;
+
 /// Hash of one frame: of its compressed bytes, its number, its size, and of whether it is declared
 /// all zeros. Of a frame that is, the compressed bytes do not count: it is never read.
 #[must_use]

@@ -7,7 +7,7 @@
 
 use super::FormatError;
 use super::sidx::Entry;
-use super::tree::{self, Hash, Signature};
+use super::tree::{self, Hash, Signer};
 use crate::codec::CodecId;
 
 /// Layout of an image to be written.
@@ -81,9 +81,6 @@ pub struct Ending {
     /// The root of the hash tree, where there is one.
     pub root: Option<Hash>,
 }
-
-/// Signs the root of a hash tree; no signature is one that people pin.
-pub(crate) type Signer = Box<dyn FnMut(&Hash) -> Vec<Signature> + Send>;
 
 /// A hash tree that is being written, and who signs its root.
 pub(super) struct Seal {

@@ -17,6 +17,7 @@ mod walk;
 mod workers;
 
 use crate::codec::{self, CodecId, Deflater, Tune};
+use crate::format::tree::Signer;
 use crate::format::write::{Layout, Packed};
 use crate::format::{Format, FormatError};
 use output::Output;
@@ -47,9 +48,6 @@ pub struct Options {
     /// Number of engines that deflate.
     pub engines: usize,
 }
-
-/// A hash tree for an image that is made: who signs its root ([`crate::trust::signer`]).
-pub type Seal = crate::format::write::Signer;
 
 /// Destination of an image or of its contents.
 #[derive(Debug, Clone, Copy)]
@@ -92,7 +90,8 @@ pub fn pack(
     pack_sealed(source, target, options, None, progress)
 }
 
-/// As [`pack`]; with `seal` the image carries a hash tree, whose root is in the report.
+/// As [`pack`]; with `seal` ([`crate::trust::signer`]) the image carries a hash tree, whose root is
+/// in the report.
 ///
 /// # Errors
 /// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree.
@@ -100,7 +99,7 @@ pub fn pack_sealed(
     mut source: Source,
     target: Target<'_>,
     options: &Options,
-    seal: Option<Seal>,
+    seal: Option<Signer>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Report, PackError> {
     let codec = options.format.codec();
