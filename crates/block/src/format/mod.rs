@@ -18,6 +18,7 @@ mod read_at;
 mod reader;
 mod seekable;
 mod sidx;
+mod skippable;
 #[cfg(test)]
 mod tests;
 pub mod tree;

@@ -10,6 +10,7 @@
 //! still checked against the file, because anyone can compute a checksum.
 
 use super::read_at::{Bytes, PIECE_BYTES};
+pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::tree;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
@@ -222,20 +223,6 @@ fn codec_number(codec: CodecId) -> Option<u8> {
     }
 }
 
-/// The little-endian `u32` that `bytes` begin with.
-pub(super) fn le32(bytes: &[u8]) -> u32 {
-    u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
-}
-
-/// The little-endian `u64` that `bytes` begin with.
-pub(super) fn le64(bytes: &[u8]) -> u64 {
-    u64::from(le32(bytes)) | u64::from(le32(&bytes[4..])) << 32
-}
-
-/// One of the sixteen magics of skippable frames; zstd's seek table takes `...5E`, pzstd `...50`.
-pub(super) const MAGIC: u32 = 0x184D_2A5C;
-/// Magic and length, before the content.
-pub(super) const SKIPPABLE_BYTES: u64 = 8;
 const HEAD_BYTES: u64 = 32;
 const TAIL_BYTES: u64 = 16;
 const ENTRY_BYTES: usize = 12;

@@ -13,7 +13,7 @@
 //! part of the list could be verified without the rest.
 
 use super::read_at::Bytes;
-use super::sidx::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::{FormatError, Index};
 use blake3::Hasher;
 
