@@ -11,7 +11,7 @@
 
 use super::read_at::Bytes;
 use super::stored_bytes_limit;
-use super::tree::{Hash, Signature, Tree};
+use super::tree::{Hash, Judge, Tree};
 use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Leaf, ReadAt};
 use crate::codec::CodecId;
 
@@ -305,11 +305,7 @@ impl Index {
     /// # Errors
     /// [`FormatError::Untrusted`] with what `judge` says, or where the image has no tree or one
     /// that is not its own. Blocks on the source.
-    pub fn trust(
-        &mut self,
-        source: &dyn ReadAt,
-        judge: &mut dyn FnMut(&Hash, &[Signature]) -> Result<(), String>,
-    ) -> Result<(), FormatError> {
+    pub fn trust(&mut self, source: &dyn ReadAt, judge: &mut Judge<'_>) -> Result<(), FormatError> {
         let untrusted = |reason: &str| FormatError::Untrusted {
             reason: reason.to_owned(),
             next: "fetch it again, or ask who made it for its root hash or key",

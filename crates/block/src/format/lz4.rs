@@ -22,7 +22,7 @@ pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
 /// Reads the index.
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let reason = match sidx::read(bytes, bytes.size, Format::Lz4, NAME)? {
-        Found::Index(index) => return Ok(index),
+        Found::Index(index) => return Ok(*index),
         Found::Nothing => "the image is cut short, or was not written by this program",
         Found::Damaged(reason) => reason,
     };

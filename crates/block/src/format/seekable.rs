@@ -28,7 +28,7 @@ pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let table = Table::find(bytes)?;
     match sidx::read(bytes, table.start, Format::Zstd, NAME)? {
-        Found::Index(index) => return Ok(index),
+        Found::Index(index) => return Ok(*index),
         Found::Nothing => {}
         Found::Damaged(reason) => tracing::warn!(
             "{NAME}: the index frame is damaged ({reason}); going on with the seek table"

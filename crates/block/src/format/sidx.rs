@@ -93,7 +93,7 @@ pub(super) enum Found {
     /// One that does not agree with its own checksum or fields; says what.
     Damaged(&'static str),
     /// The image's index.
-    Index(Index),
+    Index(Box<Index>),
 }
 
 /// Looks for an index frame that ends at byte `end` of the file.
@@ -212,7 +212,7 @@ pub(super) fn read(
     })?;
     let mut index = builder.finish()?;
     index.set_tree(tree::read(bytes, start, variant)?);
-    Ok(Found::Index(index))
+    Ok(Found::Index(Box::new(index)))
 }
 
 fn codec_number(codec: CodecId) -> Option<u8> {

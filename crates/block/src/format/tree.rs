@@ -29,6 +29,12 @@ pub struct Signature {
     pub signature: [u8; 64],
 }
 
+/// Says if a root, of which the image carries these signatures, is the right one; else why not.
+pub type Judge<'j> = dyn FnMut(&Hash, &[Signature]) -> Result<(), String> + 'j;
+
+/// Leaves that were read, and the root that they give.
+pub(super) type Leaves = (Box<[Hash]>, Hash);
+
 /// Signs a root; without any signature it is one that people pin.
 pub type Signer = Box<dyn FnMut(&Hash) -> Vec<Signature> + Send>;
 
@@ -235,7 +241,7 @@ impl Tree {
         &self,
         bytes: &Bytes<'_>,
         index: &Index,
-    ) -> Result<Option<(Box<[Hash]>, Hash)>, FormatError> {
+    ) -> Result<Option<Leaves>, FormatError> {
         if self.shape != Shape::of(index) {
             return Ok(None);
         }

@@ -97,7 +97,7 @@ fn an_image_is_vouched_for_by_its_root_or_a_key_or_refused() {
         "none of its signatures is a valid one",
     );
     refused(Some(&root), &["other.pub"], "none of its signatures");
-    let wrong = root.replace(|digit| digit == '1' || digit == '0', "e");
+    let wrong = root.replace(['0', '1'], "e");
     refused(
         Some(&wrong),
         &["one.pub"],

@@ -54,7 +54,7 @@ pub(crate) struct Args {
     /// tree with names of 255 bytes, which mkfs.erofs does not take]
     #[arg(long, value_name = "FS")]
     inner: Option<Kind>,
-    /// Pack what is in SRC where that is compressed (gzip, xz, zstd) or a disk in qcow2 (which needs
+    /// Pack what is in SRC where that is compressed (gzip, xz, zstd) or a disk in qcow2 (needs
     /// qemu-img)
     #[arg(long)]
     decompress: bool,
