@@ -7,6 +7,7 @@
 //! the user may write to it, which is checked each time; the SPU's library is compiled once, when a
 //! program is linked for the first time.
 
+use crate::files::FILES;
 use crate::{Error, names, tool};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -155,6 +156,10 @@ impl Kit {
         for (name, text) in FILES {
             write(&fresh.join(name), text)?;
         }
+        for name in simdmath_names() {
+            let path = fresh.join(format!("include/common/simdmath/{name}.h"));
+            write(&path, "#include <simdmath.h>\n")?;
+        }
         for (name, text) in parts.headers {
             write(&fresh.join("include/host").join(name), text)?;
         }
@@ -234,6 +239,24 @@ fn check_owner(path: &Path) -> Result<(), Error> {
     Ok(())
 }
 
+/// Functions of the SIMD math library; programs of the time included a header of each one's name.
+fn simdmath_names() -> impl Iterator<Item = String> {
+    let both = SIMDMATH.iter().flat_map(|name| [format!("{name}f4"), format!("{name}d2")]);
+    both.chain(SIMDMATH_INTEGERS.iter().map(ToString::to_string))
+}
+
+const SIMDMATH: &[&str] = &[
+    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos",
+    "cosh", "div", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax",
+    "fmin", "fmod", "frexp", "hypot", "ilogb", "irint", "iround", "is0denorm", "isequal", "isfinite",
+    "isgreater", "isgreaterequal", "isinf", "isless", "islessequal", "islessgreater", "isnan",
+    "isnormal", "isunordered", "ldexp", "lgamma", "llrint", "llround", "log", "log10", "log1p",
+    "log2", "logb", "modf", "nearbyint", "negate", "pow", "recip", "remainder", "rint", "round",
+    "rsqrt", "signbit", "sin", "sincos", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
+];
+const SIMDMATH_INTEGERS: &[&str] =
+    &["absi4", "divi4", "divu4", "llabsi2", "lldivi2", "lldivu2", "negatei4", "negatell2"];
+
 /// A path as one word of a shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -244,30 +267,3 @@ const NO_LOOP_CALLS: &str = "-fno-tree-loop-distribute-patterns";
 
 /// Lines of a compiler's output that an error shows.
 const OUTPUT_LINES_MAX: usize = 8;
-
-/// The files of the kit, by their paths in it.
-macro_rules! files {
-    ($($path:literal <- $source:literal,)*) => {
-        &[$(($path, include_str!(concat!("../", $source)))),*]
-    };
-}
-
-static FILES: &[(&str, &str)] = files! {
-    "spu/call.h" <- "spu/lib/call.h",
-    "spu/crt.c" <- "spu/lib/crt.c",
-    "spu/format.c" <- "spu/lib/format.c",
-    "spu/format.h" <- "spu/lib/format.h",
-    "spu/host.c" <- "spu/lib/host.c",
-    "spu/memory.c" <- "spu/lib/memory.c",
-    "spu/stdio.c" <- "spu/lib/stdio.c",
-    "spu/string.c" <- "spu/lib/string.c",
-    "spu/tags.c" <- "spu/lib/tags.c",
-    "include/common/sidecore_vectors.h" <- "common/sidecore_vectors.h",
-    "include/spu/ea.h" <- "spu/include/ea.h",
-    "include/spu/spu_internals.h" <- "spu/include/spu_internals.h",
-    "include/spu/spu_intrinsics.h" <- "spu/include/spu_intrinsics.h",
-    "include/spu/spu_mfcio.h" <- "spu/include/spu_mfcio.h",
-    "include/spu/spu_si.h" <- "spu/include/spu_si.h",
-    "include/spu/vec_types.h" <- "spu/include/vec_types.h",
-    "include/ppu/sidecore_assembler.h" <- "ppu/include/sidecore_assembler.h",
-};

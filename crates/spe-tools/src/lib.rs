@@ -11,6 +11,7 @@
 
 mod embed;
 mod error;
+mod files;
 mod kit;
 mod names;
 mod options;

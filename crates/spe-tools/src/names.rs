@@ -53,7 +53,7 @@ impl Driver {
             Kind::SpuLink => spu::link(kit, &arguments),
             Kind::Binutils(tool) => tool::become_tool(tool, &arguments),
             Kind::Refused(reason) => Err(Error::Refused(reason.into())),
-            Kind::Step => step::run(&arguments),
+            Kind::Step => step::run(kit, &arguments),
         }
     }
 }

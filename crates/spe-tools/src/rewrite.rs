@@ -1,13 +1,76 @@
 //! `vector float` and its like, as compilers of the time read them, in today's words.
 //!
-//! Three things change, in preprocessed source: `vector` before a type's keywords becomes the name of
+//! Four things change, in preprocessed source: `vector` before a type's keywords becomes the name of
 //! a type of [`sidecore_vectors.h`]; a list in parentheses behind a cast to a vector becomes one in
-//! braces; a lone number behind such a cast fills all elements.
+//! braces; a lone number behind such a cast fills all elements; and literals in braces within arguments
+//! are put into parentheses, since intrinsics are macros here.
 //!
 //! Must stay true: strings, characters, comments and line markers are copied as they are, lines keep
 //! their numbers, and `vector` is untouched as the name of anything else.
 //!
 //! [`sidecore_vectors.h`]: https://github.com/sidecore/sidecore
+
+/// Puts a compound literal within the arguments of a call into parentheses of its own: the commas
+/// between its braces would divide the arguments of a macro.
+pub(crate) fn guard_literals(source: &[u8]) -> Vec<u8> {
+    let tokens = tokens(source);
+    let mut places = Vec::new();
+    let mut opened = Vec::new();
+    let mut last_seen = None;
+    for (place, token) in tokens.iter().enumerate() {
+        match token.text(source) {
+            b"(" => opened.push((place, last_seen)),
+            b")" => {
+                let cast = opened.pop().filter(|(_, before)| !is_called(*before));
+                let brace = next_seen(&tokens, place + 1);
+                let braced = tokens.get(brace).is_some_and(|next| next.text(source) == b"{");
+                if let Some((open, _)) = cast.filter(|_| braced && !opened.is_empty()) {
+                    if let Some(close) = closing(source, &tokens, brace) {
+                        places.push((tokens[open].start, b'('));
+                        places.push((tokens[close].end, b')'));
+                    }
+                }
+            }
+            _ => {}
+        }
+        if token.kind != Kind::Blank {
+            last_seen = Some((token.kind, token.text(source)));
+        }
+    }
+    places.sort_by_key(|place| place.0);
+    let mut output = Vec::with_capacity(source.len() + places.len());
+    let mut copied = 0;
+    for (place, mark) in places {
+        output.extend_from_slice(&source[copied..place]);
+        output.push(mark);
+        copied = place;
+    }
+    output.extend_from_slice(&source[copied..]);
+    output
+}
+
+/// True where a parenthesis behind this piece holds arguments or a condition.
+fn is_called(before: Option<(Kind, &[u8])>) -> bool {
+    before.is_some_and(|(kind, text)| {
+        kind == Kind::Word && text != b"return" || text == b")" || text == b"]"
+    })
+}
+
+/// The brace that closes the one at `open`.
+fn closing(source: &[u8], tokens: &[Token], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (place, token) in tokens.iter().enumerate().skip(open) {
+        match token.text(source) {
+            b"{" => depth += 1,
+            b"}" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(place);
+        }
+    }
+    None
+}
 
 /// The source with its vectors in today's words; nothing where there are none.
 pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
@@ -362,6 +425,20 @@ mod tests {
         assert_eq!(rewritten("(vector signed int)(x)"), "(__spe_vec_int4)(x)");
         assert_eq!(rewritten("(vec_int4)(a + b)"), "(vec_int4)(a + b)");
         assert_eq!(rewritten("f((vec_t)(1, 2))"), "f((vec_t)(1, 2))");
+    }
+
+    #[test]
+    fn literals_within_arguments_are_guarded() {
+        let guarded = |source: &str| {
+            String::from_utf8(guard_literals(source.as_bytes())).expect("text stays text")
+        };
+        assert_eq!(guarded("f(x, (v){1, 2});"), "f(x, ((v){1, 2}));");
+        assert_eq!(guarded("f((v){1, g((w){2})});"), "f(((v){1, g(((w){2}))}));");
+        for same in ["x = (v){1, 2};", "if (a) { b(c); }", "({ if (a) { b(); } })",
+            "void f(int (*g)(int)) { }"]
+        {
+            assert_eq!(guarded(same), same);
+        }
     }
 
     #[test]

@@ -96,6 +96,7 @@ const COMPILE: &[&str] = &[
     "-Wno-main",
     "-U_FORTIFY_SOURCE",
     "-D__SPU__=1",
+    "-D__NO_CTYPE=1",
 ];
 /// For C alone: what compilers of the time accepted.
 pub(crate) const C: &[&str] = &[

@@ -80,10 +80,10 @@
 
 /* Lists: the high half of the address is the list's, the low half names the list in the store. */
 typedef struct mfc_list_element {
-	uint64_t size : 16;
-	uint64_t reserved : 15;
-	uint64_t notify : 1;
-	uint64_t eal : 32;
+	unsigned int notify : 1;
+	unsigned int reserved : 15;
+	unsigned int size : 16;
+	unsigned int eal : 32;
 } mfc_list_element_t;
 #define __mfc_list(ls, ea, list, bytes, tag, tid, rid, command) __spu_mfc((unsigned int)(ls), \
 	(__mfc_word(ea) & 0xffffffff00000000ULL) | (unsigned int)(list), (unsigned int)(bytes), \
