@@ -139,6 +139,17 @@ global_asm!(
     "mov [rdi], ax",
     "mov eax, 1",
     "ret",
+    ".balign 16",
+    // (at: rdi, old: rsi, new: rdx) -> 1 exchanged, 2 another value there, 0 no access.
+    ".globl sidecore_spe_exchange",
+    ".hidden sidecore_spe_exchange",
+    "sidecore_spe_exchange:",
+    "mov rax, rsi",
+    "lock cmpxchg [rdi], rdx",
+    "mov eax, 1",
+    "je 2f",
+    "mov eax, 2",
+    "2: ret",
     ".globl sidecore_spe_copy_failed",
     ".hidden sidecore_spe_copy_failed",
     "sidecore_spe_copy_failed:",
@@ -152,6 +163,7 @@ unsafe extern "C" {
     fn sidecore_spe_leave();
     fn sidecore_spe_start();
     fn sidecore_spe_copy(to: u64, from: u64, bytes: u64) -> u32;
+    fn sidecore_spe_exchange(at: u64, old: u64, new: u64) -> u32;
     fn sidecore_spe_copy_failed();
 }
 
@@ -174,6 +186,27 @@ pub(crate) unsafe fn enter(header: *mut Header, value: u64) {
 pub(crate) unsafe fn copy(to: u64, from: u64, bytes: u64) -> bool {
     // SAFETY: the caller's promise; a fault inside is turned into a return of 0.
     unsafe { sidecore_spe_copy(to, from, bytes) == 1 }
+}
+
+/// Outcome of [`exchange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    Done,
+    Other,
+    NoAccess,
+}
+
+/// Atomic compare-and-exchange of an aligned word of the process.
+///
+/// # Safety
+/// As for [`copy`]; `at` is a multiple of 8.
+pub(crate) unsafe fn exchange(at: u64, old: u64, new: u64) -> Exchange {
+    // SAFETY: the caller's promise; a fault inside is turned into a return of 0.
+    match unsafe { sidecore_spe_exchange(at, old, new) } {
+        1 => Exchange::Done,
+        2 => Exchange::Other,
+        _ => Exchange::NoAccess,
+    }
 }
 
 /// Arguments of a program's entry.
@@ -200,7 +233,7 @@ pub(crate) fn leave_pc() -> u64 {
     sidecore_spe_leave as *const () as u64
 }
 
-/// Where a fault inside [`copy`] goes on, if `pc` is inside.
+/// Instruction at which a fault inside [`copy`] or [`exchange`] goes on, if `pc` is inside.
 pub(crate) fn copy_recovery(pc: u64) -> Option<u64> {
     let begin = sidecore_spe_copy as *const () as u64;
     let end = sidecore_spe_copy_failed as *const () as u64;
