@@ -15,7 +15,9 @@ typedef float __spe_vec_float4 __attribute__((vector_size(16)));
 typedef double __spe_vec_double2 __attribute__((vector_size(16)));
 
 /* Effective addresses have 64 bits; a pointer that is declared with __ea has 32 here. */
+#if defined(__SPU__) && !defined(__cplusplus)
 #define __ea
+#endif
 
 #endif
 #endif

@@ -160,6 +160,10 @@ impl Kit {
             let path = fresh.join(format!("include/common/simdmath/{name}.h"));
             write(&path, "#include <simdmath.h>\n")?;
         }
+        for name in C_HEADERS {
+            let path = fresh.join(format!("include/spu++/c{name}"));
+            write(&path, &format!("#include <{name}.h>\nnamespace std {{}}\n"))?;
+        }
         for (name, text) in parts.headers {
             write(&fresh.join("include/host").join(name), text)?;
         }
@@ -256,6 +260,12 @@ const SIMDMATH: &[&str] = &[
 ];
 const SIMDMATH_INTEGERS: &[&str] =
     &["absi4", "divi4", "divu4", "llabsi2", "lldivi2", "lldivu2", "negatei4", "negatell2"];
+
+/// Headers of C that C++ has under another name; a store has no room for C++'s own library.
+const C_HEADERS: &[&str] = &[
+    "assert", "ctype", "errno", "float", "limits", "math", "setjmp", "stdarg", "stddef", "stdint",
+    "stdio", "stdlib", "string", "time",
+];
 
 /// A path as one word of a shell.
 fn quoted(text: &str) -> String {

@@ -29,9 +29,8 @@ pub(crate) fn compile(
         all.push(kit.path(folder).into_os_string());
     }
     if options.assembly.is_none() {
-        for header in ["include/common/sidecore_vectors.h", "include/ppu/sidecore_assembler.h"] {
-            all.push("-include".into());
-            all.push(kit.path(header).into_os_string());
+        for header in ["sidecore_vectors.h", "sidecore_assembler.h"] {
+            all.extend(["-include".into(), header.into()]);
         }
         all.extend(spu::step(kit));
     }

@@ -61,12 +61,13 @@ pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error>
 pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
     let mut all = COMPILE.iter().map(ToString::to_string).collect::<Vec<_>>();
     all.extend(if plus { PLUS } else { C }.iter().map(ToString::to_string));
-    for folder in ["include/spu", "include/common"] {
+    let plain: &[&str] = &["include/spu", "include/common"];
+    for folder in if plus { &["include/spu++", "include/spu", "include/common"] } else { plain } {
         all.push("-isystem".into());
         all.push(kit.path(folder).to_string_lossy().into_owned());
     }
-    all.push("-include".into());
-    all.push(kit.path("include/common/sidecore_vectors.h").to_string_lossy().into_owned());
+    // By its name alone it is found as a system's header, which lists of dependencies leave out.
+    all.extend(["-include".into(), "sidecore_vectors.h".into()]);
     all
 }
 
@@ -107,7 +108,7 @@ pub(crate) const C: &[&str] = &[
     "-Wno-error=int-conversion",
 ];
 /// For C++: a store has no room for unwinding.
-const PLUS: &[&str] = &["-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fpermissive"];
+const PLUS: &[&str] = &["-nostdinc++", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fpermissive"];
 /// For images.
 const LINK: &[&str] = &[
     "-static-pie",

@@ -5,51 +5,7 @@
 #ifndef _SPU_MACROS_H_
 #define _SPU_MACROS_H_
 
-#ifdef __cplusplus
-#define __auto_type auto
-#define __spu_choose(condition, a, b) (__spu_chooser<(condition)>::of((a), (b)))
-#define __spu_like(T, x) (__spu_like_of<__spu_plain<T>::type>(x))
-#define __spu_splat_any(x) (__spu_splat_of(x))
-#define __spu_word(x) ((unsigned int)(x))
-#else
-#define __spu_choose(condition, a, b) __builtin_choose_expr((condition), (a), (b))
-#define __spu_like(T, x) ({ __auto_type __l = (x); \
-	T __w = (T)__builtin_choose_expr(sizeof(__l) == 16, __l, (T){0}); \
-	__builtin_choose_expr(sizeof(__l) == 16, __w, __spu_fill(__w, \
-		__builtin_choose_expr(sizeof(__l) == 16, 0, __l))); })
-#define __spu_fill(v, x) (((__typeof__(v)){0}) + (__typeof__((v)[0]))(x))
-#define __spu_splat_any(x) ({ __auto_type __s1 = (x); \
-	typedef __typeof__(__s1) __spu_v __attribute__((vector_size(16))); \
-	__spu_v __v1 = (__spu_v){0} + __s1; __v1; })
-#define __spu_word(x) ({ __auto_type __w1 = (x); (unsigned int)__w1; })
-#endif
-#define __spu_extract(v, n) ((v)[(n) & (16 / sizeof((v)[0]) - 1)])
-#define __spu_element(v) __typeof__((v)[0])
-#define __spu_signed(v) ((__spu_element(v))-1 < (__spu_element(v))1)
-#define __spu_floats(v) ((__spu_element(v))0.5 != (__spu_element(v))0)
-
-/* The unsigned type with elements of the same size. */
-#define __spu_mask_of(v) __typeof__( \
-	__spu_choose(sizeof((v)[0]) == 1, (vec_uchar16){0}, \
-	__spu_choose(sizeof((v)[0]) == 2, (vec_ushort8){0}, \
-	__spu_choose(sizeof((v)[0]) == 4, (vec_uint4){0}, (vec_ullong2){0}))))
-#define __spu_abs(v) ({ __auto_type __v = (v); (__typeof__(__v))__spu_choose(sizeof(__v[0]) == 4, \
-	(vec_uint4)__v & 0x7fffffff, (vec_ullong2)__v & 0x7fffffffffffffffULL); })
-
-/* Counts wrap at twice the element's bits; from the element's bits on nothing of it is left. */
-#define __spu_bits(v) (8 * sizeof((v)[0]))
-#define __spu_rotate(a, n) ({ __auto_type __r = (a); __auto_type __k = (n) & (__spu_bits(__r) - 1); \
-	(__r << __k) | (__r >> (-__k & (__spu_bits(__r) - 1))); })
-#define __spu_left(a, n) ({ __auto_type __r = (a); __auto_type __k = (n) & (2 * __spu_bits(__r) - 1); \
-	(__r << (__k & (__spu_bits(__r) - 1))) & (__typeof__(__r))(__k < __spu_bits(__r)); })
-#define __spu_right(a, n) ({ __auto_type __r = (a); __auto_type __k = (n) & (2 * __spu_bits(__r) - 1); \
-	(__r >> (__k & (__spu_bits(__r) - 1))) & (__typeof__(__r))(__k < __spu_bits(__r)); })
-#define __spu_right_signed(a, n) ({ __auto_type __r = (a); \
-	__auto_type __k = (n) & (2 * __spu_bits(__r) - 1); \
-	__auto_type __sign = (__typeof__(__r))((__r >> (__spu_bits(__r) - 1)) != 0); \
-	__typeof__(__r) __most = (__typeof__(__r))(__k < __spu_bits(__r)); \
-	__typeof__(__r) __by = (__k & __most) | ((__spu_bits(__r) - 1) & ~__most); \
-	((__r ^ __sign) >> __by) ^ __sign; })
+#include "../common/sidecore_vector_macros.h"
 
 /* Formation, conversion. */
 #define spu_splats(x) __spu_splat_any(x)

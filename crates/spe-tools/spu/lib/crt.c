@@ -43,6 +43,15 @@ extern function __init_array_end[] __attribute__((weak, visibility("hidden")));
 
 typedef unsigned int quadword __attribute__((vector_size(16)));
 
+extern char _end[] __attribute__((visibility("hidden")));
+extern unsigned long long __sidecore_call(unsigned int, unsigned long long, unsigned long long,
+					  unsigned long long, unsigned long long)
+	__attribute__((visibility("hidden")));
+
+/* The heap's end. The host reports a stack that has grown below it at the next call. */
+char *__sidecore_break __attribute__((visibility("hidden")));
+enum { GATE_BREAK = 8, BREAK_UNIT = 16 };
+
 /* The program's main under a second name, so that one definition is called with both kinds of arguments. */
 extern int vector_main(unsigned long long, unsigned long long, unsigned long long,
 		       quadword, quadword, quadword) __asm__("main");
@@ -60,6 +69,8 @@ __sidecore_main(unsigned long long id, unsigned long long argp, unsigned long lo
 		const quadword *registers)
 {
 	function *each;
+	__sidecore_break = (char *)(((unsigned int)_end + BREAK_UNIT - 1) & -BREAK_UNIT);
+	__sidecore_call(GATE_BREAK, (unsigned int)&__sidecore_break, 0, 0, 0);
 	for (each = __preinit_array_start; each < __preinit_array_end; each++)
 		(*each)();
 	for (each = __init_array_start; each < __init_array_end; each++)

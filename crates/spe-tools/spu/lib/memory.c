@@ -17,16 +17,14 @@ struct block {
 
 enum { MARK = 0x5bea4ea9, STORE_BYTES = 0x40000, STACK_KEPT = 4096, UNIT = 16 };
 
-extern char _end[] __attribute__((visibility("hidden")));
+extern char *__sidecore_break __attribute__((visibility("hidden")));
+#define top __sidecore_break
 static struct block *first;
-static char *top;
 
 /* Moves the heap's end, as sbrk does. */
 void *sbrk(intptr_t bytes)
 {
 	char *old, *limit = (char *)__builtin_frame_address(0) - STACK_KEPT;
-	if (!top)
-		top = (char *)(((uintptr_t)_end + UNIT - 1) & -UNIT);
 	old = top;
 	if (bytes > 0 && (limit < top || bytes > limit - top)) {
 		errno = ENOMEM;
@@ -68,6 +66,9 @@ static void *__attribute__((noipa)) allocate(size_t bytes)
 		return 0;
 	}
 	size = ((bytes ? bytes : 1) + sizeof *block + UNIT - 1) & -UNIT;
+	/* A context that runs again begins with an empty heap. */
+	if (first && (char *)first >= top)
+		first = 0;
 	for (block = first; block; last = block, block = block->next) {
 		if (!block->free)
 			continue;
