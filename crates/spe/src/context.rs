@@ -14,7 +14,7 @@ use crate::image::{Image, ImageError};
 use crate::mfc::{self, Command, Traffic};
 use crate::source::{Source, Sources};
 use crate::store::{STORE_BYTES, STORE_MASK, Store};
-use crate::switch::{OP_FAULT, Start};
+use crate::switch::{HEADER_BEFORE, OP_FAULT, Start};
 use crate::trace;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -499,7 +499,7 @@ impl Context {
         let base = self.store.base();
         let pc = header.fault_pc.wrapping_sub(base);
         let address = header.fault_address;
-        let below = base - 4096..base;
+        let below = base - HEADER_BEFORE as u64..base;
         let overflow = below.contains(&address) && header.store_stack < base + 4096;
         if signal == libc::SIGILL {
             eprintln!("libspe2: context {}: invalid instruction at 0x{pc:05x}", self.id);

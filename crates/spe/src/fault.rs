@@ -6,7 +6,7 @@
 //! before. Threads that run programs call [`prepare_thread`] first.
 
 use crate::store::STORE_BYTES;
-use crate::switch::{Header, OP_FAULT, copy_recovery, leave_pc};
+use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, copy_recovery, leave_pc};
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 use std::sync::{Once, OnceLock};
@@ -124,10 +124,10 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
     pass_on(signal, info, context);
 }
 
-/// True where the instruction or the stack pointer is the program's; a wild jump leaves the latter.
+/// True where the instruction or the stack pointer is in the store or its guards; a wild jump leaves the latter.
 fn inside(header: *mut Header, pc: u64, stack: u64) -> bool {
-    let base = header as u64 + crate::switch::HEADER_BEFORE as u64;
-    let store = base - 4096..base + STORE_BYTES as u64 + 4096;
+    let base = header as u64 + HEADER_BEFORE as u64;
+    let store = header as u64..base + 2 * STORE_BYTES as u64;
     store.contains(&pc) || store.contains(&stack)
 }
 

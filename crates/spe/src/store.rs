@@ -1,6 +1,6 @@
 //! Local stores: 256 KiB below 4 GiB, where the program's 32-bit pointers reach them.
 //!
-//! Layout of one reservation: the header's page, a guard page, the store, a guard page. The same
+//! Layout of one reservation: the header's page, a guard, the store, a guard as large. The same
 //! memory is mapped a second time for the host, so that both an offset and a program's pointer
 //! added to the host's address reach it.
 //!

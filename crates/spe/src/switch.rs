@@ -9,7 +9,7 @@
 
 use std::arch::global_asm;
 
-/// What the gate and the engine exchange; the host's page below a store's lower guard page.
+/// What the gate and the engine exchange; the host's page below a store's lower guard.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Header {
@@ -29,8 +29,8 @@ pub(crate) struct Header {
     pub(crate) fault_pc: u64,
 }
 
-/// Distance of the header below its store: a page of its own and a guard page.
-pub(crate) const HEADER_BEFORE: usize = 2 * 4096;
+/// Distance of the header below its store, far from where a stack that overflows may write.
+pub(crate) const HEADER_BEFORE: usize = 256 * 1024;
 /// Operation number that a fault leaves; no program can ask for it by accident.
 pub(crate) const OP_FAULT: u64 = u64::MAX;
 
@@ -70,7 +70,7 @@ global_asm!(
     "push r15",
     "mov rax, rsp",
     "and rax, -0x40000",
-    "sub rax, 0x2000",
+    "sub rax, 0x40000",
     "mov edi, edi",
     "mov [rax + 16], rdi",
     "mov [rax + 24], rsi",

@@ -10,3 +10,30 @@ fn words_and_data_go_both_ways() {
     let Some(bench) = Bench::new() else { return };
     passes(&mut bench.pair("echo"));
 }
+
+#[test]
+fn faults_end_the_program_and_not_the_process() {
+    let Some(bench) = Bench::new() else { return };
+    let said = passes(&mut bench.pair("faults"));
+    for line in [
+        "invalid instruction at 0x",
+        "access outside of the local store at 0x",
+        "arithmetic fault at 0x",
+        "the stack ran out of the local store",
+    ] {
+        assert!(said.contains(line), "{line} not in {said}");
+    }
+}
+
+#[test]
+fn faults_of_the_host_stay_the_hosts() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = std::process::Command::new(bench.host("signal_host"));
+    passes(host.arg(bench.spu("faults_spu")));
+}
+
+#[test]
+fn stops_callbacks_and_registers() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("arguments"));
+}
