@@ -37,3 +37,26 @@ fn stops_callbacks_and_registers() {
     let Some(bench) = Bench::new() else { return };
     passes(&mut bench.pair("arguments"));
 }
+
+#[test]
+fn transfers_lists_lines_events_and_proxy_commands() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("dma"));
+}
+
+/// A token goes round a thousand contexts on two engines; all count on one line with the host.
+#[test]
+fn a_thousand_contexts_on_two_engines() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = bench.pair("ring");
+    host.args(["1000", "10", "2"]).env("SIDECORE_SPE_ENGINES", "2");
+    passes(&mut host);
+}
+
+#[test]
+fn a_ring_of_few() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = bench.pair("ring");
+    host.args(["3", "2000", "4"]).env("SIDECORE_SPE_ENGINES", "4");
+    passes(&mut host);
+}
