@@ -60,3 +60,32 @@ fn a_ring_of_few() {
     host.args(["3", "2000", "4"]).env("SIDECORE_SPE_ENGINES", "4");
     passes(&mut host);
 }
+
+#[test]
+fn mailboxes_signals_gangs_and_their_errors() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("mailbox"));
+}
+
+#[test]
+fn events_by_their_handler() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = std::process::Command::new(bench.host("events_host"));
+    passes(host.arg(bench.spu("mailbox_spu")));
+}
+
+#[test]
+fn busy_programs_share_an_engine_and_die_with_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    let Some(bench) = Bench::new() else { return };
+    let (host, spu) = (bench.host("busy_host"), bench.spu("mailbox_spu"));
+    let run = |how: &str| {
+        let mut host = std::process::Command::new(&host);
+        host.arg(&spu).arg(how).env("SIDECORE_SPE_ENGINES", "1");
+        host.output().expect("started")
+    };
+    let output = run("returns");
+    assert!(output.status.success(), "{output:?}");
+    let output = run("killed");
+    assert_eq!(output.status.signal(), Some(15), "{output:?}");
+}
