@@ -35,6 +35,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "include/common/simdmath.h" <- "common/simdmath.h",
     "include/common/vec_types.h" <- "common/vec_types.h",
     "include/spu/ea.h" <- "spu/include/ea.h",
+    "include/spu/sidecore_assembler.h" <- "spu/include/sidecore_assembler.h",
     "include/spu/spu_internals.h" <- "spu/include/spu_internals.h",
     "include/spu/spu_intrinsics.h" <- "spu/include/spu_intrinsics.h",
     "include/spu/spu_macros.h" <- "spu/include/spu_macros.h",

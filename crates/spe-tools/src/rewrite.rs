@@ -10,6 +10,13 @@
 //!
 //! [`sidecore_vectors.h`]: https://github.com/sidecore/sidecore
 
+/// The name of the source, by the first line marker.
+pub(crate) fn first_name(source: &[u8]) -> Option<&str> {
+    let line = source.split(|byte| *byte == b'\n').next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    line.strip_prefix("# ")?.split('"').nth(1)
+}
+
 /// Puts a compound literal within the arguments of a call into parentheses of its own: the commas
 /// between its braces would divide the arguments of a macro.
 pub(crate) fn guard_literals(source: &[u8]) -> Vec<u8> {
@@ -439,6 +446,12 @@ mod tests {
         {
             assert_eq!(guarded(same), same);
         }
+    }
+
+    #[test]
+    fn the_first_marker_names_the_source() {
+        assert_eq!(first_name(b"# 0 \"a/b.c\"\nint x;\n"), Some("a/b.c"));
+        assert_eq!(first_name(b"int x;\n"), None);
     }
 
     #[test]

@@ -67,7 +67,9 @@ pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
         all.push(kit.path(folder).to_string_lossy().into_owned());
     }
     // By its name alone it is found as a system's header, which lists of dependencies leave out.
-    all.extend(["-include".into(), "sidecore_vectors.h".into()]);
+    for header in ["sidecore_vectors.h", "sidecore_assembler.h"] {
+        all.extend(["-include".into(), header.into()]);
+    }
     all
 }
 

@@ -44,6 +44,14 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
             command.arg(word);
         }
     }
+    // The copy's name is nobody's: debuggers and linkers name the source.
+    if let Some(name) = rewrite::first_name(&source) {
+        let mut map = OsString::from("-fdebug-prefix-map=");
+        map.push(&copy);
+        map.push("=");
+        map.push(name);
+        command.arg(map);
+    }
     if let Some((_, header)) = macros {
         command.arg("-include").arg(kit.path(header));
     }

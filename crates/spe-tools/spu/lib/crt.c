@@ -56,10 +56,11 @@ enum { GATE_BREAK = 8, BREAK_UNIT = 16 };
 extern int vector_main(unsigned long long, unsigned long long, unsigned long long,
 		       quadword, quadword, quadword) __asm__("main");
 
-/* The doubleword in the preferred slot of a register. */
+/* The number in the first half of a register, as the host's program has written it there. */
 static unsigned long long doubleword(quadword value)
 {
-	return (unsigned long long)value[0] << 32 | value[1];
+	typedef unsigned long long halves __attribute__((vector_size(16)));
+	return ((halves)value)[0];
 }
 
 /* Arguments of main: the three numbers of spe_context_run; where the program was started with

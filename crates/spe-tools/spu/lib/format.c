@@ -249,6 +249,53 @@ static int double_text(char *text, double value, const struct field *field, char
 	return length;
 }
 
+/* The text by %a: the mantissa's 13 digits, rounded to nearest, ties to even. */
+static int hexadecimal_text(char *text, double value, const struct field *field)
+{
+	const char *names = field->flags & UPPER ? "0123456789ABCDEF" : "0123456789abcdef";
+	union {
+		double value;
+		unsigned long long bits;
+	} view = { value };
+	unsigned long long mantissa = view.bits & 0xfffffffffffffULL;
+	int exponent = (int)(view.bits >> 52 & 0x7ff), precision = field->precision, length = 0, each;
+	unsigned long long first = exponent ? 1 : 0;
+
+	exponent = value == 0 ? 0 : exponent ? exponent - 1023 : -1022;
+	if (precision < 0) {
+		for (precision = 13; precision > 0 && !(mantissa >> (52 - 4 * precision) & 15); precision--)
+			;
+	} else if (precision < 13) {
+		unsigned long long unit = 1ULL << (52 - 4 * precision), rest;
+		mantissa |= first << 52;
+		rest = mantissa & (unit - 1);
+		mantissa -= rest;
+		if (rest > unit / 2 || (rest == unit / 2 && mantissa & unit))
+			mantissa += unit;
+		first = mantissa >> 52;
+		mantissa &= 0xfffffffffffffULL;
+	}
+	text[length++] = '0';
+	text[length++] = field->flags & UPPER ? 'X' : 'x';
+	text[length++] = '0' + first;
+	if (precision > 0 || field->flags & ALTERNATE)
+		text[length++] = '.';
+	for (each = 1; each <= precision && each < DIGITS_MAX; each++)
+		text[length++] = each <= 13 ? names[mantissa >> (52 - 4 * each) & 15] : '0';
+	text[length++] = field->flags & UPPER ? 'P' : 'p';
+	text[length++] = exponent < 0 ? '-' : '+';
+	if (exponent < 0)
+		exponent = -exponent;
+	if (exponent >= 1000)
+		text[length++] = '0' + exponent / 1000;
+	if (exponent >= 100)
+		text[length++] = '0' + exponent / 100 % 10;
+	if (exponent >= 10)
+		text[length++] = '0' + exponent / 10 % 10;
+	text[length++] = '0' + exponent % 10;
+	return length;
+}
+
 static void put_double(struct sink *sink, struct field *field, double value, char kind)
 {
 	static char text[DIGITS_MAX + 400];
@@ -267,11 +314,13 @@ static void put_double(struct sink *sink, struct field *field, double value, cha
 	} else {
 		if (value == 0)
 			value = 0; /* without its sign */
-		put_number(sink, field, sign, 0, text, double_text(text, value, field, kind));
+		put_number(sink, field, sign, 0, text, kind == 'a'
+			   ? hexadecimal_text(text, value, field)
+			   : double_text(text, value, field, kind));
 	}
 }
 
-enum { SIZE_CHAR, SIZE_SHORT, SIZE_INT, SIZE_WIDE, SIZE_LONG_DOUBLE };
+enum { SIZE_CHAR, SIZE_SHORT, SIZE_INT, SIZE_LONG, SIZE_WIDE, SIZE_LONG_DOUBLE };
 
 static const char *size_of(const char *format, int *size)
 {
@@ -282,6 +331,7 @@ static const char *size_of(const char *format, int *size)
 			*size = *size == SIZE_SHORT ? SIZE_CHAR : SIZE_SHORT;
 			break;
 		case 'l':
+			*size = SIZE_LONG;
 			if (format[1] == 'l')
 				*size = SIZE_WIDE, format++;
 			break;
@@ -299,6 +349,22 @@ static const char *size_of(const char *format, int *size)
 			return format;
 		}
 	}
+}
+
+/* A string of wide characters; the C locale has those below 128. */
+static void put_wide(struct sink *sink, struct field *field, const wchar_t *wide)
+{
+	int length = 0, each;
+	while (wide && wide[length] && (field->precision < 0 || length < field->precision))
+		length++;
+	if (!(field->flags & LEFT))
+		pad(sink, ' ', field->width - length);
+	for (each = 0; each < length; each++) {
+		char one = wide[each];
+		put(sink, &one, 1);
+	}
+	if (field->flags & LEFT)
+		pad(sink, ' ', field->width - length);
 }
 
 void __sidecore_format(struct sink *sink, const char *format, va_list list)
@@ -390,6 +456,10 @@ void __sidecore_format(struct sink *sink, const char *format, va_list list)
 			put_number(sink, &field, "", 0, &one, 1);
 			break;
 		case 's':
+			if (size == SIZE_LONG) {
+				put_wide(sink, &field, va_arg(list, const wchar_t *));
+				break;
+			}
 			text = va_arg(list, const char *);
 			if (!text)
 				text = "(null)";
@@ -399,12 +469,21 @@ void __sidecore_format(struct sink *sink, const char *format, va_list list)
 			put_number(sink, &field, "", 0, text, length);
 			break;
 		case 'n':
-			*va_arg(list, int *) = sink->total;
+			if (size == SIZE_WIDE)
+				*va_arg(list, long long *) = sink->total;
+			else if (size == SIZE_SHORT)
+				*va_arg(list, short *) = sink->total;
+			else if (size == SIZE_CHAR)
+				*va_arg(list, signed char *) = sink->total;
+			else
+				*va_arg(list, int *) = sink->total;
 			break;
+		case 'A':
 		case 'E':
 		case 'F':
 		case 'G':
 			field.flags |= UPPER;
+		case 'a':
 		case 'e':
 		case 'f':
 		case 'g':

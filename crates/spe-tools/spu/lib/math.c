@@ -357,6 +357,7 @@ TWO(copysign, __builtin_copysignl)
 double fma(double x, double y, double z) { return (wide)x * y + z; }
 float fmaf(float x, float y, float z) { return (double)x * y + z; }
 double ldexp(double x, int n) { return times_power(x, n); }
+long double ldexpl(long double x, int n) { return times_power(x, n); }
 float ldexpf(float x, int n) { return times_power(x, n); }
 double scalbn(double x, int n) { return times_power(x, n); }
 float scalbnf(float x, int n) { return times_power(x, n); }

@@ -54,13 +54,13 @@ static int number_text(struct source *source, char *text, int width, int real)
 		width = NUMBER_MAX - 1;
 	while (length < width) {
 		byte = take(source);
-		if (!(byte >= '0' && byte <= '9') && !strchr(real ? "+-.eEinfatyINFATY" : "+-xXabcdefABCDEF", byte)) {
+		if (!(byte >= '0' && byte <= '9') && !strchr(real ? "+-.eEinfatyxXpPbcdBCD" : "+-xXabcdefABCDEF", byte)) {
 			back(source, byte);
 			break;
 		}
 		if (byte == EOF)
 			break;
-		if ((byte == '+' || byte == '-') && length && (text[length - 1] | 32) != 'e') {
+		if ((byte == '+' || byte == '-') && length && !strchr("eEpP", text[length - 1])) {
 			back(source, byte);
 			break;
 		}
@@ -152,6 +152,8 @@ static int scan(struct source *source, const char *format, va_list list)
 			done++;
 			break;
 		}
+		case 'a':
+		case 'A':
 		case 'e':
 		case 'f':
 		case 'g':
@@ -176,7 +178,9 @@ static int scan(struct source *source, const char *format, va_list list)
 		case 'c':
 		case 's':
 		case '[': {
+			/* Wide characters are words. */
 			char *to = skips ? 0 : va_arg(list, char *);
+			int *words = size == 3 ? (int *)to : 0;
 			memset(set, 1, sizeof set);
 			if (*format == 's') {
 				for (length = 0; length < 256; length++)
@@ -205,13 +209,17 @@ static int scan(struct source *source, const char *format, va_list list)
 					back(source, byte);
 					break;
 				}
-				if (to)
+				if (words)
+					*words++ = byte;
+				else if (to)
 					*to++ = byte;
 			}
 			if (!length)
 				return byte == EOF && !done ? EOF : done;
 			if (to) {
-				if (*format != 'c')
+				if (*format != 'c' && words)
+					*words = 0;
+				else if (*format != 'c')
 					*to = 0;
 				done++;
 			}
@@ -239,6 +247,9 @@ int stream_scan(FILE *stream, const char *format, va_list list)
 	return scan(&source, format, list);
 }
 
+extern int input_scan(const char *, va_list) __asm__("__isoc99_vscanf");
+int input_scan(const char *format, va_list list) { return stream_scan(stdin, format, list); }
+
 #define FORWARD(name, parameters, call)                                                            \
 	int name parameters                                                                        \
 	{                                                                                          \
@@ -258,7 +269,8 @@ FORWARD(__isoc99_fscanf, (FILE *stream, const char *format, ...), stream_scan(st
 FORWARD(__isoc99_scanf, (const char *format, ...), stream_scan(stdin, format, list))
 
 /* The same under the names of other standards, which headers choose between. */
-__asm__(".globl sscanf, fscanf, scanf, vsscanf, vfscanf\n"
+__asm__(".globl sscanf, fscanf, scanf, vsscanf, vfscanf, vscanf\n"
+	".set vscanf, __isoc99_vscanf\n"
 	".set sscanf, __isoc99_sscanf\n"
 	".set fscanf, __isoc99_fscanf\n"
 	".set scanf, __isoc99_scanf\n"

@@ -80,6 +80,19 @@ char *fgets(char *text, int size, FILE *stream)
 	return call(FGETS, (u32)text, size, (u32)stream, 0) ? text : 0;
 }
 
+/* Of a line without its end; the host knows no size. */
+char *gets(char *text) { return call(GETS, (u32)text, 0, 0, 0) ? text : 0; }
+
+int fgetpos(FILE *stream, fpos_t *place)
+{
+	long now = ftell(stream);
+	place->__pos = now;
+	return now < 0 ? -1 : 0;
+}
+
+int fsetpos(FILE *stream, const fpos_t *place) { return fseek(stream, place->__pos, SEEK_SET); }
+char *tmpnam(char *name) { return call(TMPNAM, (u32)name, 0, 0, 0) ? name : 0; }
+
 int setvbuf(FILE *stream, char *buffer, int mode, size_t size)
 {
 	/* The host's buffer stays its own: one in the store would go with the context. */

@@ -77,6 +77,36 @@ int atoi(const char *text) { return strtol(text, 0, 10); }
 long atol(const char *text) { return strtol(text, 0, 10); }
 long long atoll(const char *text) { return strtoll(text, 0, 10); }
 
+/* A number in the form of %a, behind its 0x. */
+static double hexadecimal(const char *at, char **end)
+{
+	long double value = 0;
+	int exponent = 0, fraction = 0, digit, part = 0;
+	for (;; at++) {
+		if (*at == '.' && !fraction) {
+			fraction = 1;
+			continue;
+		}
+		digit = digit_of((unsigned char)*at);
+		if (digit >= 16)
+			break;
+		value = value * 16 + digit;
+		exponent -= fraction ? 4 : 0;
+	}
+	if ((*at | 32) == 'p') {
+		const char *sign = at + 1 + (at[1] == '-' || at[1] == '+');
+		if (*sign >= '0' && *sign <= '9') {
+			for (; *sign >= '0' && *sign <= '9'; sign++)
+				part = part < 10000 ? part * 10 + *sign - '0' : part;
+			exponent += at[1] == '-' ? -part : part;
+			at = sign;
+		}
+	}
+	if (end)
+		*end = (char *)at;
+	return ldexpl(value, exponent);
+}
+
 /* Nineteen digits are an exact integer; with 64 bits of mantissa their power of ten costs the last place
  * of a double at worst. */
 double strtod(const char *text, char **end)
@@ -95,6 +125,10 @@ double strtod(const char *text, char **end)
 		if (end)
 			*end = (char *)at;
 		return negative ? -value : value;
+	}
+	if (at[0] == '0' && (at[1] | 32) == 'x' && (digit_of(at[2]) < 16 || at[2] == '.')) {
+		double found = hexadecimal(at + 2, end);
+		return negative ? -found : found;
 	}
 	for (; (*at >= '0' && *at <= '9') || (*at == '.' && !(any & 2)); at++) {
 		if (*at == '.') {
