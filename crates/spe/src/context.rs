@@ -230,7 +230,8 @@ impl Context {
         loop {
             if let Run::Stopped(stop) = inner.run {
                 inner.run = match stop {
-                    Stop::Signal(..) => Run::Paused,
+                    // An exit is a stop, too: a program that is run on goes on behind it.
+                    Stop::Signal(..) | Stop::Exit(_) => Run::Paused,
                     _ => Run::Idle,
                 };
                 return stop;
@@ -353,6 +354,20 @@ impl Context {
 
     /// Waits on the host's side until the mailboxes change.
     pub(crate) fn wait_host(&self, inner: &mut MutexGuard<'_, Inner>) {
+        const LOOKS: u32 = 1000;
+        let seen = self.mailbox_status();
+        MutexGuard::unlocked(inner, || {
+            for _ in 0..LOOKS {
+                if self.mailbox_status() != seen {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+        });
+        // The lock is held again: no change comes between this look and the wait.
+        if self.mailbox_status() != seen {
+            return;
+        }
         inner.host_waiters += 1;
         self.host.wait(inner);
         inner.host_waiters -= 1;
@@ -448,7 +463,10 @@ impl Context {
                 }
                 Outcome::Stopped(Stop::Signal(code, (b & STORE_MASK) as u32))
             }
-            5 => Outcome::Stopped(Stop::Exit(a as u8)),
+            5 => {
+                inner.token = inner.token.wrapping_add(4) & STORE_MASK as u32;
+                Outcome::Stopped(Stop::Exit(a as u8))
+            }
             6 => Outcome::Stopped(Stop::Halt),
             7 => {
                 let command = Command {
@@ -501,7 +519,10 @@ impl Context {
         let address = header.fault_address;
         let below = base - HEADER_BEFORE as u64..base;
         let overflow = below.contains(&address) && header.store_stack < base + 4096;
-        if signal == libc::SIGILL {
+        // Zeroes are an instruction here, but none that a compiler makes: data was executed.
+        let store = base..base + STORE_BYTES as u64 - 1;
+        let zeroes = store.contains(&header.fault_pc) && self.store.byte_pair(pc) == 0;
+        if signal == libc::SIGILL || zeroes {
             eprintln!("libspe2: context {}: invalid instruction at 0x{pc:05x}", self.id);
             return Stop::BadInstruction;
         }

@@ -37,6 +37,7 @@ const ABI: u32 = 1;
 const STACK_MIN: usize = 4096;
 const NOTE_NAME: &[u8] = b"Sidecore-SPU\0";
 
+const PF_X: u32 = 1;
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
 const PT_NOTE: u32 = 4;
@@ -68,6 +69,7 @@ struct Segment {
     address: u32,
     file_bytes: u32,
     memory_bytes: u32,
+    flags: u32,
 }
 
 impl<'a> Image<'a> {
@@ -131,6 +133,10 @@ impl<'a> Image<'a> {
                 .ok_or(damaged.clone())?;
             if !store.write(segment.address as usize, data) {
                 return Err(damaged);
+            }
+            if segment.flags & PF_X != 0 {
+                // `extent` saw to it that it lies in the store.
+                store.allow_execution(segment.address as usize, segment.memory_bytes as usize);
             }
         }
         self.relocate(store)
@@ -265,6 +271,7 @@ fn segment(bytes: &[u8], at: usize) -> Option<Segment> {
         address: word(bytes, at + 8)?,
         file_bytes: word(bytes, at + 16)?,
         memory_bytes: word(bytes, at + 20)?,
+        flags: word(bytes, at + 24)?,
     })
 }
 

@@ -51,9 +51,8 @@ impl Store {
             return Err(io::Error::last_os_error());
         }
         store.base = reserve()? + STORE_BYTES;
-        let all = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
-        map_fixed(store.base, STORE_BYTES, all, Some(file))?;
         let data = libc::PROT_READ | libc::PROT_WRITE;
+        map_fixed(store.base, STORE_BYTES, data, Some(file))?;
         map_fixed(store.base - HEADER_BEFORE, PAGE, data, None)?;
         Ok(store)
     }
@@ -120,6 +119,13 @@ impl Store {
         unsafe { at.read_volatile() }
     }
 
+    /// Two bytes at any local-store address but the last.
+    pub(crate) fn byte_pair(&self, address: u64) -> u16 {
+        let at = self.at(address) as *const [u8; 2];
+        // SAFETY: inside the store, by the caller's check.
+        u16::from_le_bytes(unsafe { at.read_volatile() })
+    }
+
     /// Sets the word at a local-store address that is a multiple of 4.
     pub(crate) fn set_word(&self, address: u64, value: u32) {
         let at = self.at(address & !3) as *mut u32;
@@ -127,8 +133,23 @@ impl Store {
         unsafe { at.write_volatile(value) }
     }
 
-    /// Zeroes the store.
+    /// Lets a part of the store be executed, to whole pages.
+    pub(crate) fn allow_execution(&self, from: usize, bytes: usize) {
+        let first = (self.base + from) & !(PAGE - 1);
+        let end = (self.base + from + bytes).next_multiple_of(PAGE);
+        let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        // SAFETY: inside the store, by the caller's check; where it fails the program faults.
+        unsafe { libc::mprotect(first as *mut libc::c_void, end - first, access) };
+    }
+
+    /// Zeroes the store; nothing of it can be executed then.
     pub(crate) fn clear(&self) {
+        let data = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the whole store; its header is ours.
+        unsafe {
+            libc::mprotect(self.base as *mut libc::c_void, STORE_BYTES, data);
+            (*self.header()).executable = 0;
+        }
         // SAFETY: the whole store; nobody runs in it (the caller holds the context).
         unsafe { std::ptr::write_bytes(self.base as *mut u8, 0, STORE_BYTES) };
     }

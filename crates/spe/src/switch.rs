@@ -27,6 +27,8 @@ pub(crate) struct Header {
     pub(crate) fault_address: u64,
     /// The faulting instruction's address.
     pub(crate) fault_pc: u64,
+    /// 1 once the whole store may be executed.
+    pub(crate) executable: u64,
 }
 
 /// Distance of the header below its store, far from where a stack that overflows may write.

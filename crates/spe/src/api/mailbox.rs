@@ -2,6 +2,7 @@
 
 use super::{SpeContext, call, context};
 use crate::context::{Context, Inner};
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
 use std::sync::Arc;
 
@@ -33,10 +34,32 @@ fn words(
             own.changed(&mut inner);
         }
         if done >= blocking {
-            return Ok(done as c_int);
+            drop(inner);
+            return Ok(looked(done as c_int));
         }
         own.wait_host(&mut inner);
     }
+}
+
+thread_local! {
+    /// Looks of this thread in a row that found nothing to do.
+    static VAIN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Looks in vain after which a polling thread lets others have its processor at each further one.
+const VAIN_MAX: u32 = 64;
+
+/// Notes the outcome of a look that never blocks: a host that polls while processors are few would
+/// otherwise keep the program that it waits for from running.
+fn looked(count: c_int) -> c_int {
+    let vain = VAIN.with(|vain| {
+        vain.set(if count == 0 { vain.get().saturating_add(1) } else { 0 });
+        vain.get()
+    });
+    if vain > VAIN_MAX {
+        std::thread::yield_now();
+    }
+    count
 }
 
 /// Checks the buffer of a call.
@@ -60,7 +83,7 @@ pub unsafe extern "C" fn spe_out_mbox_read(
         let count = buffer(data, count)?;
         // Who polls an empty mailbox does not hold the lock that the program needs to fill it.
         if own.mailbox_status() & 0xff == 0 {
-            return Ok(0);
+            return Ok(looked(0));
         }
         words(own, count, ANY_NONBLOCKING, |inner, index| {
             let Some(value) = inner.channels.out_mailbox.take() else {
@@ -78,7 +101,7 @@ pub unsafe extern "C" fn spe_out_mbox_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spe_out_mbox_status(spe: *mut SpeContext) -> c_int {
     // SAFETY: NULL or a context, as the header asks for.
-    call(-1, || Ok((unsafe { context(spe) }?.mailbox_status() & 0xff) as c_int))
+    call(-1, || Ok(looked((unsafe { context(spe) }?.mailbox_status() & 0xff) as c_int)))
 }
 
 /// `spe_in_mbox_write`.
@@ -105,7 +128,8 @@ pub unsafe extern "C" fn spe_in_mbox_write(
 pub unsafe extern "C" fn spe_in_mbox_status(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
-        Ok((unsafe { context(spe) }?.mailbox_status() >> 8 & 0xff) as c_int)
+        let status = unsafe { context(spe) }?.mailbox_status();
+        Ok(looked((status >> 8 & 0xff) as c_int))
     })
 }
 
@@ -138,7 +162,8 @@ pub unsafe extern "C" fn spe_out_intr_mbox_read(
 pub unsafe extern "C" fn spe_out_intr_mbox_status(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
-        Ok((unsafe { context(spe) }?.mailbox_status() >> 16 & 0xff) as c_int)
+        let status = unsafe { context(spe) }?.mailbox_status();
+        Ok(looked((status >> 16 & 0xff) as c_int))
     })
 }
 

@@ -30,7 +30,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// `spe_program_handle_t`.
 #[repr(C)]
@@ -50,6 +50,8 @@ pub struct SpeContext {
     event_private: *const c_void,
     own: Arc<Context>,
     gang: *mut SpeGang,
+    /// Set once another context was placed beside this one.
+    has_neighbour: AtomicBool,
 }
 
 /// `struct spe_gang_context`.
@@ -59,6 +61,8 @@ pub struct SpeGang {
     base_private: *const c_void,
     event_private: *const c_void,
     members: AtomicUsize,
+    /// Set by the one member that wants to be near memory.
+    near_memory: AtomicBool,
 }
 
 /// A program read from a file: the handle comes first, so that its address is this one's.
@@ -72,7 +76,8 @@ const FLAG_MAP_PS: c_uint = 0x40;
 const FLAG_ISOLATE: c_uint = 0x80;
 const FLAG_ISOLATE_EMULATE: c_uint = 0x100;
 const FLAG_EVENTS: c_uint = 0x1000;
-const FLAGS: c_uint = 0x10 | 0x20 | FLAG_MAP_PS | FLAG_EVENTS | 0x2000 | 0x4000;
+const FLAG_NEAR_MEMORY: c_uint = 0x2000;
+const FLAGS: c_uint = 0x10 | 0x20 | FLAG_MAP_PS | FLAG_EVENTS | FLAG_NEAR_MEMORY | 0x4000;
 /// Bytes of a program's file at most: a store and as much for what is not loaded, generously.
 const IMAGE_MAX: u64 = 64 << 20;
 
@@ -118,7 +123,8 @@ pub unsafe extern "C" fn spe_context_create(
     call(std::ptr::null_mut(), || create(flags, gang))
 }
 
-/// `spe_context_create_affinity`: the neighbour is noted by nobody, any engine is as near.
+/// `spe_context_create_affinity`: any engine is as near as another, but what could not be on the
+/// hardware is refused as there (EEXIST: the place is taken; ESRCH: another gang's neighbour).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spe_context_create_affinity(
     flags: c_uint,
@@ -130,12 +136,26 @@ pub unsafe extern "C" fn spe_context_create_affinity(
             return Err(libc::ESRCH);
         }
         // SAFETY: NULL or a context, as the header asks for.
-        if let Some(neighbour) = unsafe { neighbour.as_ref() }
-            && neighbour.gang != gang
-        {
-            return Err(libc::EINVAL);
+        let neighbour = unsafe { neighbour.as_ref() };
+        if neighbour.is_some_and(|neighbour| neighbour.gang != gang) {
+            return Err(libc::ESRCH);
         }
-        create(flags, gang)
+        // SAFETY: a gang, as the header asks for.
+        let near_memory = unsafe { &(*gang).near_memory };
+        let wants_memory = flags & FLAG_NEAR_MEMORY != 0;
+        // Relaxed: flags alone; nothing else is read by them.
+        let taken = neighbour.is_some_and(|beside| beside.has_neighbour.load(Ordering::Relaxed));
+        if taken || wants_memory && near_memory.load(Ordering::Relaxed) {
+            return Err(libc::EEXIST);
+        }
+        let spe = create(flags, gang)?;
+        if wants_memory {
+            near_memory.store(true, Ordering::Relaxed);
+        }
+        if let Some(neighbour) = neighbour {
+            neighbour.has_neighbour.store(true, Ordering::Relaxed);
+        }
+        Ok(spe)
     })
 }
 
@@ -163,6 +183,7 @@ fn create(flags: c_uint, gang: *mut SpeGang) -> Result<*mut SpeContext, c_int> {
         event_private: std::ptr::null(),
         own,
         gang,
+        has_neighbour: AtomicBool::new(false),
     })))
 }
 
@@ -195,6 +216,7 @@ pub extern "C" fn spe_gang_context_create(flags: c_uint) -> *mut SpeGang {
             base_private: std::ptr::null(),
             event_private: std::ptr::null(),
             members: AtomicUsize::new(0),
+            near_memory: AtomicBool::new(false),
         })))
     })
 }

@@ -5,6 +5,7 @@ use crate::callback;
 use crate::channel::Stop;
 use crate::context::{Arguments, Context};
 use crate::engine;
+use crate::{fault, mfc};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
@@ -91,8 +92,9 @@ pub unsafe extern "C" fn spe_context_run(
             words: [spe as u64, argp as u64, envp as u64],
             registers,
         };
+        fault::install();
         own.begin(*entry, &arguments)?;
-        let stop = run(own, flags & RUN_NO_CALLBACKS == 0);
+        let stop = as_signal(own, run(own, flags & RUN_NO_CALLBACKS == 0));
         *entry = own.token();
         // SAFETY: NULL or the caller's variable.
         if let Some(place) = unsafe { stop_info.as_mut() } {
@@ -108,6 +110,21 @@ pub unsafe extern "C" fn spe_context_run(
             _ => Err(libc::EFAULT),
         }
     })
+}
+
+/// Without SPE_EVENTS_ENABLE errors are signals to the caller, if the program handles them. If it does
+/// not, the process would end: then the stop information says what it was, as with events.
+fn as_signal(own: &Context, stop: Stop) -> Stop {
+    let signal = match stop {
+        Stop::BadInstruction => libc::SIGILL,
+        Stop::Exception(mfc::DMA_STORAGE) => libc::SIGSEGV,
+        Stop::Exception(_) => libc::SIGBUS,
+        _ => return stop,
+    };
+    if own.flags & FLAG_EVENTS == 0 && fault::raise_handled(signal) {
+        return Stop::Fatal(libc::EINTR);
+    }
+    stop
 }
 
 /// Runs until a stop that is not a callback's; handlers run on this thread.
