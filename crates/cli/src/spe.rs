@@ -28,7 +28,9 @@ impl Command {
         match self {
             Self::Env(Env {}) => {
                 let text = kit()?.environment();
-                std::io::stdout().write_all(text.as_bytes()).context("cannot print")?;
+                std::io::stdout()
+                    .write_all(text.as_bytes())
+                    .context("cannot print")?;
                 Ok(Outcome::Done)
             }
         }
@@ -52,13 +54,23 @@ pub(crate) fn drive(driver: Driver, arguments: Vec<OsString>) -> ExitCode {
 fn kit() -> Result<Kit> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let library = library(&program);
-    Ok(Kit::open(&Parts { program, headers: spe2::HEADERS, library })?)
+    Ok(Kit::open(&Parts {
+        program,
+        headers: spe2::HEADERS,
+        library,
+    })?)
 }
 
 /// libspe2, beside this program or where it is installed.
 fn library(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
-    let places = ["libspe2.so", "deps/libspe2.so", "../lib/sidecore/libspe2.so.2"];
-    places.iter().map(|place| folder.join(place)).find(|place| place.is_file())
+    let places = [
+        "libspe2.so",
+        "deps/libspe2.so",
+        "../lib/sidecore/libspe2.so.2",
+    ];
+    places
+        .iter()
+        .map(|place| folder.join(place))
+        .find(|place| place.is_file())
 }
-

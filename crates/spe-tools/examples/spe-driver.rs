@@ -12,7 +12,11 @@ fn main() -> ExitCode {
             tool: "this program".into(),
             source,
         })?;
-        let kit = Kit::open(&Parts { program, headers: &[], library: None })?;
+        let kit = Kit::open(&Parts {
+            program,
+            headers: &[],
+            library: None,
+        })?;
         match driver_named(Path::new(&name)) {
             Some(driver) => driver.run(&kit, arguments.collect()),
             None => {

@@ -11,10 +11,15 @@ use std::process::{Command, ExitCode};
 
 /// Runs with the arguments of `embedspu`: options, symbol, program, object.
 pub(crate) fn run(name: &str, narrow: bool, arguments: &[OsString]) -> Result<ExitCode, Error> {
-    let words = arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>();
+    let words = arguments
+        .iter()
+        .map(|word| word.to_string_lossy())
+        .collect::<Vec<_>>();
     let (flags, names): (Vec<_>, Vec<_>) = words.iter().partition(|word| word.starts_with('-'));
     let [symbol, program, object] = names.as_slice() else {
-        return Err(Error::Usage(format!("{name} [-m32|-m64] SYMBOL SPU-PROGRAM OBJECT")));
+        return Err(Error::Usage(format!(
+            "{name} [-m32|-m64] SYMBOL SPU-PROGRAM OBJECT"
+        )));
     };
     let narrow = narrow || flags.iter().any(|flag| *flag == "-m32");
     let image = std::fs::read(&***program).map_err(Error::file("read", &***program))?;
@@ -22,9 +27,19 @@ pub(crate) fn run(name: &str, narrow: bool, arguments: &[OsString]) -> Result<Ex
     let path = std::path::absolute(&***program).map_err(Error::file("find", &***program))?;
     let text = assembly(symbol, &path, narrow)?;
     let mut command = Command::new(tool::compiler(false));
-    command.args([if narrow { "-m32" } else { "-m64" }, "-x", "assembler", "-c", "-", "-o"]);
+    command.args([
+        if narrow { "-m32" } else { "-m64" },
+        "-x",
+        "assembler",
+        "-c",
+        "-",
+        "-o",
+    ]);
     command.arg(&***object).stdin(std::process::Stdio::piped());
-    let start = |source| Error::Start { tool: tool::compiler(false), source };
+    let start = |source| Error::Start {
+        tool: tool::compiler(false),
+        source,
+    };
     let mut child = command.spawn().map_err(start)?;
     if let Some(mut input) = child.stdin.take() {
         use std::io::Write as _;
@@ -53,12 +68,17 @@ fn check(program: &str, image: &[u8]) -> Result<(), Error> {
 /// The object's source.
 fn assembly(symbol: &str, program: &Path, narrow: bool) -> Result<String, Error> {
     let named = !symbol.is_empty()
-        && symbol.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        && symbol
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
         && !symbol.starts_with(|first: char| first.is_ascii_digit());
     if !named {
         return Err(Error::Refused(format!("{symbol} is no name of C")));
     }
-    let path = program.to_string_lossy().replace('\\', r"\\").replace('"', "\\\"");
+    let path = program
+        .to_string_lossy()
+        .replace('\\', r"\\")
+        .replace('"', "\\\"");
     let (word, size) = if narrow { (".long", 4) } else { (".quad", 8) };
     let mut text = String::new();
     // Strings are easier to read here than in a file of their own, since sizes vary.

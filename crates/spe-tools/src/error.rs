@@ -69,6 +69,10 @@ impl Error {
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
-        move |source| Self::File { doing, path, source }
+        move |source| Self::File {
+            doing,
+            path,
+            source,
+        }
     }
 }

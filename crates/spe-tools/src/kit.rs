@@ -1,11 +1,11 @@
 //! The kit: headers, sources and links to the drivers, unpacked into the user's cache.
 //!
-//! Why a folder: compilers read headers and libraries from files. Its name has a hash of all that is in
-//! it and of the program's path, so builds beside one another do not meet.
+//! Why a folder: compilers read headers and libraries from files. Its name has a hash of all that
+//! is in it and of the program's path, so builds beside one another do not meet.
 //!
-//! Must stay true: a kit is written under another name and renamed, so that it is whole or absent; only
-//! the user may write to it, which is checked each time; the SPU's library is compiled once, when a
-//! program is linked for the first time.
+//! Must stay true: a kit is written under another name and renamed, so that it is whole or absent;
+//! only the user may write to it, which is checked each time; the SPU's library is compiled once,
+//! when a program is linked for the first time.
 
 use crate::files::FILES;
 use crate::{Error, names, tool};
@@ -40,7 +40,9 @@ impl Kit {
     pub fn open(parts: &Parts) -> Result<Self, Error> {
         let cache = cache_folder()?;
         make_folder(&cache)?;
-        let kit = Self { root: cache.join(name(parts)) };
+        let kit = Self {
+            root: cache.join(name(parts)),
+        };
         if !kit.root.exists() {
             kit.unpack(parts, &cache)?;
         }
@@ -115,11 +117,22 @@ impl Kit {
         let sources = sources.map(|(name, _)| self.path(name)).collect::<Vec<_>>();
         let output = Command::new(&compiler)
             .args(flags)
-            .args(["-O2", "-ffunction-sections", "-fdata-sections", "-fno-builtin", NO_LOOP_CALLS, "-w", "-c"])
+            .args([
+                "-O2",
+                "-ffunction-sections",
+                "-fdata-sections",
+                "-fno-builtin",
+                NO_LOOP_CALLS,
+                "-w",
+                "-c",
+            ])
             .args(&sources)
             .current_dir(work)
             .output()
-            .map_err(|source| Error::Start { tool: compiler.clone(), source })?;
+            .map_err(|source| Error::Start {
+                tool: compiler.clone(),
+                source,
+            })?;
         if !output.status.success() {
             let printed = String::from_utf8_lossy(&output.stderr);
             let lines = printed.lines().take(OUTPUT_LINES_MAX).collect::<Vec<_>>();
@@ -138,7 +151,10 @@ impl Kit {
             .args(objects)
             .current_dir(work)
             .status()
-            .map_err(|source| Error::Start { tool: "ar".into(), source })?;
+            .map_err(|source| Error::Start {
+                tool: "ar".into(),
+                source,
+            })?;
         if !status.success() {
             return Err(Error::Refused(format!("ar ended with {status}")));
         }
@@ -215,7 +231,11 @@ fn name(parts: &Parts) -> String {
 /// A folder that only the user may read and write, with those above it.
 fn make_folder(path: &Path) -> Result<(), Error> {
     let mut builder = std::fs::DirBuilder::new();
-    builder.recursive(true).mode(0o700).create(path).map_err(Error::file("make", path))
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(Error::file("make", path))
 }
 
 fn write(path: &Path, text: &str) -> Result<(), Error> {
@@ -235,31 +255,111 @@ fn link(target: &Path, path: &Path) -> Result<(), Error> {
 /// Refuses a folder that another user owns or may write to: its compilers would be theirs.
 fn check_owner(path: &Path) -> Result<(), Error> {
     let found = std::fs::symlink_metadata(path).map_err(Error::file("read", path))?;
-    let (owner, mode, user) =
-        (found.uid(), found.mode() & 0o7777, rustix::process::geteuid().as_raw());
+    let (owner, mode, user) = (
+        found.uid(),
+        found.mode() & 0o7777,
+        rustix::process::geteuid().as_raw(),
+    );
     if owner != user || mode & 0o022 != 0 || !found.is_dir() {
-        return Err(Error::Foreign { path: path.into(), owner, mode, user });
+        return Err(Error::Foreign {
+            path: path.into(),
+            owner,
+            mode,
+            user,
+        });
     }
     Ok(())
 }
 
 /// Functions of the SIMD math library; programs of the time included a header of each one's name.
 fn simdmath_names() -> impl Iterator<Item = String> {
-    let both = SIMDMATH.iter().flat_map(|name| [format!("{name}f4"), format!("{name}d2")]);
+    let both = SIMDMATH
+        .iter()
+        .flat_map(|name| [format!("{name}f4"), format!("{name}d2")]);
     both.chain(SIMDMATH_INTEGERS.iter().map(ToString::to_string))
 }
 
 const SIMDMATH: &[&str] = &[
-    "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos",
-    "cosh", "div", "erf", "erfc", "exp", "exp2", "expm1", "fabs", "fdim", "floor", "fma", "fmax",
-    "fmin", "fmod", "frexp", "hypot", "ilogb", "irint", "iround", "is0denorm", "isequal", "isfinite",
-    "isgreater", "isgreaterequal", "isinf", "isless", "islessequal", "islessgreater", "isnan",
-    "isnormal", "isunordered", "ldexp", "lgamma", "llrint", "llround", "log", "log10", "log1p",
-    "log2", "logb", "modf", "nearbyint", "negate", "pow", "recip", "remainder", "rint", "round",
-    "rsqrt", "signbit", "sin", "sincos", "sinh", "sqrt", "tan", "tanh", "tgamma", "trunc",
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "ceil",
+    "copysign",
+    "cos",
+    "cosh",
+    "div",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "fabs",
+    "fdim",
+    "floor",
+    "fma",
+    "fmax",
+    "fmin",
+    "fmod",
+    "frexp",
+    "hypot",
+    "ilogb",
+    "irint",
+    "iround",
+    "is0denorm",
+    "isequal",
+    "isfinite",
+    "isgreater",
+    "isgreaterequal",
+    "isinf",
+    "isless",
+    "islessequal",
+    "islessgreater",
+    "isnan",
+    "isnormal",
+    "isunordered",
+    "ldexp",
+    "lgamma",
+    "llrint",
+    "llround",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logb",
+    "modf",
+    "nearbyint",
+    "negate",
+    "pow",
+    "recip",
+    "remainder",
+    "rint",
+    "round",
+    "rsqrt",
+    "signbit",
+    "sin",
+    "sincos",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "tgamma",
+    "trunc",
 ];
-const SIMDMATH_INTEGERS: &[&str] =
-    &["absi4", "divi4", "divu4", "llabsi2", "lldivi2", "lldivu2", "negatei4", "negatell2"];
+const SIMDMATH_INTEGERS: &[&str] = &[
+    "absi4",
+    "divi4",
+    "divu4",
+    "llabsi2",
+    "lldivi2",
+    "lldivu2",
+    "negatei4",
+    "negatell2",
+];
 
 /// Headers of C that C++ has under another name; a store has no room for C++'s own library.
 const C_HEADERS: &[&str] = &[

@@ -76,7 +76,8 @@ const fn driver(name: &'static str, kind: Kind) -> Driver {
 
 pub(crate) const NO_ASSEMBLER: &str = "SPU assembly cannot be assembled: programs run as code of this machine, \
     not of the SPU; write the routine in C with spu_intrinsics.h";
-const NO_TIMING: &str = "there is no timing of SPU instructions: programs run as code of this machine";
+const NO_TIMING: &str =
+    "there is no timing of SPU instructions: programs run as code of this machine";
 
 /// The name that gcc calls its steps by.
 pub(crate) const STEP: &str = "sidecore-cc-step";
@@ -101,19 +102,94 @@ const DRIVERS: &[Driver] = &[
     driver("spu-objdump", Kind::Binutils("objdump")),
     driver("spu-objcopy", Kind::Binutils("objcopy")),
     driver("spu-readelf", Kind::Binutils("readelf")),
-    driver("ppu-gcc", Kind::Ppu { plus: false, narrow: false }),
-    driver("ppu-cc", Kind::Ppu { plus: false, narrow: false }),
-    driver("ppuxlc", Kind::Ppu { plus: false, narrow: false }),
-    driver("cbexlc", Kind::Ppu { plus: false, narrow: false }),
-    driver("ppu-g++", Kind::Ppu { plus: true, narrow: false }),
-    driver("ppu-c++", Kind::Ppu { plus: true, narrow: false }),
-    driver("ppuxlc++", Kind::Ppu { plus: true, narrow: false }),
-    driver("ppuxlC", Kind::Ppu { plus: true, narrow: false }),
-    driver("ppu32-gcc", Kind::Ppu { plus: false, narrow: true }),
-    driver("ppu32-cc", Kind::Ppu { plus: false, narrow: true }),
-    driver("ppu32-g++", Kind::Ppu { plus: true, narrow: true }),
-    driver("ppu32-c++", Kind::Ppu { plus: true, narrow: true }),
-    driver("ppu-as", Kind::Refused("PowerPC assembly cannot be assembled on this machine")),
+    driver(
+        "ppu-gcc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu-cc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppuxlc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "cbexlc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu-g++",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu-c++",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppuxlc++",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppuxlC",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu32-gcc",
+        Kind::Ppu {
+            plus: false,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu32-cc",
+        Kind::Ppu {
+            plus: false,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu32-g++",
+        Kind::Ppu {
+            plus: true,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu32-c++",
+        Kind::Ppu {
+            plus: true,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu-as",
+        Kind::Refused("PowerPC assembly cannot be assembled on this machine"),
+    ),
     driver("ppu-ld", Kind::Binutils("ld")),
     driver("ppu-ar", Kind::Binutils("ar")),
     driver("ppu-ranlib", Kind::Binutils("ranlib")),

@@ -1,7 +1,8 @@
 //! Options of the compilers of 2006 to 2010, as gcc of today takes them.
 //!
-//! Must stay true: an option that changes what a program computes is never dropped silently; what is
-//! dropped tuned the code for the Cell, named its libraries, or asked the SPU's linker for a report.
+//! Must stay true: an option that changes what a program computes is never dropped silently; what
+//! is dropped tuned the code for the Cell, named its libraries, or asked the SPU's linker for a
+//! report.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -36,7 +37,10 @@ pub(crate) struct Options {
 
 /// Translates the arguments of a driver.
 pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Options {
-    let mut options = Options { links: true, ..Options::default() };
+    let mut options = Options {
+        links: true,
+        ..Options::default()
+    };
     let mut arguments = arguments.into_iter();
     while let Some(argument) = arguments.next() {
         let Some(text) = argument.to_str() else {
@@ -95,7 +99,10 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Options {
 /// Records what an input file asks for.
 fn note_input(options: &mut Options, text: &str) {
     options.inputs = true;
-    let ending = Path::new(text).extension().and_then(OsStr::to_str).unwrap_or_default();
+    let ending = Path::new(text)
+        .extension()
+        .and_then(OsStr::to_str)
+        .unwrap_or_default();
     match ending {
         "cc" | "cp" | "cxx" | "cpp" | "CPP" | "c++" | "C" | "ii" => options.plus = true,
         "s" | "S" | "sx" => options.assembly = Some(text.into()),
@@ -130,12 +137,25 @@ fn linker_options(text: &str) -> Option<OsString> {
 
 /// True for an option of the linker that has no meaning here.
 fn drops_linker_option(option: &OsStr) -> bool {
-    let Some(text) = option.to_str() else { return false };
+    let Some(text) = option.to_str() else {
+        return false;
+    };
     LINKER_DROPPED.contains(&text)
-        || ["--local-store", "--auto-overlay", "--overlay", "--extra-stack-space", "--fixed-space",
-            "--reserved-space", "--num-lines", "--line-size", "-melf", "-T", "--hash-style"]
-            .iter()
-            .any(|start| text.starts_with(start))
+        || [
+            "--local-store",
+            "--auto-overlay",
+            "--overlay",
+            "--extra-stack-space",
+            "--fixed-space",
+            "--reserved-space",
+            "--num-lines",
+            "--line-size",
+            "-melf",
+            "-T",
+            "--hash-style",
+        ]
+        .iter()
+        .any(|start| text.starts_with(start))
 }
 
 /// Options of IBM's compilers that gcc has under another name.
@@ -149,33 +169,123 @@ fn of_xlc(text: &str) -> Option<OsString> {
 
 /// Options that name the processor or what only its compilers had.
 const DROPPED: &[&str] = &[
-    "-maltivec", "-mno-altivec", "-mminimal-toc", "-mfull-toc", "-mno-fp-in-toc", "-mhard-float",
-    "-mregnames", "-mstdmain", "-mwarn-reloc", "-mno-warn-reloc", "-merror-reloc", "-msafe-dma",
-    "-munsafe-dma", "-mbranch-hints", "-mno-branch-hints", "-msmall-mem", "-mlarge-mem", "-mdual-nops",
-    "-mno-dual-nops", "-mea32", "-mea64", "-mgen-cell-microcode", "-mwarn-cell-microcode",
-    "-mno-vrsave", "-mvrsave", "-mpowerpc", "-mpowerpc64", "-mno-powerpc64", "-mstrict-align",
+    "-maltivec",
+    "-mno-altivec",
+    "-mminimal-toc",
+    "-mfull-toc",
+    "-mno-fp-in-toc",
+    "-mhard-float",
+    "-mregnames",
+    "-mstdmain",
+    "-mwarn-reloc",
+    "-mno-warn-reloc",
+    "-merror-reloc",
+    "-msafe-dma",
+    "-munsafe-dma",
+    "-mbranch-hints",
+    "-mno-branch-hints",
+    "-msmall-mem",
+    "-mlarge-mem",
+    "-mdual-nops",
+    "-mno-dual-nops",
+    "-mea32",
+    "-mea64",
+    "-mgen-cell-microcode",
+    "-mwarn-cell-microcode",
+    "-mno-vrsave",
+    "-mvrsave",
+    "-mpowerpc",
+    "-mpowerpc64",
+    "-mno-powerpc64",
+    "-mstrict-align",
 ];
 const DROPPED_STARTS: &[&str] = &[
-    "-mcpu=", "-mtune=cell", "-mtune=celledp", "-mtune=ppc", "-mtune=power", "-march=cell",
-    "-march=celledp", "-mabi=", "-mhint-max-", "-mcache-size=", "-matomic-updates",
-    "-mno-atomic-updates", "-maddress-space-conversion", "-mno-address-space-conversion",
-    "-mfixed-range=", "-mvsx", "-mcall-", "-mdual-nops=", "-mlong-double-",
+    "-mcpu=",
+    "-mtune=cell",
+    "-mtune=celledp",
+    "-mtune=ppc",
+    "-mtune=power",
+    "-march=cell",
+    "-march=celledp",
+    "-mabi=",
+    "-mhint-max-",
+    "-mcache-size=",
+    "-matomic-updates",
+    "-mno-atomic-updates",
+    "-maddress-space-conversion",
+    "-mno-address-space-conversion",
+    "-mfixed-range=",
+    "-mvsx",
+    "-mcall-",
+    "-mdual-nops=",
+    "-mlong-double-",
 ];
 /// Libraries that are one with ours, and options for the size of the store's code.
 const SPU_DROPPED: &[&str] = &[
-    "-lc", "-lm", "-lgcc", "-lsimdmath", "-lmassv", "-lmass_simd", "-lmass", "-lmisc", "-lgmath",
-    "-lg", "-lnosys", "-lsim", "-lspu_timer", "-lsync", "-lsputimer", "-static", "-pie", "-fpic",
-    "-fPIC", "-fpie", "-fPIE", "-no-pie", "-fno-pic", "-fno-pie", "-fstack-check",
-    "-N", "-pthread", "-lpthread", "-lstdc++", "-lsupc++", "-lea",
+    "-lc",
+    "-lm",
+    "-lgcc",
+    "-lsimdmath",
+    "-lmassv",
+    "-lmass_simd",
+    "-lmass",
+    "-lmisc",
+    "-lgmath",
+    "-lg",
+    "-lnosys",
+    "-lsim",
+    "-lspu_timer",
+    "-lsync",
+    "-lsputimer",
+    "-static",
+    "-pie",
+    "-fpic",
+    "-fPIC",
+    "-fpie",
+    "-fPIE",
+    "-no-pie",
+    "-fno-pic",
+    "-fno-pie",
+    "-fstack-check",
+    "-N",
+    "-pthread",
+    "-lpthread",
+    "-lstdc++",
+    "-lsupc++",
+    "-lea",
 ];
 /// Libraries of the host that are one with ours.
-const HOST_DROPPED: &[&str] = &["-lsimdmath", "-lmassv", "-lmass_simd", "-lmass", "-lmisc", "-lgmath",
-    "-lsync", "-lspe", "-N"];
+const HOST_DROPPED: &[&str] = &[
+    "-lsimdmath",
+    "-lmassv",
+    "-lmass_simd",
+    "-lmass",
+    "-lmisc",
+    "-lgmath",
+    "-lsync",
+    "-lspe",
+    "-N",
+];
 /// Options of the SPU's linker, and those that its images alone can bear.
 const LINKER_DROPPED: &[&str] = &[
-    "-N", "-n", "--omagic", "--nmagic", "--stack-analysis", "--emit-stack-syms", "--no-overlays",
-    "--emit-stub-syms", "--emit-fixups", "--plugin", "--lrlive-analysis", "--non-overlay-stubs",
-    "--soft-icache", "--compact-stubs", "-mspu", "--as-needed", "-q", "--emit-relocs",
+    "-N",
+    "-n",
+    "--omagic",
+    "--nmagic",
+    "--stack-analysis",
+    "--emit-stack-syms",
+    "--no-overlays",
+    "--emit-stub-syms",
+    "--emit-fixups",
+    "--plugin",
+    "--lrlive-analysis",
+    "--non-overlay-stubs",
+    "--soft-icache",
+    "--compact-stubs",
+    "-mspu",
+    "--as-needed",
+    "-q",
+    "--emit-relocs",
 ];
 
 #[cfg(test)]
@@ -188,14 +298,22 @@ mod tests {
 
     fn translated(side: Side, text: &str) -> String {
         let arguments = translate(side, words(text)).arguments;
-        arguments.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        arguments
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
     }
 
     #[test]
     fn options_of_the_time_are_dropped_or_translated() {
         let spu = "-W -Wall -mwarn-reloc -Wl,-N -O3 -I . -o a a.c -lsimdmath -lm -Wl,-N,-Map,a.map";
-        assert_eq!(translated(Side::Spu, spu), "-W -Wall -O3 -I . -o a a.c -Wl,-Map,a.map");
-        let host = "-mabi=altivec -maltivec -mcpu=cell -m64 -lspe2 -lm -o -N b.c -qdebug -qarch=cell";
+        assert_eq!(
+            translated(Side::Spu, spu),
+            "-W -Wall -O3 -I . -o a a.c -Wl,-Map,a.map"
+        );
+        let host =
+            "-mabi=altivec -maltivec -mcpu=cell -m64 -lspe2 -lm -o -N b.c -qdebug -qarch=cell";
         assert_eq!(translated(Side::Host, host), "-lspe2 -lm -o -N b.c -g");
     }
 

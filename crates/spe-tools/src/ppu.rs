@@ -1,7 +1,8 @@
 //! `ppu-gcc` and `ppu-g++`: the host's side, for this machine.
 //!
-//! Must stay true: libraries that stand before the objects are linked all the same, since Makefiles of
-//! the time wrote `-lspe2` first; names of assembly that PPE programs use are macros of the assembler.
+//! Must stay true: libraries that stand before the objects are linked all the same, since Makefiles
+//! of the time wrote `-lspe2` first; names of assembly that PPE programs use are macros of the
+//! assembler.
 
 use crate::options::{self, Side};
 use crate::{Error, Kit, spu, tool};

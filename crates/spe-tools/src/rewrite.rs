@@ -1,12 +1,12 @@
 //! `vector float` and its like, as compilers of the time read them, in today's words.
 //!
-//! Four things change, in preprocessed source: `vector` before a type's keywords becomes the name of
-//! a type of [`sidecore_vectors.h`]; a list in parentheses behind a cast to a vector becomes one in
-//! braces; a lone number behind such a cast fills all elements; and literals in braces within arguments
-//! are put into parentheses, since intrinsics are macros here.
+//! Four things change, in preprocessed source: `vector` before a type's keywords becomes the name
+//! of a type of [`sidecore_vectors.h`]; a list in parentheses behind a cast to a vector becomes one
+//! in braces; a lone number behind such a cast fills all elements; and literals in braces within
+//! arguments are put into parentheses, since intrinsics are macros here.
 //!
-//! Must stay true: strings, characters, comments and line markers are copied as they are, lines keep
-//! their numbers, and `vector` is untouched as the name of anything else.
+//! Must stay true: strings, characters, comments and line markers are copied as they are, lines
+//! keep their numbers, and `vector` is untouched as the name of anything else.
 //!
 //! [`sidecore_vectors.h`]: https://github.com/sidecore/sidecore
 
@@ -30,12 +30,14 @@ pub(crate) fn guard_literals(source: &[u8]) -> Vec<u8> {
             b")" => {
                 let cast = opened.pop().filter(|(_, before)| !is_called(*before));
                 let brace = next_seen(&tokens, place + 1);
-                let braced = tokens.get(brace).is_some_and(|next| next.text(source) == b"{");
-                if let Some((open, _)) = cast.filter(|_| braced && !opened.is_empty()) {
-                    if let Some(close) = closing(source, &tokens, brace) {
-                        places.push((tokens[open].start, b'('));
-                        places.push((tokens[close].end, b')'));
-                    }
+                let braced = tokens
+                    .get(brace)
+                    .is_some_and(|next| next.text(source) == b"{");
+                if let Some((open, _)) = cast.filter(|_| braced && !opened.is_empty())
+                    && let Some(close) = closing(source, &tokens, brace)
+                {
+                    places.push((tokens[open].start, b'('));
+                    places.push((tokens[close].end, b')'));
                 }
             }
             _ => {}
@@ -87,22 +89,23 @@ pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
     let mut at = 0;
     while let Some(token) = tokens.get(at) {
         let text = token.text(source);
-        if token.kind == Kind::Word && (text == b"vector" || text == b"__vector") {
-            if let Some((name, end)) = vector_type(source, &tokens, at) {
-                output.extend_from_slice(name.as_bytes());
-                keep_lines(source, &tokens[at..end], &mut output);
-                changed = true;
-                at = end;
-                continue;
-            }
+        if token.kind == Kind::Word
+            && (text == b"vector" || text == b"__vector")
+            && let Some((name, end)) = vector_type(source, &tokens, at)
+        {
+            output.extend_from_slice(name.as_bytes());
+            keep_lines(source, &tokens[at..end], &mut output);
+            changed = true;
+            at = end;
+            continue;
         }
-        if text == b"(" {
-            if let Some(literal) = literal(source, &tokens, at) {
-                literal.write(source, &tokens, &mut output);
-                changed = true;
-                at = literal.end;
-                continue;
-            }
+        if text == b"("
+            && let Some(literal) = literal(source, &tokens, at)
+        {
+            literal.write(source, &tokens, &mut output);
+            changed = true;
+            at = literal.end;
+            continue;
         }
         output.extend_from_slice(text);
         at += 1;
@@ -170,13 +173,17 @@ fn token_at(source: &[u8], start: usize, line_begins: bool) -> (Kind, usize) {
             let end = while_true(start, &|byte| byte != b'\n');
             (Kind::Blank, (end + 1).min(source.len()))
         }
-        _ if first.is_ascii_whitespace() => {
-            (Kind::Blank, while_true(start, &|byte| byte != b'\n' && byte.is_ascii_whitespace()))
-        }
+        _ if first.is_ascii_whitespace() => (
+            Kind::Blank,
+            while_true(start, &|byte| byte != b'\n' && byte.is_ascii_whitespace()),
+        ),
         b'/' if rest.starts_with(b"//") => (Kind::Blank, while_true(start, &|byte| byte != b'\n')),
         b'/' if rest.starts_with(b"/*") => {
             let found = rest[2..].windows(2).position(|pair| pair == b"*/");
-            (Kind::Blank, found.map_or(source.len(), |length| start + length + 4))
+            (
+                Kind::Blank,
+                found.map_or(source.len(), |length| start + length + 4),
+            )
         }
         b'"' | b'\'' => (Kind::Quoted, quoted_end(source, start)),
         b'0'..=b'9' => (Kind::Number, number_end(source, start)),
@@ -223,7 +230,9 @@ fn quoted_end(source: &[u8], start: usize) -> usize {
 
 /// The first piece from `at` on that the compiler sees.
 fn next_seen(tokens: &[Token], at: usize) -> usize {
-    let seen = tokens[at.min(tokens.len())..].iter().position(|token| token.kind != Kind::Blank);
+    let seen = tokens[at.min(tokens.len())..]
+        .iter()
+        .position(|token| token.kind != Kind::Blank);
     seen.map_or(tokens.len(), |length| at + length)
 }
 
@@ -233,7 +242,9 @@ fn vector_type(source: &[u8], tokens: &[Token], at: usize) -> Option<(&'static s
     let mut end = at + 1;
     loop {
         let next = next_seen(tokens, end);
-        let Some(token) = tokens.get(next).filter(|token| token.kind == Kind::Word) else { break };
+        let Some(token) = tokens.get(next).filter(|token| token.kind == Kind::Word) else {
+            break;
+        };
         if !found.add(token.text(source)) {
             break;
         }
@@ -322,7 +333,10 @@ struct Literal {
 /// The literal whose cast opens at `at`.
 fn literal(source: &[u8], tokens: &[Token], at: usize) -> Option<Literal> {
     let first = next_seen(tokens, at + 1);
-    let word = tokens.get(first).filter(|token| token.kind == Kind::Word)?.text(source);
+    let word = tokens
+        .get(first)
+        .filter(|token| token.kind == Kind::Word)?
+        .text(source);
     let (name, behind) = if word == b"vector" || word == b"__vector" {
         let (name, end) = vector_type(source, tokens, first)?;
         (name.to_owned(), end)
@@ -357,7 +371,14 @@ fn literal(source: &[u8], tokens: &[Token], at: usize) -> Option<Literal> {
     if close == open || (commas == 0 && !alone) {
         return None;
     }
-    Some(Literal { name, start: at, open, close, end: close + 1, alone })
+    Some(Literal {
+        name,
+        start: at,
+        open,
+        close,
+        end: close + 1,
+        alone,
+    })
 }
 
 /// True for one number, with or without a sign.
@@ -395,9 +416,13 @@ fn elements(name: &str) -> Option<usize> {
     let name = name.strip_prefix("__spe_").unwrap_or(name);
     let kind = name.strip_prefix("vec_")?;
     let digits = kind.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
-    let known = ["char", "uchar", "bchar", "short", "ushort", "bshort", "int", "uint", "bint", "llong",
-        "ullong", "float", "double", "pixel"];
-    known.contains(&&kind[..kind.len() - digits.len()]).then(|| digits.parse().ok())?
+    let known = [
+        "char", "uchar", "bchar", "short", "ushort", "bshort", "int", "uint", "bint", "llong",
+        "ullong", "float", "double", "pixel",
+    ];
+    known
+        .contains(&&kind[..kind.len() - digits.len()])
+        .then(|| digits.parse().ok())?
 }
 
 #[cfg(test)]
@@ -412,22 +437,37 @@ mod tests {
     #[test]
     fn types_become_names_and_other_uses_stay() {
         assert_eq!(rewritten("vector float a;"), "__spe_vec_float4 a;");
-        assert_eq!(rewritten("static vector unsigned long long int b[2];"),
-            "static __spe_vec_ullong2 b[2];");
-        assert_eq!(rewritten("vector bool int m; vector pixel p;"),
-            "__spe_vec_uint4 m; __spe_vec_ushort8 p;");
-        assert_eq!(rewritten("vector unsigned\nchar c;"), "__spe_vec_uchar16\n c;");
-        for same in ["int vector;", "a.vector = 1;", "std::vector<float> v;", "\"vector float\"",
-            "/* vector int */", "# 1 \"vector int\"\n", "struct vector v;"]
-        {
+        assert_eq!(
+            rewritten("static vector unsigned long long int b[2];"),
+            "static __spe_vec_ullong2 b[2];"
+        );
+        assert_eq!(
+            rewritten("vector bool int m; vector pixel p;"),
+            "__spe_vec_uint4 m; __spe_vec_ushort8 p;"
+        );
+        assert_eq!(
+            rewritten("vector unsigned\nchar c;"),
+            "__spe_vec_uchar16\n c;"
+        );
+        for same in [
+            "int vector;",
+            "a.vector = 1;",
+            "std::vector<float> v;",
+            "\"vector float\"",
+            "/* vector int */",
+            "# 1 \"vector int\"\n",
+            "struct vector v;",
+        ] {
             assert_eq!(vectors(same.as_bytes()), None, "{same}");
         }
     }
 
     #[test]
     fn lists_in_parentheses_become_lists_in_braces() {
-        assert_eq!(rewritten("(vector float)(1.0, f(2, 3), 3.0, 4.0)"),
-            "(__spe_vec_float4){1.0, f(2, 3), 3.0, 4.0}");
+        assert_eq!(
+            rewritten("(vector float)(1.0, f(2, 3), 3.0, 4.0)"),
+            "(__spe_vec_float4){1.0, f(2, 3), 3.0, 4.0}"
+        );
         assert_eq!(rewritten("(vec_uint4)(-7)"), "(vec_uint4){-7,-7,-7,-7}");
         assert_eq!(rewritten("(vector signed int)(x)"), "(__spe_vec_int4)(x)");
         assert_eq!(rewritten("(vec_int4)(a + b)"), "(vec_int4)(a + b)");
@@ -440,10 +480,16 @@ mod tests {
             String::from_utf8(guard_literals(source.as_bytes())).expect("text stays text")
         };
         assert_eq!(guarded("f(x, (v){1, 2});"), "f(x, ((v){1, 2}));");
-        assert_eq!(guarded("f((v){1, g((w){2})});"), "f(((v){1, g(((w){2}))}));");
-        for same in ["x = (v){1, 2};", "if (a) { b(c); }", "({ if (a) { b(); } })",
-            "void f(int (*g)(int)) { }"]
-        {
+        assert_eq!(
+            guarded("f((v){1, g((w){2})});"),
+            "f(((v){1, g(((w){2}))}));"
+        );
+        for same in [
+            "x = (v){1, 2};",
+            "if (a) { b(c); }",
+            "({ if (a) { b(); } })",
+            "void f(int (*g)(int)) { }",
+        ] {
             assert_eq!(guarded(same), same);
         }
     }
@@ -456,9 +502,14 @@ mod tests {
 
     #[test]
     fn pieces_are_the_whole_source() {
-        let source = b"# 1 \"a\"\n  # 2 \"b\"\nx = 0x1e+1; y = 1e-3f; c = '\\''; /* \" */ s = \"//\\\"\";\n";
+        let source =
+            b"# 1 \"a\"\n  # 2 \"b\"\nx = 0x1e+1; y = 1e-3f; c = '\\''; /* \" */ s = \"//\\\"\";\n";
         let all = tokens(source);
-        let joined = all.iter().flat_map(|token| token.text(source)).copied().collect::<Vec<_>>();
+        let joined = all
+            .iter()
+            .flat_map(|token| token.text(source))
+            .copied()
+            .collect::<Vec<_>>();
         assert_eq!(joined, source);
         assert!(all.iter().any(|token| token.text(source) == b"1e-3f"));
         assert!(all.iter().any(|token| token.text(source) == b"0x1e"));

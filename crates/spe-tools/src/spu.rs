@@ -1,8 +1,8 @@
 //! `spu-gcc`, `spu-g++` and `spu-ld`: SPU source into x32 code for a local store.
 //!
 //! Must stay true: an image is position-independent and has relative relocations alone, no
-//! interpreter, and our note; code, data and stack share the 256 KiB, so nothing that the program does
-//! not use is linked.
+//! interpreter, and our note; code, data and stack share the 256 KiB, so nothing that the program
+//! does not use is linked.
 
 use crate::options::{self, Side};
 use crate::{Error, Kit, names, tool};
@@ -10,17 +10,16 @@ use std::ffi::OsString;
 use std::process::{Command, ExitCode};
 
 /// Compiles and links with the arguments of `spu-gcc`, or `spu-g++` where `plus`.
-pub(crate) fn compile(
-    kit: &Kit,
-    plus: bool,
-    arguments: Vec<OsString>,
-) -> Result<ExitCode, Error> {
+pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
     let options = options::translate(Side::Spu, arguments);
     if let Some(source) = options.assembly {
         return Err(Error::Refused(format!("{source}: {}", names::NO_ASSEMBLER)));
     }
     let plus = plus || options.plus;
-    let mut all = defaults(kit, plus).into_iter().map(OsString::from).collect::<Vec<_>>();
+    let mut all = defaults(kit, plus)
+        .into_iter()
+        .map(OsString::from)
+        .collect::<Vec<_>>();
     all.extend(step(kit));
     let links = options.links && options.inputs;
     if links {
@@ -42,12 +41,21 @@ pub(crate) fn compile(
 
 /// `spu-ld`: partial links as they are; whole ones as the compiler's driver links.
 pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> {
-    let partial = arguments.iter().any(|argument| argument == "-r" || argument == "-i");
+    let partial = arguments
+        .iter()
+        .any(|argument| argument == "-r" || argument == "-i");
     let mut command = Command::new("ld");
     command.args(["-m", "elf32_x86_64"]);
     if !partial {
         command.args(["-pie", "--no-dynamic-linker", "-z", "text"]);
-        command.args(["-z", "max-page-size=4096", "-z", "noseparate-code", "-u", "_start"]);
+        command.args([
+            "-z",
+            "max-page-size=4096",
+            "-z",
+            "noseparate-code",
+            "-u",
+            "_start",
+        ]);
     }
     let kept = options::translate(Side::Spu, arguments.to_vec()).arguments;
     command.args(kept);
@@ -62,7 +70,11 @@ pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
     let mut all = COMPILE.iter().map(ToString::to_string).collect::<Vec<_>>();
     all.extend(if plus { PLUS } else { C }.iter().map(ToString::to_string));
     let plain: &[&str] = &["include/spu", "include/common"];
-    for folder in if plus { &["include/spu++", "include/spu", "include/common"] } else { plain } {
+    for folder in if plus {
+        &["include/spu++", "include/spu", "include/common"]
+    } else {
+        plain
+    } {
         all.push("-isystem".into());
         all.push(kit.path(folder).to_string_lossy().into_owned());
     }
@@ -73,10 +85,15 @@ pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
     all
 }
 
-/// Arguments that lead gcc's steps through ours, which reads `vector` as the compilers of the time did.
+/// Arguments that lead gcc's steps through ours, which reads `vector` as the compilers of the time
+/// did.
 pub(crate) fn step(kit: &Kit) -> [OsString; 3] {
     let step = kit.programs().join(names::STEP);
-    ["-no-integrated-cpp".into(), "-wrapper".into(), step.into_os_string()]
+    [
+        "-no-integrated-cpp".into(),
+        "-wrapper".into(),
+        step.into_os_string(),
+    ]
 }
 
 /// The ABI of the store's images, and what SPU source assumes of its compiler.
@@ -110,7 +127,13 @@ pub(crate) const C: &[&str] = &[
     "-Wno-error=int-conversion",
 ];
 /// For C++: a store has no room for unwinding.
-const PLUS: &[&str] = &["-nostdinc++", "-fno-exceptions", "-fno-rtti", "-fno-threadsafe-statics", "-fpermissive"];
+const PLUS: &[&str] = &[
+    "-nostdinc++",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-threadsafe-statics",
+    "-fpermissive",
+];
 /// For images.
 const LINK: &[&str] = &[
     "-static-pie",

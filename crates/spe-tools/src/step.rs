@@ -1,10 +1,10 @@
 //! A step of gcc's: its compilers read source after [`crate::rewrite`] has.
 //!
-//! Why here: `vector` is a keyword before a type and a name elsewhere, which no macro can say; so gcc
-//! preprocesses in a step of its own, and this program stands before the next one.
+//! Why here: `vector` is a keyword before a type and a name elsewhere, which no macro can say; so
+//! gcc preprocesses in a step of its own, and this program stands before the next one.
 //!
-//! Must stay true: steps other than a compiler's run as gcc calls them; the user's files stay as they
-//! are, since the source that the compiler reads is a copy.
+//! Must stay true: steps other than a compiler's run as gcc calls them; the user's files stay as
+//! they are, since the source that the compiler reads is a copy.
 
 use crate::{Error, Kit, rewrite, tool};
 use std::ffi::OsString;
@@ -14,19 +14,29 @@ use std::process::{Command, ExitCode};
 /// Runs the step that gcc calls: a program and its arguments.
 pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> {
     let [program, arguments @ ..] = arguments else {
-        return Err(Error::Usage("gcc calls this program; it is none to call by hand".into()));
+        return Err(Error::Usage(
+            "gcc calls this program; it is none to call by hand".into(),
+        ));
     };
     let compiles = Path::new(program)
         .file_name()
         .is_some_and(|name| name == "cc1" || name == "cc1plus")
-        && arguments.iter().any(|argument| argument == "-fpreprocessed");
-    let place = arguments.iter().position(|argument| argument == "-fpreprocessed");
-    let input = place.and_then(|place| arguments.get(place + 1)).filter(|_| compiles);
+        && arguments
+            .iter()
+            .any(|argument| argument == "-fpreprocessed");
+    let place = arguments
+        .iter()
+        .position(|argument| argument == "-fpreprocessed");
+    let input = place
+        .and_then(|place| arguments.get(place + 1))
+        .filter(|_| compiles);
     let Some(input) = input else {
         return tool::become_tool(&program.to_string_lossy(), arguments);
     };
     let source = std::fs::read(input).map_err(Error::file("read", input))?;
-    let macros = MACROS.iter().find(|(name, _)| find(&source, name.as_bytes()));
+    let macros = MACROS
+        .iter()
+        .find(|(name, _)| find(&source, name.as_bytes()));
     let text = match (rewrite::vectors(&source), macros) {
         (None, None) => return tool::become_tool(&program.to_string_lossy(), arguments),
         (None, Some(_)) => rewrite::guard_literals(&source),

@@ -8,7 +8,10 @@ use std::process::{Command, ExitCode};
 /// Becomes `tool`; returns only where that fails.
 pub(crate) fn become_tool(tool: &str, arguments: &[OsString]) -> Result<ExitCode, Error> {
     let source = Command::new(tool).args(arguments).exec();
-    Err(Error::Start { tool: tool.into(), source })
+    Err(Error::Start {
+        tool: tool.into(),
+        source,
+    })
 }
 
 /// Runs a command and returns its exit status, 2 where a signal ended it.
@@ -23,7 +26,13 @@ pub(crate) fn run(command: &mut Command) -> Result<ExitCode, Error> {
 
 /// The user's compiler: SIDECORE_SPE_CC (SIDECORE_SPE_CXX) where it is set, else gcc (g++).
 pub(crate) fn compiler(plus: bool) -> String {
-    let (variable, usual) =
-        if plus { ("SIDECORE_SPE_CXX", "g++") } else { ("SIDECORE_SPE_CC", "gcc") };
-    std::env::var(variable).ok().filter(|name| !name.is_empty()).unwrap_or_else(|| usual.into())
+    let (variable, usual) = if plus {
+        ("SIDECORE_SPE_CXX", "g++")
+    } else {
+        ("SIDECORE_SPE_CC", "gcc")
+    };
+    std::env::var(variable)
+        .ok()
+        .filter(|name| !name.is_empty())
+        .unwrap_or_else(|| usual.into())
 }

@@ -1,5 +1,5 @@
-//! The drivers as a Makefile calls them: small programs are compiled, linked, and run by a host of the
-//! test's own, which stands for libspe2.
+//! The drivers as a Makefile calls them: small programs are compiled, linked, and run by a host of
+//! the test's own, which stands for libspe2.
 //!
 //! Where the compiler has no x32 ABI, each test says so and passes.
 
@@ -11,7 +11,9 @@ use std::sync::OnceLock;
 fn drivers() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {
-        let output = cache(&mut Command::new(program())).output().expect("the example runs");
+        let output = cache(&mut Command::new(program()))
+            .output()
+            .expect("the example runs");
         let text = String::from_utf8(output.stdout).expect("shell lines are text");
         let line = text.lines().next().expect("the first line sets PATH");
         let path = line.split('\'').nth(1).expect("the folder is quoted");
@@ -22,18 +24,26 @@ fn drivers() -> &'static Path {
 /// The example that has the drivers' names; cargo builds it for the tests.
 fn program() -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
-    let folder = test.parent().and_then(Path::parent).expect("tests lie in deps");
+    let folder = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("tests lie in deps");
     folder.join("examples/spe-driver")
 }
 
 fn cache(command: &mut Command) -> &mut Command {
-    command.env("SIDECORE_SPE_CACHE", Path::new(env!("CARGO_TARGET_TMPDIR")).join("spe-cache"))
+    command.env(
+        "SIDECORE_SPE_CACHE",
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("spe-cache"),
+    )
 }
 
 /// Runs a driver in a folder with arguments between blanks.
 fn driver(folder: &Path, name: &str, arguments: &str) -> Output {
     let mut command = Command::new(drivers().join(name));
-    command.args(arguments.split_whitespace()).current_dir(folder);
+    command
+        .args(arguments.split_whitespace())
+        .current_dir(folder);
     cache(&mut command).output().expect("a driver starts")
 }
 
@@ -41,7 +51,11 @@ fn driver(folder: &Path, name: &str, arguments: &str) -> Output {
 fn driven(folder: &Path, name: &str, arguments: &str) -> String {
     let output = driver(folder, name, arguments);
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success(), "{name} {arguments}: {}\n{errors}", output.status);
+    assert!(
+        output.status.success(),
+        "{name} {arguments}: {}\n{errors}",
+        output.status
+    );
     errors
 }
 
@@ -49,11 +63,23 @@ fn driven(folder: &Path, name: &str, arguments: &str) -> String {
 fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, i32) {
     let host = folder.join("host");
     let source = programs().join("host.c");
-    let compiled = Command::new("gcc").arg("-O1").arg("-o").arg(&host).arg(source).status();
+    let compiled = Command::new("gcc")
+        .arg("-O1")
+        .arg("-o")
+        .arg(&host)
+        .arg(source)
+        .status();
     assert!(compiled.expect("gcc starts").success());
-    let output = Command::new(host).arg(image).args(mailbox).current_dir(folder).output();
+    let output = Command::new(host)
+        .arg(image)
+        .args(mailbox)
+        .current_dir(folder)
+        .output();
     let output = output.expect("the host runs");
-    (String::from_utf8_lossy(&output.stdout).into_owned(), output.status.code().unwrap_or(-1))
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        output.status.code().unwrap_or(-1),
+    )
 }
 
 fn programs() -> PathBuf {
@@ -67,7 +93,8 @@ fn folder() -> Option<tempfile::TempDir> {
         let file = file.expect("a folder can be read");
         std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("files are copied");
     }
-    std::fs::write(folder.path().join("empty.c"), "#include <stdio.h>\n").expect("files are written");
+    std::fs::write(folder.path().join("empty.c"), "#include <stdio.h>\n")
+        .expect("files are written");
     let probe = Command::new("gcc")
         .args(["-mx32", "-c", "empty.c", "-o", "probe.o"])
         .current_dir(folder.path())
@@ -83,8 +110,16 @@ fn folder() -> Option<tempfile::TempDir> {
 fn intrinsics_are_the_spus_byte_for_byte() {
     let Some(folder) = folder() else { return };
     for level in ["-O0", "-O2"] {
-        driven(folder.path(), "spu-gcc", &format!("{level} -Wall -Werror -o image intrinsics.c"));
-        assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 0), "{level}");
+        driven(
+            folder.path(),
+            "spu-gcc",
+            &format!("{level} -Wall -Werror -o image intrinsics.c"),
+        );
+        assert_eq!(
+            ran(folder.path(), "image", &[]),
+            (String::new(), 0),
+            "{level}"
+        );
     }
 }
 
@@ -125,21 +160,38 @@ fn objects_archives_and_dependencies_are_made_as_makefiles_ask() {
     let write = |name: &str, text: &str| {
         std::fs::write(folder.path().join(name), text).expect("files are written");
     };
-    write("part.c", "#include \"part.h\"\nint part(x) { return x + OFFSET; }\n");
+    write(
+        "part.c",
+        "#include \"part.h\"\nint part(x) { return x + OFFSET; }\n",
+    );
     write("part.h", "#define OFFSET 30\n");
     // No header, no type: programs of the time passed with a warning.
-    write("main.c", "main() { printf(\"%d\\n\", part(12)); return 0; }\n");
+    write(
+        "main.c",
+        "main() { printf(\"%d\\n\", part(12)); return 0; }\n",
+    );
     driven(folder.path(), "spu-gcc", "-O2 -MMD -c part.c");
     driven(folder.path(), "spu-gcc", "-g -c main.c -o main.o");
     driven(folder.path(), "spu-ar", "-qcs libpart.a part.o");
     driven(folder.path(), "spu-gcc", "-o image main.o -L. -lpart");
     let dependencies = std::fs::read_to_string(folder.path().join("part.d")).expect("-MMD writes");
-    assert!(dependencies.starts_with("part.o: part.c part.h"), "{dependencies}");
+    assert!(
+        dependencies.starts_with("part.o: part.c part.h"),
+        "{dependencies}"
+    );
     driven(folder.path(), "spu-strip", "image");
     assert_eq!(ran(folder.path(), "image", &[]), ("42\n".into(), 0));
     let left = std::fs::read_dir(folder.path()).expect("a folder can be read");
-    let names = left.flatten().map(|file| file.file_name()).collect::<Vec<_>>();
-    assert!(names.iter().all(|name| !name.to_string_lossy().ends_with(".i")), "{names:?}");
+    let names = left
+        .flatten()
+        .map(|file| file.file_name())
+        .collect::<Vec<_>>();
+    assert!(
+        names
+            .iter()
+            .all(|name| !name.to_string_lossy().ends_with(".i")),
+        "{names:?}"
+    );
 }
 
 #[test]
@@ -163,9 +215,19 @@ int main(void)
 }
 ";
     std::fs::write(folder.path().join("user.c"), source).expect("files are written");
-    driven(folder.path(), "ppu-embedspu", "-m64 embedded image embedded.o");
-    driven(folder.path(), "ppu-gcc", "-maltivec -mcpu=cell -m64 -O2 -o user user.c embedded.o");
-    let status = Command::new(folder.path().join("user")).current_dir(folder.path()).status();
+    driven(
+        folder.path(),
+        "ppu-embedspu",
+        "-m64 embedded image embedded.o",
+    );
+    driven(
+        folder.path(),
+        "ppu-gcc",
+        "-maltivec -mcpu=cell -m64 -O2 -o user user.c embedded.o",
+    );
+    let status = Command::new(folder.path().join("user"))
+        .current_dir(folder.path())
+        .status();
     assert!(status.expect("the program starts").success());
 }
 
@@ -173,7 +235,11 @@ int main(void)
 fn altivec_and_the_intrinsics_of_the_host_compile_and_agree() {
     let Some(folder) = folder() else { return };
     for options in ["-O0", "-O2 -mabi=altivec -maltivec"] {
-        driven(folder.path(), "ppu-gcc", &format!("{options} -Wall -o host-vectors altivec.c"));
+        driven(
+            folder.path(),
+            "ppu-gcc",
+            &format!("{options} -Wall -o host-vectors altivec.c"),
+        );
         let output = Command::new(folder.path().join("host-vectors")).output();
         let output = output.expect("the program starts");
         let text = String::from_utf8_lossy(&output.stdout);
@@ -187,19 +253,35 @@ fn refusals_say_why() {
     let refused = |name: &str, arguments: &str, reason: &str| {
         let output = driver(folder.path(), name, arguments);
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert_eq!(output.status.code(), Some(2), "{name} {arguments}: {errors}");
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{name} {arguments}: {errors}"
+        );
         assert!(errors.contains(reason), "{name} {arguments}: {errors}");
         assert_eq!(errors.lines().count(), 1, "{errors}");
     };
     refused("spu-as", "-o a.o a.s", "SPU assembly cannot be assembled");
-    refused("spu-gcc", "-c start.S", "start.S: SPU assembly cannot be assembled");
+    refused(
+        "spu-gcc",
+        "-c start.S",
+        "start.S: SPU assembly cannot be assembled",
+    );
     refused("ppu-embedspu", "-m32 one", "usage: ppu-embedspu");
-    refused("ppu-embedspu", "one empty.c two.o", "empty.c is no ELF file");
+    refused(
+        "ppu-embedspu",
+        "one empty.c two.o",
+        "empty.c is no ELF file",
+    );
     let mut image = b"\x7fELF\x01\x02\x01".to_vec();
     image.resize(52, 0);
     image[18..20].copy_from_slice(&[0, 23]);
     std::fs::write(folder.path().join("real"), image).expect("files are written");
-    refused("embedspu", "one real two.o", "compile its source with spu-gcc");
+    refused(
+        "embedspu",
+        "one real two.o",
+        "compile its source with spu-gcc",
+    );
 }
 
 #[test]
@@ -218,10 +300,16 @@ fn a_cache_that_others_may_write_to_is_refused() {
     let folder = tempfile::tempdir().expect("a folder for the test");
     let run = || {
         let mut command = Command::new(program());
-        command.env("SIDECORE_SPE_CACHE", folder.path()).output().expect("the example runs")
+        command
+            .env("SIDECORE_SPE_CACHE", folder.path())
+            .output()
+            .expect("the example runs")
     };
     assert!(run().status.success());
-    let kit = std::fs::read_dir(folder.path()).expect("the kit is there").flatten().next();
+    let kit = std::fs::read_dir(folder.path())
+        .expect("the kit is there")
+        .flatten()
+        .next();
     let kit = kit.expect("one kit is there").path();
     std::fs::set_permissions(&kit, std::fs::Permissions::from_mode(0o777)).expect("is changed");
     let output = run();
