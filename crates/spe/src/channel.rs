@@ -23,6 +23,8 @@ pub(crate) enum Stop {
     Exit(u8),
     /// Code and the message block's place in the store.
     Signal(u32, u32),
+    /// A stop code that only isolated programs use.
+    Isolation(u32),
     Halt,
     BadInstruction,
     BadChannel,

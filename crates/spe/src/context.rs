@@ -42,7 +42,9 @@ pub(crate) struct Context {
     /// Counts changes from outside, for engines that spin on it.
     news: AtomicU32,
     caller: Condvar,
-    host: Condvar,
+    /// Threads of the host that wait for a place inbound, and for an interrupting entry.
+    host_in: Condvar,
+    host_interrupt: Condvar,
     areas: OnceLock<Areas>,
 }
 
@@ -90,7 +92,7 @@ pub(crate) struct Arguments {
 /// Entry that stands for the program's own.
 pub(crate) const DEFAULT_ENTRY: u32 = u32::MAX;
 /// Stop reasons kept while a handler is registered.
-pub(crate) const STOPS_MAX: usize = 64;
+pub(crate) const STOPS_MAX: usize = 65_536;
 /// An engine spins this long on a blocked channel if nothing else is ready.
 const SPIN: Duration = Duration::from_micros(20);
 /// Bytes at the store's top for the user's registers; the stack begins below.
@@ -125,7 +127,8 @@ impl Context {
             }),
             news: AtomicU32::new(0),
             caller: Condvar::new(),
-            host: Condvar::new(),
+            host_in: Condvar::new(),
+            host_interrupt: Condvar::new(),
             areas: OnceLock::new(),
         }))
     }
@@ -231,7 +234,7 @@ impl Context {
             if let Run::Stopped(stop) = inner.run {
                 inner.run = match stop {
                     // An exit is a stop, too: a program that is run on goes on behind it.
-                    Stop::Signal(..) | Stop::Exit(_) => Run::Paused,
+                    Stop::Signal(..) | Stop::Exit(_) | Stop::Isolation(_) => Run::Paused,
                     _ => Run::Idle,
                 };
                 return stop;
@@ -322,8 +325,12 @@ impl Context {
             if let Some(areas) = self.areas.get() {
                 areas.show_mailboxes(status);
             }
-            if inner.host_waiters > 0 {
-                self.host.notify_all();
+            // One is enough: it changes the status again when it takes its word or place.
+            if inner.host_waiters > 0 && status >> 8 & 0xff != 0 {
+                self.host_in.notify_one();
+            }
+            if inner.host_waiters > 0 && status >> 16 & 0xff != 0 {
+                self.host_interrupt.notify_one();
             }
         }
         if !inner.sources.is_empty() {
@@ -352,8 +359,8 @@ impl Context {
         self.changed(&mut inner);
     }
 
-    /// Waits on the host's side until the mailboxes change.
-    pub(crate) fn wait_host(&self, inner: &mut MutexGuard<'_, Inner>) {
+    /// Waits on the host's side until a mailbox changes, inbound or interrupting.
+    pub(crate) fn wait_host(&self, inner: &mut MutexGuard<'_, Inner>, inbound: bool) {
         const LOOKS: u32 = 1000;
         let seen = self.mailbox_status();
         MutexGuard::unlocked(inner, || {
@@ -369,7 +376,8 @@ impl Context {
             return;
         }
         inner.host_waiters += 1;
-        self.host.wait(inner);
+        let condition = if inbound { &self.host_in } else { &self.host_interrupt };
+        condition.wait(inner);
         inner.host_waiters -= 1;
     }
 
@@ -461,7 +469,12 @@ impl Context {
                 if code & 0x3f00 == 0x2000 {
                     return Outcome::Stopped(Stop::Exit(code as u8));
                 }
-                Outcome::Stopped(Stop::Signal(code, (b & STORE_MASK) as u32))
+                Outcome::Stopped(match code {
+                    // Told by a loader of isolated programs to libspe2, which goes on.
+                    0x2206 => return Outcome::Value(0),
+                    0x2200..=0x220f => Stop::Isolation(code),
+                    _ => Stop::Signal(code, (b & STORE_MASK) as u32),
+                })
             }
             5 => {
                 inner.token = inner.token.wrapping_add(4) & STORE_MASK as u32;

@@ -183,7 +183,7 @@ unsafe fn foreign_code(
                 gregs[rsp] += 8;
                 return true;
             }
-            0 if word != 0 => {
+            0 => {
                 let code = u64::from(word & 0x3fff);
                 // A callback's message follows; the program goes on behind it.
                 let message = pc + 4;

@@ -1,6 +1,8 @@
 //! Host programs in C with SPU programs, as users write them: each host program checks what
 //! libspe2's documentation says of its calls.
 
+#![cfg(target_arch = "x86_64")]
+
 mod common;
 
 use common::{Bench, passes};

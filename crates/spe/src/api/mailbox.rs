@@ -15,6 +15,7 @@ fn words(
     own: &Arc<Context>,
     count: usize,
     behaviour: c_uint,
+    inbound: bool,
     mut step: impl FnMut(&mut Inner, usize) -> bool,
 ) -> Result<c_int, c_int> {
     let blocking = match behaviour {
@@ -37,7 +38,7 @@ fn words(
             drop(inner);
             return Ok(looked(done as c_int));
         }
-        own.wait_host(&mut inner);
+        own.wait_host(&mut inner, inbound);
     }
 }
 
@@ -85,7 +86,7 @@ pub unsafe extern "C" fn spe_out_mbox_read(
         if own.mailbox_status() & 0xff == 0 {
             return Ok(looked(0));
         }
-        words(own, count, ANY_NONBLOCKING, |inner, index| {
+        words(own, count, ANY_NONBLOCKING, false, |inner, index| {
             let Some(value) = inner.channels.out_mailbox.take() else {
                 return false;
             };
@@ -116,7 +117,7 @@ pub unsafe extern "C" fn spe_in_mbox_write(
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
         let count = buffer(data, count)?;
-        words(own, count, behaviour, |inner, index| {
+        words(own, count, behaviour, true, |inner, index| {
             // SAFETY: `count` words are there, as the header asks for.
             inner.channels.push(unsafe { data.add(index).read() })
         })
@@ -145,7 +146,7 @@ pub unsafe extern "C" fn spe_out_intr_mbox_read(
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
         let count = buffer(data, count)?;
-        words(own, count, behaviour, |inner, index| {
+        words(own, count, behaviour, false, |inner, index| {
             let Some(value) = inner.channels.out_interrupt.take() else {
                 return false;
             };

@@ -50,6 +50,8 @@ pub struct SpeContext {
     event_private: *const c_void,
     own: Arc<Context>,
     gang: *mut SpeGang,
+    /// True where it was created with an affinity.
+    placed: bool,
     /// Set once another context was placed beside this one.
     has_neighbour: AtomicBool,
 }
@@ -61,6 +63,10 @@ pub struct SpeGang {
     base_private: *const c_void,
     event_private: *const c_void,
     members: AtomicUsize,
+    /// Set once a member ran: its places are fixed then.
+    ran: AtomicBool,
+    /// Members with an affinity: each needs an engine beside the others.
+    placed: AtomicUsize,
     /// Set by the one member that wants to be near memory.
     near_memory: AtomicBool,
 }
@@ -120,7 +126,7 @@ pub unsafe extern "C" fn spe_context_create(
     flags: c_uint,
     gang: *mut SpeGang,
 ) -> *mut SpeContext {
-    call(std::ptr::null_mut(), || create(flags, gang))
+    call(std::ptr::null_mut(), || create(flags, gang, false))
 }
 
 /// `spe_context_create_affinity`: any engine is as near as another, but what could not be on the
@@ -141,14 +147,24 @@ pub unsafe extern "C" fn spe_context_create_affinity(
             return Err(libc::ESRCH);
         }
         // SAFETY: a gang, as the header asks for.
-        let near_memory = unsafe { &(*gang).near_memory };
+        let SpeGang {
+            near_memory,
+            placed,
+            ran,
+            ..
+        } = unsafe { &*gang };
         let wants_memory = flags & FLAG_NEAR_MEMORY != 0;
         // Relaxed: flags alone; nothing else is read by them.
+        if ran.load(Ordering::Relaxed) {
+            return Err(libc::EBUSY);
+        }
         let taken = neighbour.is_some_and(|beside| beside.has_neighbour.load(Ordering::Relaxed));
-        if taken || wants_memory && near_memory.load(Ordering::Relaxed) {
+        let full = placed.load(Ordering::Relaxed) >= engine::count();
+        if taken || full || wants_memory && near_memory.load(Ordering::Relaxed) {
             return Err(libc::EEXIST);
         }
-        let spe = create(flags, gang)?;
+        let spe = create(flags, gang, true)?;
+        placed.fetch_add(1, Ordering::Relaxed);
         if wants_memory {
             near_memory.store(true, Ordering::Relaxed);
         }
@@ -159,7 +175,7 @@ pub unsafe extern "C" fn spe_context_create_affinity(
     })
 }
 
-fn create(flags: c_uint, gang: *mut SpeGang) -> Result<*mut SpeContext, c_int> {
+fn create(flags: c_uint, gang: *mut SpeGang, placed: bool) -> Result<*mut SpeContext, c_int> {
     if flags & (FLAG_ISOLATE | FLAG_ISOLATE_EMULATE) != 0 {
         return Err(libc::ENODEV);
     }
@@ -183,6 +199,7 @@ fn create(flags: c_uint, gang: *mut SpeGang) -> Result<*mut SpeContext, c_int> {
         event_private: std::ptr::null(),
         own,
         gang,
+        placed,
         has_neighbour: AtomicBool::new(false),
     })))
 }
@@ -200,6 +217,9 @@ pub unsafe extern "C" fn spe_context_destroy(spe: *mut SpeContext) -> c_int {
         // SAFETY: NULL or a gang that has this member.
         if let Some(gang) = unsafe { spe.gang.as_ref() } {
             gang.members.fetch_sub(1, Ordering::Relaxed);
+            if spe.placed {
+                gang.placed.fetch_sub(1, Ordering::Relaxed);
+            }
         }
         Ok(0)
     })
@@ -216,6 +236,8 @@ pub extern "C" fn spe_gang_context_create(flags: c_uint) -> *mut SpeGang {
             base_private: std::ptr::null(),
             event_private: std::ptr::null(),
             members: AtomicUsize::new(0),
+            ran: AtomicBool::new(false),
+            placed: AtomicUsize::new(0),
             near_memory: AtomicBool::new(false),
         })))
     })

@@ -8,6 +8,7 @@ use crate::engine;
 use crate::{fault, mfc};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// `spe_stop_info_t`.
 #[repr(C)]
@@ -28,6 +29,7 @@ const RUNTIME_ERROR: c_uint = 3;
 const RUNTIME_EXCEPTION: c_uint = 4;
 const RUNTIME_FATAL: c_uint = 5;
 const CALLBACK_ERROR: c_uint = 6;
+const ISOLATION_ERROR: c_uint = 7;
 
 const STATUS_STOPPED: u32 = 0x02;
 const STATUS_HALT: u32 = 0x04;
@@ -45,6 +47,10 @@ impl StopInfo {
                 (EXIT, i32::from(code), status)
             }
             Stop::Signal(code, _) => (STOP_AND_SIGNAL, code as i32, code << 16 | STATUS_STOPPED),
+            Stop::Isolation(code) => {
+                let status = code << 16 | STATUS_STOPPED;
+                (ISOLATION_ERROR, (code & 0xf) as i32, status)
+            }
             Stop::Halt => (RUNTIME_ERROR, STATUS_HALT as i32, STATUS_HALT),
             Stop::BadInstruction => {
                 (RUNTIME_ERROR, STATUS_INSTRUCTION as i32, STATUS_INSTRUCTION)
@@ -93,6 +99,10 @@ pub unsafe extern "C" fn spe_context_run(
             registers,
         };
         fault::install();
+        // SAFETY: the context of above; its gang is NULL or lives as long as its members.
+        if let Some(gang) = unsafe { (*spe).gang.as_ref() } {
+            gang.ran.store(true, Ordering::Relaxed);
+        }
         own.begin(*entry, &arguments)?;
         let stop = as_signal(own, run(own, flags & RUN_NO_CALLBACKS == 0));
         *entry = own.token();
