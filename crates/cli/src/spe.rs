@@ -3,8 +3,12 @@
 //! Must stay true: under a driver's name nothing but the tool's own output is printed, and the exit
 //! status is the tool's.
 
+mod run;
+mod timeline;
+mod trace;
+
 use crate::Outcome;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use sidecore_spe_tools::{Driver, Kit, Parts, driver_named};
 use std::ffi::OsString;
@@ -17,6 +21,8 @@ pub(crate) enum Command {
     /// Print shell lines that put the drivers (spu-gcc, ppu-gcc, ...), headers and libspe2 where
     /// compilers look: eval "$(sidecore spe env)".
     Env(Env),
+    /// Run a host program; say what its contexts ran, waited for and moved by DMA.
+    Run(run::Run),
 }
 
 /// Arguments of `spe env`.
@@ -33,6 +39,7 @@ impl Command {
                     .context("cannot print")?;
                 Ok(Outcome::Done)
             }
+            Self::Run(run) => run.run(),
         }
     }
 }
@@ -52,6 +59,9 @@ pub(crate) fn drive(driver: Driver, arguments: Vec<OsString>) -> ExitCode {
 }
 
 fn kit() -> Result<Kit> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("programs of the Cell run on x86-64 machines alone: a store's code is x32 code");
+    }
     let program = std::env::current_exe().context("cannot find this program")?;
     let library = library(&program);
     Ok(Kit::open(&Parts {
@@ -61,16 +71,13 @@ fn kit() -> Result<Kit> {
     })?)
 }
 
-/// libspe2, beside this program or where it is installed.
+/// libspe2, beside this program or where it is installed; of cargo's two places the newer one.
 fn library(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
-    let places = [
-        "libspe2.so",
-        "deps/libspe2.so",
-        "../lib/sidecore/libspe2.so.2",
-    ];
-    places
-        .iter()
-        .map(|place| folder.join(place))
-        .find(|place| place.is_file())
+    let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified()).ok();
+    let built = ["libspe2.so", "deps/libspe2.so"].map(|place| folder.join(place));
+    let built = built.into_iter().filter(|place| place.is_file());
+    let installed = folder.join("../lib/sidecore/libspe2.so.2");
+    let installed = Some(installed).filter(|place| place.is_file());
+    built.max_by_key(written).or(installed)
 }

@@ -74,8 +74,8 @@ const fn driver(name: &'static str, kind: Kind) -> Driver {
     Driver { name, kind }
 }
 
-pub(crate) const NO_ASSEMBLER: &str = "SPU assembly cannot be assembled: programs run as code of this machine, \
-    not of the SPU; write the routine in C with spu_intrinsics.h";
+pub(crate) const NO_ASSEMBLER: &str = "SPU assembly cannot be assembled: programs run as code of \
+    this machine, not of the SPU; write the routine in C with spu_intrinsics.h";
 const NO_TIMING: &str =
     "there is no timing of SPU instructions: programs run as code of this machine";
 

@@ -91,6 +91,7 @@ const RUNS: [(&str, &str); 31] = [
         "--bootstraps 1 --rounds 1 --taxa 6 --sites 100 --json",
     ),
     ("tlb", "--quick --levels-only --json"),
+    ("spe env", ""),
     ("doctor", "--json"),
     (
         "net bench",
@@ -179,6 +180,7 @@ fn the_cell() {
 fn engines_translation_and_the_machine() {
     run_group("offload");
     run_group("tlb");
+    run_group("spe");
     run_group("doctor");
     run_group("papers");
 }
