@@ -110,20 +110,37 @@ fn main() {
     let program = folder.join("latency_spu");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/latency_spu.c");
     let built = Command::new("gcc")
-        .args(["-mx32", "-O2", "-fPIE", "-static-pie", "-nostdlib", "-nostartfiles"])
-        .args(["-ffreestanding", "-fno-stack-protector", "-fvisibility=hidden"])
+        .args([
+            "-mx32",
+            "-O2",
+            "-fPIE",
+            "-static-pie",
+            "-nostdlib",
+            "-nostartfiles",
+        ])
+        .args([
+            "-ffreestanding",
+            "-fno-stack-protector",
+            "-fvisibility=hidden",
+        ])
         .args(["-fno-tree-loop-distribute-patterns", "-Wl,-z,norelro", "-o"])
         .arg(&program)
         .arg(source)
         .status();
-    assert!(built.is_ok_and(|status| status.success()), "gcc -mx32 builds");
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "gcc -mx32 builds"
+    );
     let program = CString::new(program.as_os_str().as_encoded_bytes()).expect("a path");
     let mut figures = [Vec::new(), Vec::new()];
     for _ in 0..SAMPLES {
         figures[0].push(round_trip(&program));
         figures[1].push(switch(&program));
     }
-    for (name, mut samples) in ["mailbox round trip", "switch of contexts"].iter().zip(figures) {
+    for (name, mut samples) in ["mailbox round trip", "switch of contexts"]
+        .iter()
+        .zip(figures)
+    {
         samples.sort_by(f64::total_cmp);
         println!(
             "{name}: median {:.0} ns ({:.0} to {:.0})",

@@ -230,7 +230,11 @@ fn c99_call(call: &Call) -> Option<i64> {
                 let (at, bytes) = call.buffer(0, call.word(1) as usize);
                 let line = |file| {
                     let got = libc::fgets(at.cast(), bytes as c_int, file);
-                    if got.is_null() { 0 } else { i64::from(call.word(0)) }
+                    if got.is_null() {
+                        0
+                    } else {
+                        i64::from(call.word(0))
+                    }
                 };
                 stream(call.word(2)).map_or(0, line)
             }
@@ -264,7 +268,11 @@ fn c99_call(call: &Call) -> Option<i64> {
             }),
             // A buffer of a program's would be used after it: the C library keeps its own.
             29 => on(0, &|file| {
-                let mode = if call.word(1) == 0 { libc::_IONBF } else { libc::_IOFBF };
+                let mode = if call.word(1) == 0 {
+                    libc::_IONBF
+                } else {
+                    libc::_IOFBF
+                };
                 libc::setvbuf(file, std::ptr::null_mut(), mode, STREAM_BYTES).into()
             }),
             30 => on(0, &|file| {
@@ -308,7 +316,11 @@ fn reopen(call: &Call) -> i64 {
     let mode = call.text(1).unwrap_or(c"r".as_ptr());
     // SAFETY: texts end in the store; the stream is open.
     let again = unsafe { libc::freopen(name, mode, file) };
-    if again.is_null() { 0 } else { call.word(2).into() }
+    if again.is_null() {
+        0
+    } else {
+        call.word(2).into()
+    }
 }
 
 /// fread and fwrite: buffer, size, count, stream.

@@ -335,8 +335,12 @@ impl Context {
         }
         if !inner.sources.is_empty() {
             let (tags, stops) = (inner.proxy_tags != 0, !inner.stops.is_empty());
-            inner.sources.show(Source::OutInterrupt, status >> 16 & 0xff != 0);
-            inner.sources.show(Source::InMailbox, status >> 8 & 0xff != 0);
+            inner
+                .sources
+                .show(Source::OutInterrupt, status >> 16 & 0xff != 0);
+            inner
+                .sources
+                .show(Source::InMailbox, status >> 8 & 0xff != 0);
             inner.sources.show(Source::TagGroup, tags);
             inner.sources.show(Source::Stopped, stops);
         }
@@ -376,7 +380,11 @@ impl Context {
             return;
         }
         inner.host_waiters += 1;
-        let condition = if inbound { &self.host_in } else { &self.host_interrupt };
+        let condition = if inbound {
+            &self.host_in
+        } else {
+            &self.host_interrupt
+        };
         condition.wait(inner);
         inner.host_waiters -= 1;
     }
@@ -509,7 +517,9 @@ impl Context {
         let stack = unsafe { (*self.store.header()).store_stack };
         let program = inner.program?;
         let end = self.store.base() + u64::from(program.end);
-        let heap = inner.break_at.map_or(0, |at| self.store.word(at & STORE_MASK));
+        let heap = inner
+            .break_at
+            .map_or(0, |at| self.store.word(at & STORE_MASK));
         let limit = end.max(self.store.base() + (u64::from(heap) & STORE_MASK));
         (stack < limit).then(|| {
             eprintln!(
@@ -536,7 +546,10 @@ impl Context {
         let store = base..base + STORE_BYTES as u64 - 1;
         let zeroes = store.contains(&header.fault_pc) && self.store.byte_pair(pc) == 0;
         if signal == libc::SIGILL || zeroes {
-            eprintln!("libspe2: context {}: invalid instruction at 0x{pc:05x}", self.id);
+            eprintln!(
+                "libspe2: context {}: invalid instruction at 0x{pc:05x}",
+                self.id
+            );
             return Stop::BadInstruction;
         }
         let end = inner.program.map_or(0, |program| program.end);

@@ -65,8 +65,8 @@ static WARDEN: Condvar = Condvar::new();
 /// Length of the queue, for looks without its lock.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Engines at least, as programs of the time assume.
-const ENGINES_MIN: usize = 3;
+/// Engines at least: what a PlayStation 3 offers, since many programs of the time count on it.
+const ENGINES_MIN: usize = 6;
 /// Engines at most, with relief.
 const ENGINES_MAX: usize = 256;
 /// A program that operates channels gives way after this long, if another waits.
@@ -74,7 +74,7 @@ const SLICE: Duration = Duration::from_micros(200);
 /// A queue from which nothing was taken for this long gets a relief engine.
 const STALL: Duration = Duration::from_millis(5);
 
-/// Usable engines: SIDECORE_SPE_ENGINES, or the processors, but at least three.
+/// Usable engines: SIDECORE_SPE_ENGINES, or the processors, but at least six.
 pub(crate) fn count() -> usize {
     static COUNT: OnceLock<usize> = OnceLock::new();
     *COUNT.get_or_init(|| {

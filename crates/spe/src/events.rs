@@ -46,7 +46,13 @@ impl Handler {
     }
 
     /// Watches a source's file.
-    pub(crate) fn add(&self, file: i32, source: Source, context: usize, data: Data) -> Result<(), i32> {
+    pub(crate) fn add(
+        &self,
+        file: i32,
+        source: Source,
+        context: usize,
+        data: Data,
+    ) -> Result<(), i32> {
         let mut registered = self.registered.lock();
         self.control(libc::EPOLL_CTL_ADD, file)?;
         let event = Event {
@@ -76,7 +82,9 @@ impl Handler {
         if done == 0 {
             return Ok(());
         }
-        Err(io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO))
+        Err(io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO))
     }
 
     /// Waits for events; an interrupted wait counts as one whose time is over.
@@ -97,8 +105,13 @@ impl Handler {
                 }
             }
             let registered = self.registered.lock();
-            let files = events.iter().take(got as usize).map(|event| event.u64 as i32);
-            return Ok(files.filter_map(|file| registered.get(&file).copied()).collect());
+            let files = events
+                .iter()
+                .take(got as usize)
+                .map(|event| event.u64 as i32);
+            return Ok(files
+                .filter_map(|file| registered.get(&file).copied())
+                .collect());
         }
     }
 }

@@ -187,7 +187,11 @@ unsafe fn foreign_code(
                 let code = u64::from(word & 0x3fff);
                 // A callback's message follows; the program goes on behind it.
                 let message = pc + 4;
-                let next = if code & 0x3f00 == 0x2100 { pc + 8 } else { pc + 4 };
+                let next = if code & 0x3f00 == 0x2100 {
+                    pc + 8
+                } else {
+                    pc + 4
+                };
                 // As if the gate had been called from there.
                 let kept = [
                     gregs[libc::REG_R15 as usize],

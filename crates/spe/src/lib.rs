@@ -7,7 +7,10 @@
 //! Must stay true: structures and numbers are libspe2's; nothing unwinds into the program; what a
 //! program does wrong ends that program, never the process.
 
-#![allow(unsafe_code, reason = "a C surface, and foreign code that runs behind it")]
+#![allow(
+    unsafe_code,
+    reason = "a C surface, and foreign code that runs behind it"
+)]
 #![allow(
     clippy::missing_safety_doc,
     reason = "the headers say what each function needs"

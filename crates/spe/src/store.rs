@@ -174,10 +174,8 @@ impl Drop for Store {
 /// Reserves one free slot; tries each at most once.
 fn reserve() -> io::Result<usize> {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let flags = libc::MAP_PRIVATE
-        | libc::MAP_ANONYMOUS
-        | libc::MAP_NORESERVE
-        | libc::MAP_FIXED_NOREPLACE;
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     for _ in 0..SLOTS {
         // Relaxed: any order of numbers will do, the kernel says which slot is free.
         let slot = NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS;

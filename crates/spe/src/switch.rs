@@ -226,7 +226,15 @@ impl Start {
         let start = sidecore_spe_start as *const () as u64;
         let [first, second, third] = self.args;
         // Popped into r15, r14, r13, r12, rbp, rbx.
-        [self.entry, self.registers, gate, third, second, first, start]
+        [
+            self.entry,
+            self.registers,
+            gate,
+            third,
+            second,
+            first,
+            start,
+        ]
     }
 }
 

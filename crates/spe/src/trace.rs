@@ -63,5 +63,8 @@ pub(crate) fn stopped(context: u32, traffic: Traffic) {
         got_bytes,
         put_bytes,
     } = traffic;
-    line(context, format_args!("stop\t{commands}\t{got_bytes}\t{put_bytes}"));
+    line(
+        context,
+        format_args!("stop\t{commands}\t{got_bytes}\t{put_bytes}"),
+    );
 }

@@ -51,7 +51,8 @@ fn transfers_lists_lines_events_and_proxy_commands() {
 fn a_thousand_contexts_on_two_engines() {
     let Some(bench) = Bench::new() else { return };
     let mut host = bench.pair("ring");
-    host.args(["1000", "10", "2"]).env("SIDECORE_SPE_ENGINES", "2");
+    host.args(["1000", "10", "2"])
+        .env("SIDECORE_SPE_ENGINES", "2");
     passes(&mut host);
 }
 
@@ -59,7 +60,8 @@ fn a_thousand_contexts_on_two_engines() {
 fn a_ring_of_few() {
     let Some(bench) = Bench::new() else { return };
     let mut host = bench.pair("ring");
-    host.args(["3", "2000", "4"]).env("SIDECORE_SPE_ENGINES", "4");
+    host.args(["3", "2000", "4"])
+        .env("SIDECORE_SPE_ENGINES", "4");
     passes(&mut host);
 }
 

@@ -50,7 +50,9 @@ unsafe fn each_source(
         let unit = unsafe { unit.as_ref() }.ok_or(libc::EINVAL)?;
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(unit.spe) }.map_err(|_| libc::EINVAL)?;
-        let all = Source::ALL.iter().fold(0, |mask, source| mask | source.bit());
+        let all = Source::ALL
+            .iter()
+            .fold(0, |mask, source| mask | source.bit());
         if own.flags & FLAG_EVENTS == 0 || unit.events & !all != 0 {
             return Err(libc::ENOTSUP);
         }

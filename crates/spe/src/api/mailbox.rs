@@ -54,7 +54,11 @@ const VAIN_MAX: u32 = 64;
 /// otherwise keep the program that it waits for from running.
 fn looked(count: c_int) -> c_int {
     let vain = VAIN.with(|vain| {
-        vain.set(if count == 0 { vain.get().saturating_add(1) } else { 0 });
+        vain.set(if count == 0 {
+            vain.get().saturating_add(1)
+        } else {
+            0
+        });
         vain.get()
     });
     if vain > VAIN_MAX {
@@ -102,7 +106,11 @@ pub unsafe extern "C" fn spe_out_mbox_read(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spe_out_mbox_status(spe: *mut SpeContext) -> c_int {
     // SAFETY: NULL or a context, as the header asks for.
-    call(-1, || Ok(looked((unsafe { context(spe) }?.mailbox_status() & 0xff) as c_int)))
+    call(-1, || {
+        Ok(looked(
+            (unsafe { context(spe) }?.mailbox_status() & 0xff) as c_int,
+        ))
+    })
 }
 
 /// `spe_in_mbox_write`.

@@ -117,15 +117,14 @@ fn number_of(error: &std::io::Error) -> c_int {
 /// NULL, or a context that was not destroyed.
 unsafe fn context<'a>(spe: *const SpeContext) -> Result<&'a Arc<Context>, c_int> {
     // SAFETY: the caller's promise.
-    unsafe { spe.as_ref() }.map(|spe| &spe.own).ok_or(libc::ESRCH)
+    unsafe { spe.as_ref() }
+        .map(|spe| &spe.own)
+        .ok_or(libc::ESRCH)
 }
 
 /// `spe_context_create`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn spe_context_create(
-    flags: c_uint,
-    gang: *mut SpeGang,
-) -> *mut SpeContext {
+pub unsafe extern "C" fn spe_context_create(flags: c_uint, gang: *mut SpeGang) -> *mut SpeContext {
     call(std::ptr::null_mut(), || create(flags, gang, false))
 }
 
@@ -159,12 +158,13 @@ pub unsafe extern "C" fn spe_context_create_affinity(
             return Err(libc::EBUSY);
         }
         let taken = neighbour.is_some_and(|beside| beside.has_neighbour.load(Ordering::Relaxed));
-        let full = placed.load(Ordering::Relaxed) >= engine::count();
+        let affine = neighbour.is_some() || wants_memory;
+        let full = affine && placed.load(Ordering::Relaxed) >= engine::count();
         if taken || full || wants_memory && near_memory.load(Ordering::Relaxed) {
             return Err(libc::EEXIST);
         }
-        let spe = create(flags, gang, true)?;
-        placed.fetch_add(1, Ordering::Relaxed);
+        let spe = create(flags, gang, affine)?;
+        placed.fetch_add(usize::from(affine), Ordering::Relaxed);
         if wants_memory {
             near_memory.store(true, Ordering::Relaxed);
         }
@@ -360,7 +360,10 @@ unsafe fn elf_bytes(image: *const u8) -> usize {
     let header = unsafe { std::slice::from_raw_parts(image, HEADER) };
     let half = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
     let word = |bytes: &[u8]| {
-        bytes.iter().rev().fold(0_usize, |value, byte| value << 8 | usize::from(*byte))
+        bytes
+            .iter()
+            .rev()
+            .fold(0_usize, |value, byte| value << 8 | usize::from(*byte))
     };
     // Of other classes only the identification and the machine are looked at.
     if header[4] != 1 || half(18) != 62 {
@@ -382,7 +385,8 @@ pub unsafe extern "C" fn spe_ls_area_get(spe: *mut SpeContext) -> *mut c_void {
     call(std::ptr::null_mut(), || {
         // SAFETY: NULL or a context, as the header asks for.
         let view = unsafe { context(spe) }?.store.view();
-        view.map(|view| view as *mut c_void).map_err(|error| number_of(&error))
+        view.map(|view| view as *mut c_void)
+            .map_err(|error| number_of(&error))
     })
 }
 

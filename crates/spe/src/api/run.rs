@@ -52,9 +52,7 @@ impl StopInfo {
                 (ISOLATION_ERROR, (code & 0xf) as i32, status)
             }
             Stop::Halt => (RUNTIME_ERROR, STATUS_HALT as i32, STATUS_HALT),
-            Stop::BadInstruction => {
-                (RUNTIME_ERROR, STATUS_INSTRUCTION as i32, STATUS_INSTRUCTION)
-            }
+            Stop::BadInstruction => (RUNTIME_ERROR, STATUS_INSTRUCTION as i32, STATUS_INSTRUCTION),
             Stop::BadChannel => (RUNTIME_ERROR, STATUS_CHANNEL as i32, STATUS_CHANNEL),
             Stop::Exception(code) => (RUNTIME_EXCEPTION, code as i32, u32::MAX),
             Stop::Fatal(number) => (RUNTIME_FATAL, number, u32::MAX),
