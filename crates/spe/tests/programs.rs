@@ -93,3 +93,55 @@ fn busy_programs_share_an_engine_and_die_with_the_process() {
     let output = run("killed");
     assert_eq!(output.status.signal(), Some(15), "{output:?}");
 }
+
+#[test]
+fn files_that_are_no_programs_are_refused_with_a_reason() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(bench) = Bench::new() else { return };
+    let host = bench.host("refuse_host");
+    let good = std::fs::read(bench.spu("echo_spu")).expect("built");
+    let at = |name: &[u8]| {
+        let found = good.windows(name.len()).position(|window| window == name);
+        found.expect("the note")
+    };
+    let note = at(b"Sidecore-SPU\0");
+    let changed = |place: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[place] = byte;
+        bytes
+    };
+    // Big-endian machine 23, as the real SPU's files have it.
+    let mut real = changed(5, 2);
+    real[18..20].copy_from_slice(&[0, 23]);
+    let cases = [
+        (real, "only its source runs here"),
+        (changed(0, 0), "not an ELF file"),
+        (changed(18, 40), "for machine 40, not x32"),
+        (changed(16, 2), "not position-independent"),
+        (changed(note, b'X'), "no note names ABI version 1"),
+        (changed(note + 16, 2), "built for version 2 of the ABI"),
+        (
+            good[..60].to_vec(),
+            "cut off or damaged at its program headers",
+        ),
+        (good[..20].to_vec(), "cut off or damaged at its header"),
+    ];
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = std::process::Command::new(&host);
+    for (index, (bytes, _)) in cases.iter().enumerate() {
+        let path = folder.path().join(index.to_string());
+        std::fs::write(&path, bytes).expect("written");
+        let all = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, all).expect("executable");
+        command.arg(path);
+    }
+    command.arg(&host).arg(bench.spu("large_spu"));
+    let said = passes(&mut command);
+    let reasons = cases.iter().map(|(_, reason)| *reason);
+    let others = ["a 64-bit executable", "bytes of a local store of 262144"];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), cases.len() + others.len(), "{said}");
+    for (line, reason) in lines.iter().zip(reasons.chain(others)) {
+        assert!(line.contains(reason), "{line}: {reason}");
+    }
+}
