@@ -139,14 +139,13 @@ const STREAMS_MAX: usize = 1024;
 
 fn stream(handle: u32) -> Option<*mut libc::FILE> {
     // SAFETY: reads the C library's variables, which nobody else writes.
-    match handle {
+    let own = unsafe { [stdin, stdout, stderr] };
+    match handle as usize {
         0 => None,
-        1 => Some(unsafe { stdin }),
-        2 => Some(unsafe { stdout }),
-        3 => Some(unsafe { stderr }),
-        _ => {
+        standard @ 1..FIRST_HANDLE => Some(own[standard - 1]),
+        opened => {
             let streams = STREAMS.lock();
-            let stream = streams.get(handle as usize - FIRST_HANDLE)?;
+            let stream = streams.get(opened - FIRST_HANDLE)?;
             stream.map(|stream| stream.0)
         }
     }

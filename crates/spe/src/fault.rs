@@ -170,7 +170,7 @@ unsafe fn foreign_code(
         return false;
     }
     let stack_ok = store.contains(&(gregs[rsp] as u64)) && gregs[rsp] as u64 > base + 64;
-    while store.contains(&pc) && pc % 4 == 0 && stack_ok {
+    while store.contains(&pc) && pc.is_multiple_of(4) && stack_ok {
         // SAFETY: an aligned word of the store.
         let word = unsafe { (pc as *const u32).read_volatile() };
         match word >> 21 {

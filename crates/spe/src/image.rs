@@ -215,7 +215,7 @@ fn extent(segments: &[Segment]) -> Result<u32, ImageError> {
 /// Entries of 12 bytes: place, type, addend.
 fn addends(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageError> {
     let damaged = ImageError::Damaged("its relocations");
-    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || at % 4 != 0 {
+    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || !at.is_multiple_of(4) {
         return Err(damaged);
     }
     for entry in (at..at + bytes / 12 * 12).step_by(12) {
@@ -237,11 +237,11 @@ fn addends(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageErr
 
 /// RELR: an even word is a place, an odd one a bit map of the 31 places behind the last.
 fn packed(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageError> {
-    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || at % 4 != 0 {
+    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || !at.is_multiple_of(4) {
         return Err(ImageError::Damaged("its relocations"));
     }
     let add = |place: u32| {
-        if place as usize > STORE_BYTES - 4 || place % 4 != 0 {
+        if place as usize > STORE_BYTES - 4 || !place.is_multiple_of(4) {
             return Err(ImageError::Damaged("its relocations"));
         }
         let value = store.word(place.into()).wrapping_add(base);

@@ -302,7 +302,8 @@ fn check(kind: &Kind, command: &Command) -> Result<(), u32> {
             aligned.then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::GetLine | Kind::PutLine | Kind::PutLineAlways => {
-            let aligned = command.ea % LINE_BYTES == 0 && command.lsa % LINE_BYTES as u32 == 0;
+            let aligned = command.ea.is_multiple_of(LINE_BYTES)
+                && command.lsa.is_multiple_of(LINE_BYTES as u32);
             aligned.then_some(()).ok_or(DMA_ALIGNMENT)
         }
         Kind::Nothing => Ok(()),
@@ -314,7 +315,9 @@ fn transfer_rules(lsa: u32, ea: u64, size: u32) -> Result<(), u32> {
     let aligned = match size {
         0 => true,
         1 | 2 | 4 | 8 => (lsa ^ ea as u32) & 15 == 0 && ea.is_multiple_of(size.into()),
-        _ if size <= TRANSFER_MAX => size % 16 == 0 && lsa % 16 == 0 && ea % 16 == 0,
+        _ if size <= TRANSFER_MAX => {
+            size.is_multiple_of(16) && lsa.is_multiple_of(16) && ea.is_multiple_of(16)
+        }
         _ => false,
     };
     aligned.then_some(()).ok_or(DMA_ALIGNMENT)

@@ -105,11 +105,10 @@ pub unsafe extern "C" fn spe_out_mbox_read(
 /// `spe_out_mbox_status`: entries.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spe_out_mbox_status(spe: *mut SpeContext) -> c_int {
-    // SAFETY: NULL or a context, as the header asks for.
     call(-1, || {
-        Ok(looked(
-            (unsafe { context(spe) }?.mailbox_status() & 0xff) as c_int,
-        ))
+        // SAFETY: NULL or a context, as the header asks for.
+        let status = unsafe { context(spe) }?.mailbox_status();
+        Ok(looked((status & 0xff) as c_int))
     })
 }
 
