@@ -10,31 +10,26 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 
 /// Runs with the arguments of `embedspu`: options, symbol, program, object.
-pub(crate) fn run(name: &str, narrow: bool, arguments: &[OsString]) -> Result<ExitCode, Error> {
+pub(crate) fn run(name: &str, arguments: &[OsString]) -> Result<ExitCode, Error> {
     let words = arguments
         .iter()
         .map(|word| word.to_string_lossy())
         .collect::<Vec<_>>();
-    let (flags, names): (Vec<_>, Vec<_>) = words.iter().partition(|word| word.starts_with('-'));
+    let names = words
+        .iter()
+        .filter(|word| !word.starts_with('-'))
+        .collect::<Vec<_>>();
     let [symbol, program, object] = names.as_slice() else {
         return Err(Error::Usage(format!(
             "{name} [-m32|-m64] SYMBOL SPU-PROGRAM OBJECT"
         )));
     };
-    let narrow = narrow || flags.iter().any(|flag| *flag == "-m32");
     let image = std::fs::read(&***program).map_err(Error::file("read", &***program))?;
     check(program, &image)?;
     let path = std::path::absolute(&***program).map_err(Error::file("find", &***program))?;
-    let text = assembly(symbol, &path, narrow)?;
+    let text = assembly(symbol, &path)?;
     let mut command = Command::new(tool::compiler(false));
-    command.args([
-        if narrow { "-m32" } else { "-m64" },
-        "-x",
-        "assembler",
-        "-c",
-        "-",
-        "-o",
-    ]);
+    command.args(["-m64", "-x", "assembler", "-c", "-", "-o"]);
     command.arg(&***object).stdin(std::process::Stdio::piped());
     let start = |source| Error::Start {
         tool: tool::compiler(false),
@@ -66,7 +61,7 @@ fn check(program: &str, image: &[u8]) -> Result<(), Error> {
 }
 
 /// The object's source.
-fn assembly(symbol: &str, program: &Path, narrow: bool) -> Result<String, Error> {
+fn assembly(symbol: &str, program: &Path) -> Result<String, Error> {
     let named = !symbol.is_empty()
         && symbol
             .bytes()
@@ -79,7 +74,6 @@ fn assembly(symbol: &str, program: &Path, narrow: bool) -> Result<String, Error>
         .to_string_lossy()
         .replace('\\', r"\\")
         .replace('"', "\\\"");
-    let (word, size) = if narrow { (".long", 4) } else { (".quad", 8) };
     let mut text = String::new();
     // Strings are easier to read here than in a file of their own, since sizes vary.
     let _ = write!(
@@ -89,17 +83,17 @@ fn assembly(symbol: &str, program: &Path, narrow: bool) -> Result<String, Error>
          .Limage:\n\
          .incbin \"{path}\"\n\
          .section .data.spehandle,\"aw\",@progbits\n\
-         .balign {size}\n\
+         .balign 8\n\
          .globl {symbol}\n\
          .type {symbol},@object\n\
          .size {symbol},{whole}\n\
          {symbol}:\n\
          .long {whole}\n\
-         .balign {size}\n\
-         {word} .Limage\n\
-         {word} 0\n\
+         .balign 8\n\
+         .quad .Limage\n\
+         .quad 0\n\
          .section .note.GNU-stack,\"\",@progbits\n",
-        whole = 3 * size,
+        whole = 3 * 8,
     );
     Ok(text)
 }

@@ -46,4 +46,5 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "include/ppu/ppu_intrinsics.h" <- "ppu/include/ppu_intrinsics.h",
     "include/ppu/sidecore_assembler.h" <- "ppu/include/sidecore_assembler.h",
     "include/spu++/new" <- "spu/plus/new",
+    "ppu/low.c" <- "ppu/lib/low.c",
 };

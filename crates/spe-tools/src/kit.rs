@@ -84,6 +84,15 @@ impl Kit {
         Ok(library)
     }
 
+    /// The archive that gives a host memory below 4 GiB, compiled where it is not there yet.
+    pub(crate) fn host_object(&self) -> Result<PathBuf, Error> {
+        let library = self.path("lib/libsidecore_low.a");
+        if !library.exists() {
+            self.compile("-m64", &["-m64".into(), "-fno-pie".into()], "ppu", &library)?;
+        }
+        Ok(library)
+    }
+
     /// Compiles the sources in `folder` into an archive.
     fn compile(
         &self,

@@ -23,7 +23,7 @@ enum Kind {
     /// A compiler of the host's source.
     Ppu { plus: bool, narrow: bool },
     /// An SPU program into an object of the host.
-    Embed { narrow: bool },
+    Embed,
     /// The linker of SPU objects.
     SpuLink,
     /// A tool of binutils that reads both sides' objects as they are.
@@ -49,7 +49,7 @@ impl Driver {
         match self.kind {
             Kind::Spu { plus } => spu::compile(kit, plus, arguments),
             Kind::Ppu { plus, narrow } => ppu::compile(kit, plus, narrow, arguments),
-            Kind::Embed { narrow } => embed::run(self.name, narrow, &arguments),
+            Kind::Embed => embed::run(self.name, &arguments),
             Kind::SpuLink => spu::link(kit, &arguments),
             Kind::Binutils(tool) => tool::become_tool(tool, &arguments),
             Kind::Refused(reason) => Err(Error::Refused(reason.into())),
@@ -206,9 +206,9 @@ const DRIVERS: &[Driver] = &[
     driver("ppu32-nm", Kind::Binutils("nm")),
     driver("ppu32-objdump", Kind::Binutils("objdump")),
     driver("ppu32-objcopy", Kind::Binutils("objcopy")),
-    driver("embedspu", Kind::Embed { narrow: false }),
-    driver("ppu-embedspu", Kind::Embed { narrow: false }),
-    driver("ppu32-embedspu", Kind::Embed { narrow: true }),
+    driver("embedspu", Kind::Embed),
+    driver("ppu-embedspu", Kind::Embed),
+    driver("ppu32-embedspu", Kind::Embed),
 ];
 
 #[cfg(test)]

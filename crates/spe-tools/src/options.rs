@@ -29,8 +29,8 @@ pub(crate) struct Options {
     pub(crate) inputs: bool,
     /// Names a source that is assembly.
     pub(crate) assembly: Option<String>,
-    /// True where `-m32` was asked for.
-    pub(crate) narrow: bool,
+    /// True where `-m64` was asked for: the host puts no addresses into words.
+    pub(crate) wide: bool,
     /// True for a partial link (`-r`).
     pub(crate) partial: bool,
 }
@@ -51,11 +51,10 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Options {
         match text {
             "-c" | "-S" | "-E" | "-M" | "-MM" | "-fsyntax-only" => options.links = false,
             "-r" => options.partial = true,
-            "-m32" | "-q32" => {
-                options.narrow = true;
+            "-m32" | "-q32" | "-m64" | "-q64" => {
+                options.wide = text.ends_with("64");
                 continue;
             }
-            "-m64" | "-q64" => continue,
             // Their value is the next argument, which may look like an input.
             "-o" | "-I" | "-D" | "-U" | "-L" | "-include" | "-isystem" | "-MF" | "-MT" | "-MQ"
             | "-x" | "-Xlinker" | "-Xassembler" | "-Xpreprocessor" | "-idirafter" | "-iquote"
@@ -325,6 +324,7 @@ mod tests {
         assert!(options.inputs && options.plus && options.links);
         let options = translate(Side::Spu, words("-c start.S"));
         assert_eq!(options.assembly.as_deref(), Some("start.S"));
-        assert!(translate(Side::Host, words("-m32 a.c")).narrow);
+        assert!(translate(Side::Host, words("-m64 a.c")).wide);
+        assert!(!translate(Side::Host, words("-m64 -m32 a.c")).wide);
     }
 }

@@ -18,7 +18,11 @@ pub(crate) fn compile(
 ) -> Result<ExitCode, Error> {
     let options = options::translate(Side::Host, arguments);
     let plus = plus || options.plus;
-    let _ = narrow || options.narrow;
+    let shared = options
+        .arguments
+        .iter()
+        .any(|argument| argument == "-shared");
+    let low = narrow || !options.wide;
     let mut all = COMPILE.iter().map(OsString::from).collect::<Vec<_>>();
     if !plus {
         all.extend(spu::C.iter().map(OsString::from));
@@ -42,6 +46,14 @@ pub(crate) fn compile(
         folder.push(kit.path("lib"));
         all.push(folder);
         all.extend(options.arguments);
+        if low && !shared {
+            all.extend(LOW.iter().map(OsString::from));
+            all.extend([
+                "-x".into(),
+                "none".into(),
+                kit.host_object()?.into_os_string(),
+            ]);
+        }
         all.extend(LIBRARIES.iter().map(OsString::from));
     } else {
         all.extend(options.arguments);
@@ -63,6 +75,12 @@ const COMPILE: &[&str] = &[
     "-D__PPU__=1",
     "-D__VEC__=10206",
     "-D__ALTIVEC__=1",
+];
+/// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB.
+const LOW: &[&str] = &[
+    "-Wl,--wrap=main",
+    "-Wl,--wrap=pthread_create",
+    "-Wl,--wrap=mmap",
 ];
 /// Libraries that the C library of the time had within itself, or that ours stand on.
 const LIBRARIES: &[&str] = &["-lpthread", "-lrt", "-lm"];

@@ -248,6 +248,21 @@ fn altivec_and_the_intrinsics_of_the_host_compile_and_agree() {
 }
 
 #[test]
+fn a_host_of_32_bits_finds_all_its_memory_below_4_gib() {
+    let Some(folder) = folder() else { return };
+    for (name, options) in [("ppu32-gcc", "-m32 -O2"), ("ppu-gcc", "-w")] {
+        driven(
+            folder.path(),
+            name,
+            &format!("{options} -o narrow narrow.c -lpthread"),
+        );
+        let status = Command::new(folder.path().join("narrow")).status();
+        let status = status.expect("the program starts");
+        assert_eq!(status.code(), Some(0), "{name} {options}");
+    }
+}
+
+#[test]
 fn refusals_say_why() {
     let Some(folder) = folder() else { return };
     let refused = |name: &str, arguments: &str, reason: &str| {
