@@ -1,8 +1,8 @@
 //! The SPU's channels: the state behind them, and what reading, writing and counting do.
 //!
 //! Must stay true: pure but for the MFC's copies and the clock; nothing here blocks, an operation
-//! that cannot be done answers [`Outcome::Blocked`] and is asked again later. Numbers and depths are
-//! the hardware's. Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
+//! that cannot be done answers [`Outcome::Blocked`] and is asked again later. Numbers and depths
+//! are the hardware's. Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
 
 use crate::mfc::{Command, Mfc};
 use crate::store::Store;

@@ -228,7 +228,8 @@ unsafe fn foreign_code(
     }
 }
 
-/// True where the instruction or the stack pointer is in the store or its guards; a wild jump leaves the latter.
+/// True where the instruction or the stack pointer is in the store or its guards; a wild jump
+/// leaves the latter.
 fn inside(header: *mut Header, pc: u64, stack: u64) -> bool {
     let base = header as u64 + HEADER_BEFORE as u64;
     let store = header as u64..base + 2 * STORE_BYTES as u64;

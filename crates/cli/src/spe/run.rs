@@ -74,7 +74,8 @@ fn table(trace: &Trace) -> String {
     if trace.contexts.is_empty() {
         return "no context ran: is the program linked with libspe2?\n".to_owned();
     }
-    text += "context  ran_ms  mailbox_ms  signal_ms  event_ms  dma_ms  dma_commands  got_KiB  put_KiB\n";
+    text += "context  ran_ms  mailbox_ms  signal_ms  event_ms  dma_ms";
+    text += "  dma_commands  got_KiB  put_KiB\n";
     for (id, context) in &trace.contexts {
         let Waits {
             mailbox,

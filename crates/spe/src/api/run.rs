@@ -120,8 +120,8 @@ pub unsafe extern "C" fn spe_context_run(
     })
 }
 
-/// Without SPE_EVENTS_ENABLE errors are signals to the caller, if the program handles them. If it does
-/// not, the process would end: then the stop information says what it was, as with events.
+/// Without SPE_EVENTS_ENABLE errors are signals to the caller, if the program handles them. If it
+/// does not, the process would end: then the stop information says what it was, as with events.
 fn as_signal(own: &Context, stop: Stop) -> Stop {
     let signal = match stop {
         Stop::BadInstruction => libc::SIGILL,

@@ -1,10 +1,4 @@
-//! Measures a mailbox round trip between a host that spins and a program that spins, and a switch
-//! between parked contexts: two contexts of one engine hand a signal to each other.
-//!
-//! Run: `SIDECORE_SPE_ENGINES=1 cargo run --release -p sidecore-spe --example latency`.
-
-#![allow(unsafe_code, reason = "the interface is C's")]
-#![allow(clippy::print_stdout, reason = "figures are what it is for")]
+//! The measurements.
 
 use spe2::api::{
     SpeContext, spe_context_create, spe_context_destroy, spe_context_run, spe_image_open,
@@ -104,7 +98,8 @@ fn switch(program: &CString) -> f64 {
     begin.elapsed().as_nanos() as f64 / f64::from(2 * ROUNDS)
 }
 
-fn main() {
+/// Measures and prints.
+pub(crate) fn print() {
     let folder = std::env::temp_dir().join(format!("spe-latency-{}", std::process::id()));
     std::fs::create_dir_all(&folder).expect("a folder");
     let program = folder.join("latency_spu");
