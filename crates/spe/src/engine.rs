@@ -2,8 +2,9 @@
 //!
 //! A context runs until it parks at a channel, stops, or its slice ends at an operation while
 //! another waits. A program that never operates a channel keeps its engine; if others wait
-//! meanwhile, the warden starts a relief engine, which the system's scheduler shares the cores with and which
-//! ends when it finds nothing to do. So programs that poll memory for one another all get on.
+//! meanwhile, the warden starts a relief engine, which the system's scheduler shares the cores with
+//! and which ends when it finds nothing to do. So programs that poll memory for one another all get
+//! on.
 //!
 //! Must stay true: signals of the process are not delivered to engines, whose stack may be a
 //! program's; the queue's lock is taken under a context's, never the other way round.
