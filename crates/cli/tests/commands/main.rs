@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 31] = [
+const RUNS: [(&str, &str); 33] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -92,6 +92,7 @@ const RUNS: [(&str, &str); 31] = [
     ),
     ("tlb", "--quick --levels-only --json"),
     ("spe env", ""),
+    ("spe run", "--timeline spe.svg -- true"),
     ("doctor", "--json"),
     (
         "net bench",
