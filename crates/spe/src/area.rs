@@ -6,12 +6,12 @@
 //!
 //! Must stay true: the table's lock is held only for a look-up, and no context's lock under it.
 
-use crate::context::Context;
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 use std::io;
+use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
 /// Areas, in the order of libspe2's `enum ps_area`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,25 +36,28 @@ impl Kind {
 /// A write to a register of a context.
 #[derive(Debug)]
 pub(crate) struct Write {
-    context: Weak<Context>,
+    context: Weak<dyn Target>,
     register: Register,
     value: u32,
 }
 
+/// Registers that DMA can write.
 #[derive(Clone, Copy, Debug)]
-enum Register {
+pub(crate) enum Register {
     Signal(usize),
     InMailbox,
+}
+
+/// A context, as its areas see it.
+pub(crate) trait Target: Debug + Send + Sync {
+    fn write_register(&self, register: Register, value: u32);
 }
 
 impl Write {
     /// Does it; the caller holds no context's lock.
     pub(crate) fn deliver(self) {
         if let Some(context) = self.context.upgrade() {
-            match self.register {
-                Register::Signal(index) => context.signal(index, self.value),
-                Register::InMailbox => context.push_in_mailbox(self.value),
-            }
+            context.write_register(self.register, self.value);
         }
     }
 }
@@ -65,7 +68,7 @@ const SIGNAL: u64 = 12;
 const IN_MAILBOX: u64 = 12;
 const MAILBOX_STATUS: usize = 20;
 
-static TABLE: RwLock<BTreeMap<u64, Weak<Context>>> = RwLock::new(BTreeMap::new());
+static TABLE: RwLock<BTreeMap<u64, Weak<dyn Target>>> = RwLock::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// The areas of one context: pages in the order of [`Kind::ALL`].
@@ -75,7 +78,7 @@ pub(crate) struct Areas {
 }
 
 impl Areas {
-    pub(crate) fn new(context: &Arc<Context>) -> io::Result<Areas> {
+    pub(crate) fn new(context: Weak<dyn Target>) -> io::Result<Areas> {
         let bytes = Kind::ALL.len() * PAGE as usize;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // Below 2 GiB: programs keep these addresses in 32-bit words.
@@ -86,7 +89,7 @@ impl Areas {
             return Err(io::Error::last_os_error());
         }
         let pages = pages as u64;
-        TABLE.write().insert(pages, Arc::downgrade(context));
+        TABLE.write().insert(pages, context);
         // Release partners with the Acquire in `find`; the table has a lock of its own.
         COUNT.fetch_add(1, Ordering::Release);
         Ok(Areas { pages })

@@ -7,28 +7,21 @@
 //! then calls `changed`, which makes it active again; only the engine that has an active context
 //! touches its header. Of two contexts at most one is locked by a thread.
 
-use crate::area::{Areas, Kind};
+use crate::area::{Areas, Kind, Register, Target};
 use crate::channel::{Channels, Outcome, Stop};
-use crate::engine;
+use crate::engine::{self, Request, Work};
 use crate::image::{Image, ImageError};
 use crate::mfc::{self, Command, Traffic};
 use crate::source::{Source, Sources};
 use crate::store::{STORE_BYTES, STORE_MASK, Store};
-use crate::switch::{HEADER_BEFORE, OP_FAULT, Start};
+use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, Start};
 use crate::trace;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
-
-/// An operation that a program asked for at the gate.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Request {
-    pub(crate) op: u64,
-    pub(crate) args: [u64; 4],
-}
 
 /// One context.
 #[derive(Debug)]
@@ -36,6 +29,8 @@ pub(crate) struct Context {
     pub(crate) id: u32,
     pub(crate) flags: u32,
     pub(crate) store: Store,
+    /// Itself, for the engines' queue and the areas' table.
+    own: Weak<Context>,
     inner: Mutex<Inner>,
     /// The mailboxes' state, for looks without the lock.
     status: AtomicU32,
@@ -105,11 +100,13 @@ impl Context {
         static IDS: AtomicU32 = AtomicU32::new(0);
         let or = [flags & FLAG_SIGNAL1_OR != 0, flags & FLAG_SIGNAL2_OR != 0];
         let channels = Channels::new(or);
-        Ok(Arc::new(Context {
+        let store = Store::new()?;
+        Ok(Arc::new_cyclic(|own| Context {
+            own: own.clone(),
             // Relaxed: only distinct numbers are asked for.
             id: IDS.fetch_add(1, Ordering::Relaxed),
             flags,
-            store: Store::new()?,
+            store,
             status: AtomicU32::new(channels.mailbox_status()),
             inner: Mutex::new(Inner {
                 channels,
@@ -134,9 +131,9 @@ impl Context {
     }
 
     /// Address of one of the context's problem-state areas.
-    pub(crate) fn area(self: &Arc<Context>, kind: Kind) -> io::Result<u64> {
+    pub(crate) fn area(&self, kind: Kind) -> io::Result<u64> {
         if self.areas.get().is_none() {
-            let areas = Areas::new(self)?;
+            let areas = Areas::new(self.own.clone())?;
             areas.show_mailboxes(self.mailbox_status());
             // Another thread's set, if it was first, is as good.
             self.areas.set(areas).ok();
@@ -274,14 +271,14 @@ impl Context {
         self.status.load(Ordering::Acquire)
     }
 
-    pub(crate) fn signal(self: &Arc<Context>, index: usize, value: u32) {
+    pub(crate) fn signal(&self, index: usize, value: u32) {
         let mut inner = self.inner.lock();
         inner.channels.signal(index, value);
         self.changed(&mut inner);
     }
 
     /// Writes the inbound mailbox as DMA does: into a full one the last entry is overwritten.
-    pub(crate) fn push_in_mailbox(self: &Arc<Context>, value: u32) {
+    pub(crate) fn push_in_mailbox(&self, value: u32) {
         let mut inner = self.inner.lock();
         if !inner.channels.push(value)
             && let Some(last) = inner.channels.in_mailbox.back_mut()
@@ -347,20 +344,16 @@ impl Context {
     }
 
     /// Something from outside changed what the program may wait for.
-    pub(crate) fn changed(self: &Arc<Context>, inner: &mut Inner) {
+    pub(crate) fn changed(&self, inner: &mut Inner) {
         self.settle(inner);
         // Release partners with the Acquire of a spinning engine.
         self.news.fetch_add(1, Ordering::Release);
         if inner.run == Run::Parked {
             inner.run = Run::Active;
-            engine::push(self.clone());
+            if let Some(own) = self.own.upgrade() {
+                engine::push(own);
+            }
         }
-    }
-
-    /// The time came that a parked program asked for.
-    pub(crate) fn remind(self: &Arc<Context>) {
-        let mut inner = self.inner.lock();
-        self.changed(&mut inner);
     }
 
     /// Waits on the host's side until a mailbox changes, inbound or interrupting.
@@ -387,64 +380,6 @@ impl Context {
         };
         condition.wait(inner);
         inner.host_waiters -= 1;
-    }
-
-    /// The engine's first step with an active context: an answer, or a request to ask again.
-    pub(crate) fn take_step(&self) -> Result<u64, Request> {
-        let mut inner = self.inner.lock();
-        inner.request.take().map_or(Ok(inner.answer), Err)
-    }
-
-    /// Gives an active context back to the queue; the program gets `answer` later.
-    pub(crate) fn put_step(&self, answer: u64) {
-        self.inner.lock().answer = answer;
-    }
-
-    /// Serves one request. `None`: the program parked or stopped, and may be elsewhere by now.
-    pub(crate) fn serve(self: &Arc<Context>, request: Request) -> Option<u64> {
-        let mut blocked_since = None;
-        loop {
-            // Before the look, so that a change behind it is seen. Acquire as in `changed`.
-            let news = self.news.load(Ordering::Acquire);
-            let mut inner = self.inner.lock();
-            let outcome = self.perform(&mut inner, &request);
-            self.settle(&mut inner);
-            let outbox = std::mem::take(&mut inner.channels.mfc.outbox);
-            match outcome {
-                Outcome::Value(value) => {
-                    drop(inner);
-                    for write in outbox {
-                        write.deliver();
-                    }
-                    if let Some(since) = blocked_since {
-                        trace::waited(self.id, request.op, request.args[0], since);
-                    }
-                    return Some(value);
-                }
-                Outcome::Blocked(remind_at) => {
-                    let since = *blocked_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() < SPIN && !engine::work_waits() {
-                        drop(inner);
-                        self.spin(news, since);
-                        continue;
-                    }
-                    inner.request = Some(request);
-                    inner.run = Run::Parked;
-                    trace::parked(self.id, request.op, request.args[0]);
-                    drop(inner);
-                    if let Some(at) = remind_at {
-                        engine::remind(at, self);
-                    }
-                    return None;
-                }
-                Outcome::Stopped(stop) => {
-                    trace::stopped(self.id, inner.channels.mfc.traffic);
-                    inner.run = Run::Stopped(stop);
-                    self.caller.notify_all();
-                    return None;
-                }
-            }
-        }
     }
 
     /// Spins until something changed, something else is ready, or the time is over.
@@ -571,6 +506,85 @@ impl Context {
             self.id
         );
         Stop::Fatal(libc::EFAULT)
+    }
+}
+
+impl Work for Context {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn header(&self) -> *mut Header {
+        self.store.header()
+    }
+
+    fn take_step(&self) -> Result<u64, Request> {
+        let mut inner = self.inner.lock();
+        inner.request.take().map_or(Ok(inner.answer), Err)
+    }
+
+    fn put_step(&self, answer: u64) {
+        self.inner.lock().answer = answer;
+    }
+
+    fn serve(&self, request: Request) -> Option<u64> {
+        let mut blocked_since = None;
+        loop {
+            // Before the look, so that a change behind it is seen. Acquire as in `changed`.
+            let news = self.news.load(Ordering::Acquire);
+            let mut inner = self.inner.lock();
+            let outcome = self.perform(&mut inner, &request);
+            self.settle(&mut inner);
+            let outbox = std::mem::take(&mut inner.channels.mfc.outbox);
+            match outcome {
+                Outcome::Value(value) => {
+                    drop(inner);
+                    for write in outbox {
+                        write.deliver();
+                    }
+                    if let Some(since) = blocked_since {
+                        trace::waited(self.id, request.op, request.args[0], since);
+                    }
+                    return Some(value);
+                }
+                Outcome::Blocked(remind_at) => {
+                    let since = *blocked_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() < SPIN && !engine::work_waits() {
+                        drop(inner);
+                        self.spin(news, since);
+                        continue;
+                    }
+                    inner.request = Some(request);
+                    inner.run = Run::Parked;
+                    trace::parked(self.id, request.op, request.args[0]);
+                    drop(inner);
+                    if let Some(at) = remind_at {
+                        engine::remind(at, self.own.clone());
+                    }
+                    return None;
+                }
+                Outcome::Stopped(stop) => {
+                    trace::stopped(self.id, inner.channels.mfc.traffic);
+                    inner.run = Run::Stopped(stop);
+                    self.caller.notify_all();
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn remind(&self) {
+        let mut inner = self.inner.lock();
+        self.changed(&mut inner);
+    }
+}
+
+impl Target for Context {
+    fn write_register(&self, register: Register, value: u32) {
+        match register {
+            Register::Signal(index) => self.signal(index, value),
+            Register::InMailbox => self.push_in_mailbox(value),
+        }
     }
 }
 

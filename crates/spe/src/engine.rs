@@ -9,9 +9,8 @@
 //! Must stay true: signals of the process are not delivered to engines, whose stack may be a
 //! program's; the queue's lock is taken under a context's, never the other way round.
 
-use crate::context::{Context, Request};
 use crate::fault;
-use crate::switch::enter;
+use crate::switch::{Header, enter};
 use crate::trace;
 use parking_lot::{Condvar, Mutex};
 use std::cmp::Reverse;
@@ -20,8 +19,34 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
+/// An operation that a program asked for at the gate.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) op: u64,
+    pub(crate) args: [u64; 4],
+}
+
+/// A context, as engines see it.
+pub(crate) trait Work: Send + Sync {
+    fn id(&self) -> u32;
+
+    fn header(&self) -> *mut Header;
+
+    /// The first step with an active context: an answer, or a request to ask again.
+    fn take_step(&self) -> Result<u64, Request>;
+
+    /// Takes an answer that the program gets later; the context goes back to the queue.
+    fn put_step(&self, answer: u64);
+
+    /// Serves one request. `None`: the program parked or stopped, and may be elsewhere by now.
+    fn serve(&self, request: Request) -> Option<u64>;
+
+    /// The time came that a parked program asked for.
+    fn remind(&self);
+}
+
 struct Pool {
-    ready: VecDeque<Arc<Context>>,
+    ready: VecDeque<Arc<dyn Work>>,
     /// Contexts that were taken from the queue, ever: no change between two looks is a stall.
     taken: u64,
     idle: usize,
@@ -31,7 +56,7 @@ struct Pool {
 
 struct Reminder {
     at: Instant,
-    context: Weak<Context>,
+    context: Weak<dyn Work>,
 }
 
 impl PartialEq for Reminder {
@@ -96,7 +121,7 @@ pub(crate) fn work_waits() -> bool {
 }
 
 /// Queues an active context.
-pub(crate) fn push(context: Arc<Context>) {
+pub(crate) fn push(context: Arc<dyn Work>) {
     let mut pool = POOL.lock();
     pool.ready.push_back(context);
     WAITING.store(pool.ready.len(), Ordering::Relaxed);
@@ -110,9 +135,8 @@ pub(crate) fn push(context: Arc<Context>) {
 }
 
 /// Has a parked context looked at again at a time.
-pub(crate) fn remind(at: Instant, context: &Arc<Context>) {
+pub(crate) fn remind(at: Instant, context: Weak<dyn Work>) {
     let mut pool = POOL.lock();
-    let context = Arc::downgrade(context);
     pool.reminders.push(Reverse(Reminder { at, context }));
     WARDEN.notify_one();
 }
@@ -176,10 +200,10 @@ fn engine(relief: bool) {
 }
 
 /// Runs a context until it parks, stops, or gives way.
-fn run(context: &Arc<Context>) {
-    trace::runs(context.id);
+fn run(context: &Arc<dyn Work>) {
+    trace::runs(context.id());
     let since = Instant::now();
-    let header = context.store.header();
+    let header = context.header();
     let mut step = context.take_step();
     loop {
         let answer = match step {
@@ -191,7 +215,7 @@ fn run(context: &Arc<Context>) {
         };
         if work_waits() && since.elapsed() > SLICE {
             context.put_step(answer);
-            trace::yields(context.id);
+            trace::yields(context.id());
             push(context.clone());
             return;
         }
