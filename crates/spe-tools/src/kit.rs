@@ -74,16 +74,6 @@ impl Kit {
         self.root.join(part)
     }
 
-    /// The SPU's library, compiled where it is not there yet.
-    pub(crate) fn spu_library(&self) -> Result<PathBuf, Error> {
-        let library = self.path("lib/libsidecore_spu.a");
-        if !library.exists() {
-            let flags = crate::spu::defaults(self, false);
-            self.compile("-mx32", &flags, "spu", &library)?;
-        }
-        Ok(library)
-    }
-
     /// The archive that gives a host memory below 4 GiB, compiled where it is not there yet.
     pub(crate) fn host_object(&self) -> Result<PathBuf, Error> {
         let library = self.path("lib/libsidecore_low.a");
@@ -94,7 +84,7 @@ impl Kit {
     }
 
     /// Compiles the sources in `folder` into an archive.
-    fn compile(
+    pub(crate) fn compile(
         &self,
         option: &'static str,
         flags: &[String],

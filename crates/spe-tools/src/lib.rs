@@ -17,6 +17,7 @@ mod names;
 mod options;
 mod ppu;
 mod rewrite;
+mod run;
 mod spu;
 mod step;
 mod tool;

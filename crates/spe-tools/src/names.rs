@@ -3,21 +3,18 @@
 //! Must stay true: every name here is a link in the kit's `bin`, and a name that is not here is the
 //! ordinary program's.
 
-use crate::{Error, Kit, embed, ppu, spu, step, tool};
-use std::ffi::OsString;
 use std::path::Path;
-use std::process::ExitCode;
 
 /// A driver that the program may be called as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Driver {
     name: &'static str,
-    kind: Kind,
+    pub(crate) kind: Kind,
 }
 
 /// Kinds of drivers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     /// A compiler of SPU source.
     Spu { plus: bool },
     /// A compiler of the host's source.
@@ -39,22 +36,6 @@ impl Driver {
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.name
-    }
-
-    /// Does the driver's work with the arguments behind its name; becomes the tool where it can.
-    ///
-    /// # Errors
-    /// The kit cannot be unpacked, the tool is missing, or the arguments ask for what is refused.
-    pub fn run(self, kit: &Kit, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
-        match self.kind {
-            Kind::Spu { plus } => spu::compile(kit, plus, arguments),
-            Kind::Ppu { plus, narrow } => ppu::compile(kit, plus, narrow, arguments),
-            Kind::Embed => embed::run(self.name, &arguments),
-            Kind::SpuLink => spu::link(kit, &arguments),
-            Kind::Binutils(tool) => tool::become_tool(tool, &arguments),
-            Kind::Refused(reason) => Err(Error::Refused(reason.into())),
-            Kind::Step => step::run(kit, &arguments),
-        }
     }
 }
 

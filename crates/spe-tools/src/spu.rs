@@ -7,6 +7,7 @@
 use crate::options::{self, Side};
 use crate::{Error, Kit, names, tool};
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 /// Compiles and links with the arguments of `spu-gcc`, or `spu-g++` where `plus`.
@@ -63,6 +64,18 @@ pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error>
         command.arg(kit.spu_library()?);
     }
     tool::run(&mut command)
+}
+
+impl Kit {
+    /// The SPU's library, compiled where it is not there yet.
+    pub(crate) fn spu_library(&self) -> Result<PathBuf, Error> {
+        let library = self.path("lib/libsidecore_spu.a");
+        if !library.exists() {
+            let flags = defaults(self, false);
+            self.compile("-mx32", &flags, "spu", &library)?;
+        }
+        Ok(library)
+    }
 }
 
 /// Arguments before the user's own, so that theirs win.
