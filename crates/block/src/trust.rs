@@ -26,8 +26,8 @@ pub enum TrustError {
     },
     /// The file holds something else.
     #[error(
-        "{} holds no {what} Ed25519 key in PEM; `openssl genpkey -algorithm ed25519 -out KEY` makes \
-         a private one, `openssl pkey -in KEY -pubout` says the public one", path.display()
+        "{} holds no {what} Ed25519 key in PEM; `openssl genpkey -algorithm ed25519 -out KEY` \
+         makes a private one, `openssl pkey -in KEY -pubout` says the public one", path.display()
     )]
     Key {
         /// The file.

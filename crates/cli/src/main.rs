@@ -23,6 +23,7 @@ mod rdma;
 mod server;
 mod signals;
 mod size;
+mod spe;
 mod tlb;
 mod top;
 mod tour;
@@ -72,6 +73,9 @@ enum Command {
     /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
     #[command(subcommand)]
     Phylo(phylo::Command),
+    /// Programs of the Cell, unchanged: drivers that compile SPU and PPU source here.
+    #[command(subcommand)]
+    Spe(spe::Command),
     /// List the devices and facilities of this machine, with the command that provides each one it
     /// lacks.
     Doctor(doctor::Args),
@@ -97,6 +101,10 @@ enum Outcome {
 }
 
 fn main() -> ExitCode {
+    let mut arguments = std::env::args_os();
+    if let Some(driver) = spe::driver(arguments.next()) {
+        return spe::drive(driver, arguments.collect());
+    }
     output::start_logging();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -112,6 +120,7 @@ fn main() -> ExitCode {
         Command::Net(command) => command.run(),
         Command::Rdma(command) => command.run(),
         Command::Phylo(command) => command.run(),
+        Command::Spe(command) => command.run(),
         Command::Doctor(args) => args.run(),
         Command::Man(args) => args.run(),
         Command::Completions(args) => args.run(),

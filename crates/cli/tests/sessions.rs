@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PAGES: [&str; 7] = [
+const PAGES: [&str; 8] = [
     "README.md",
     "docs/users/images.md",
     "docs/users/kernels.md",
@@ -23,6 +23,7 @@ const PAGES: [&str; 7] = [
     "docs/users/run.md",
     "docs/users/sockets.md",
     "docs/users/trees.md",
+    "docs/users/cell.md",
 ];
 
 #[test]
@@ -58,6 +59,11 @@ fn sockets() {
 #[test]
 fn trees() {
     check(PAGES[6]);
+}
+
+#[test]
+fn cell_programs() {
+    check(PAGES[7]);
 }
 
 #[test]
@@ -188,6 +194,7 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
         .current_dir(scratch.path())
         .env("PATH", format!("{}:{paths}", program.display()))
         .env("SIDECORE", root())
+        .env("SIDECORE_SPE_CACHE", scratch.path().join(".spe"))
         // Where libsidecore.so is, as if it were installed.
         .env("LIBRARY_PATH", libraries)
         .env("LD_LIBRARY_PATH", libraries)

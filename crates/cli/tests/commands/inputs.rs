@@ -62,6 +62,7 @@ pub(crate) fn command(folder: &Path, words: &str) -> Command {
         .current_dir(folder)
         .env("SIDECORE_STATE_DIR", folder.join("state"))
         .env("SIDECORE_ZLIB_LIBRARY", zlib())
+        .env("SIDECORE_SPE_CACHE", folder.join("spe"))
         .env("TMPDIR", folder);
     command
 }

@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 31] = [
+const RUNS: [(&str, &str); 33] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -91,6 +91,8 @@ const RUNS: [(&str, &str); 31] = [
         "--bootstraps 1 --rounds 1 --taxa 6 --sites 100 --json",
     ),
     ("tlb", "--quick --levels-only --json"),
+    ("spe env", ""),
+    ("spe run", "--timeline spe.svg -- true"),
     ("doctor", "--json"),
     (
         "net bench",
@@ -179,6 +181,7 @@ fn the_cell() {
 fn engines_translation_and_the_machine() {
     run_group("offload");
     run_group("tlb");
+    run_group("spe");
     run_group("doctor");
     run_group("papers");
 }

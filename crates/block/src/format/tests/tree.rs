@@ -77,7 +77,7 @@ fn read(image: &[u8], root: &Hash) -> Option<Vec<u8>> {
     Some(raw)
 }
 
-/// `SIDECORE_FORGED_FRAMES=1000000 cargo test --release -p sidecore-block --lib tree` tries so many.
+/// `SIDECORE_FORGED_FRAMES=1000000 cargo test --release -p sidecore-block --lib tree`: as many.
 fn rounds() -> usize {
     let wanted = std::env::var("SIDECORE_FORGED_FRAMES").ok();
     wanted.and_then(|wanted| wanted.parse().ok()).unwrap_or(300)

@@ -1,0 +1,83 @@
+//! `sidecore spe`: programs of the Cell, unchanged. And this program under the name of a driver.
+//!
+//! Must stay true: under a driver's name nothing but the tool's own output is printed, and the exit
+//! status is the tool's.
+
+mod run;
+mod timeline;
+mod trace;
+
+use crate::Outcome;
+use anyhow::{Context, Result, bail};
+use clap::Subcommand;
+use sidecore_spe_tools::{Driver, Kit, Parts, driver_named};
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Print shell lines that put the drivers (spu-gcc, ppu-gcc, ...), headers and libspe2 where
+    /// compilers look: eval "$(sidecore spe env)".
+    Env(Env),
+    /// Run a host program; say what its contexts ran, waited for and moved by DMA.
+    Run(run::Run),
+}
+
+/// Arguments of `spe env`.
+#[derive(clap::Args)]
+pub(crate) struct Env {}
+
+impl Command {
+    pub(crate) fn run(self) -> Result<Outcome> {
+        match self {
+            Self::Env(Env {}) => {
+                let text = kit()?.environment();
+                std::io::stdout()
+                    .write_all(text.as_bytes())
+                    .context("cannot print")?;
+                Ok(Outcome::Done)
+            }
+            Self::Run(run) => run.run(),
+        }
+    }
+}
+
+/// The driver that this program was called as, if it was.
+pub(crate) fn driver(name: Option<OsString>) -> Option<Driver> {
+    driver_named(Path::new(&name?))
+}
+
+/// Does a driver's work; its errors begin with its name.
+pub(crate) fn drive(driver: Driver, arguments: Vec<OsString>) -> ExitCode {
+    let ended = kit().and_then(|kit| driver.run(&kit, arguments).map_err(Into::into));
+    ended.unwrap_or_else(|error| {
+        eprintln!("{}: {}", driver.name(), crate::output::chain(&error));
+        ExitCode::from(2)
+    })
+}
+
+fn kit() -> Result<Kit> {
+    if !cfg!(target_arch = "x86_64") {
+        bail!("programs of the Cell run on x86-64 machines alone: a store's code is x32 code");
+    }
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let library = library(&program);
+    Ok(Kit::open(&Parts {
+        program,
+        headers: spe2::HEADERS,
+        library,
+    })?)
+}
+
+/// libspe2, beside this program or where it is installed; of cargo's two places the newer one.
+fn library(program: &Path) -> Option<PathBuf> {
+    let folder = program.parent()?;
+    let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified()).ok();
+    let built = ["libspe2.so", "deps/libspe2.so"].map(|place| folder.join(place));
+    let built = built.into_iter().filter(|place| place.is_file());
+    let installed = folder.join("../lib/sidecore/libspe2.so.2");
+    let installed = Some(installed).filter(|place| place.is_file());
+    built.max_by_key(written).or(installed)
+}

@@ -1,0 +1,184 @@
+/* The SIMD math library: functions of the elements of a vector, by the scalar ones. A name with an
+ * underscore before it is the inline form, which here is the same. */
+#ifndef _SIMDMATH_H_
+#define _SIMDMATH_H_
+
+#include <math.h>
+#include <stdlib.h>
+#include <vec_types.h>
+
+#define __SIMDMATH static __inline__ __attribute__((always_inline, unused))
+
+/* name##f4 and name##d2 of one and of two arguments. */
+#define __SIMDMATH_ALL(R, T, count, name, parameters, arguments, expression)                       \
+	__SIMDMATH R name parameters                                                               \
+	{                                                                                          \
+		R __r = {0};                                                                       \
+		int i;                                                                             \
+		for (i = 0; i < count; i++)                                                        \
+			__r[i] = expression;                                                       \
+		return __r;                                                                        \
+	}                                                                                          \
+	__SIMDMATH R _##name parameters { return name arguments; }
+#define __SIMDMATH_1(name, single, expression)                                                     \
+	__SIMDMATH_ALL(vec_float4, float, 4, name##f4, (vec_float4 x), (x), single(x[i]))          \
+	__SIMDMATH_ALL(vec_double2, double, 2, name##d2, (vec_double2 x), (x), expression(x[i]))
+#define __SIMDMATH_2(name, single, expression)                                                     \
+	__SIMDMATH_ALL(vec_float4, float, 4, name##f4, (vec_float4 x, vec_float4 y), (x, y),       \
+		       single(x[i], y[i]))                                                         \
+	__SIMDMATH_ALL(vec_double2, double, 2, name##d2, (vec_double2 x, vec_double2 y), (x, y),   \
+		       expression(x[i], y[i]))
+#define __SIMDMATH_TEST_1(name, expression)                                                        \
+	__SIMDMATH_ALL(vec_uint4, float, 4, name##f4, (vec_float4 x), (x),                         \
+		       (expression) ? 0xffffffffu : 0)                                             \
+	__SIMDMATH_ALL(vec_ullong2, double, 2, name##d2, (vec_double2 x), (x),                     \
+		       (expression) ? 0xffffffffffffffffULL : 0)
+#define __SIMDMATH_TEST_2(name, expression)                                                        \
+	__SIMDMATH_ALL(vec_uint4, float, 4, name##f4, (vec_float4 x, vec_float4 y), (x, y),        \
+		       (expression) ? 0xffffffffu : 0)                                             \
+	__SIMDMATH_ALL(vec_ullong2, double, 2, name##d2, (vec_double2 x, vec_double2 y), (x, y),   \
+		       (expression) ? 0xffffffffffffffffULL : 0)
+#define __SIMDMATH_INTEGERS(name, single, wide)                                                    \
+	__SIMDMATH_ALL(vec_int4, float, 4, name##f4, (vec_float4 x), (x), single(x[i]))            \
+	__SIMDMATH_ALL(vec_llong2, double, 2, name##d2, (vec_double2 x), (x), wide(x[i]))
+
+__SIMDMATH_1(acos, acosf, acos)
+__SIMDMATH_1(acosh, acoshf, acosh)
+__SIMDMATH_1(asin, asinf, asin)
+__SIMDMATH_1(asinh, asinhf, asinh)
+__SIMDMATH_1(atan, atanf, atan)
+__SIMDMATH_1(atanh, atanhf, atanh)
+__SIMDMATH_1(cbrt, cbrtf, cbrt)
+__SIMDMATH_1(ceil, ceilf, ceil)
+__SIMDMATH_1(cos, cosf, cos)
+__SIMDMATH_1(cosh, coshf, cosh)
+__SIMDMATH_1(erf, erff, erf)
+__SIMDMATH_1(erfc, erfcf, erfc)
+__SIMDMATH_1(exp, expf, exp)
+__SIMDMATH_1(exp2, exp2f, exp2)
+__SIMDMATH_1(expm1, expm1f, expm1)
+__SIMDMATH_1(fabs, __builtin_fabsf, __builtin_fabs)
+__SIMDMATH_1(floor, floorf, floor)
+__SIMDMATH_1(lgamma, lgammaf, lgamma)
+__SIMDMATH_1(log, logf, log)
+__SIMDMATH_1(log10, log10f, log10)
+__SIMDMATH_1(log1p, log1pf, log1p)
+__SIMDMATH_1(log2, log2f, log2)
+__SIMDMATH_1(logb, logb, logb)
+__SIMDMATH_1(nearbyint, nearbyintf, nearbyint)
+__SIMDMATH_1(rint, rintf, rint)
+__SIMDMATH_1(round, roundf, round)
+__SIMDMATH_1(sin, sinf, sin)
+__SIMDMATH_1(sinh, sinhf, sinh)
+__SIMDMATH_1(sqrt, __builtin_sqrtf, __builtin_sqrt)
+__SIMDMATH_1(tan, tanf, tan)
+__SIMDMATH_1(tanh, tanhf, tanh)
+__SIMDMATH_1(tgamma, tgammaf, tgamma)
+__SIMDMATH_1(trunc, truncf, trunc)
+__SIMDMATH_1(negate, -, -)
+__SIMDMATH_1(recip, 1.0f /, 1.0 /)
+__SIMDMATH_1(rsqrt, 1.0f / __builtin_sqrtf, 1.0 / __builtin_sqrt)
+
+__SIMDMATH_2(atan2, atan2f, atan2)
+__SIMDMATH_2(copysign, __builtin_copysignf, __builtin_copysign)
+__SIMDMATH_2(fdim, fdimf, fdim)
+__SIMDMATH_2(fmax, fmaxf, fmax)
+__SIMDMATH_2(fmin, fminf, fmin)
+__SIMDMATH_2(fmod, fmodf, fmod)
+__SIMDMATH_2(hypot, hypotf, hypot)
+__SIMDMATH_2(pow, powf, pow)
+__SIMDMATH_2(remainder, remainderf, remainder)
+
+__SIMDMATH vec_float4 divf4(vec_float4 x, vec_float4 y) { return x / y; }
+__SIMDMATH vec_float4 _divf4(vec_float4 x, vec_float4 y) { return x / y; }
+__SIMDMATH vec_double2 divd2(vec_double2 x, vec_double2 y) { return x / y; }
+__SIMDMATH vec_double2 _divd2(vec_double2 x, vec_double2 y) { return x / y; }
+__SIMDMATH vec_float4 fmaf4(vec_float4 x, vec_float4 y, vec_float4 z) { return x * y + z; }
+__SIMDMATH vec_float4 _fmaf4(vec_float4 x, vec_float4 y, vec_float4 z) { return x * y + z; }
+__SIMDMATH vec_double2 fmad2(vec_double2 x, vec_double2 y, vec_double2 z) { return x * y + z; }
+__SIMDMATH vec_double2 _fmad2(vec_double2 x, vec_double2 y, vec_double2 z) { return x * y + z; }
+
+__SIMDMATH_TEST_1(isnan, __builtin_isnan(x[i]))
+__SIMDMATH_TEST_1(isinf, __builtin_isinf(x[i]))
+__SIMDMATH_TEST_1(isfinite, __builtin_isfinite(x[i]))
+__SIMDMATH_TEST_1(isnormal, __builtin_isnormal(x[i]))
+__SIMDMATH_TEST_1(is0denorm, !__builtin_isnormal(x[i]) && __builtin_isfinite(x[i]))
+__SIMDMATH_TEST_1(signbit, __builtin_signbit(x[i]))
+__SIMDMATH_TEST_2(isequal, x[i] == y[i])
+__SIMDMATH_TEST_2(isgreater, __builtin_isgreater(x[i], y[i]))
+__SIMDMATH_TEST_2(isgreaterequal, __builtin_isgreaterequal(x[i], y[i]))
+__SIMDMATH_TEST_2(isless, __builtin_isless(x[i], y[i]))
+__SIMDMATH_TEST_2(islessequal, __builtin_islessequal(x[i], y[i]))
+__SIMDMATH_TEST_2(islessgreater, __builtin_islessgreater(x[i], y[i]))
+__SIMDMATH_TEST_2(isunordered, __builtin_isunordered(x[i], y[i]))
+__SIMDMATH_INTEGERS(ilogb, ilogb, ilogb)
+__SIMDMATH_INTEGERS(llrint, (int)llrint, llrint)
+__SIMDMATH_INTEGERS(llround, (int)llround, llround)
+__SIMDMATH_ALL(vec_int4, float, 4, irintf4, (vec_float4 x), (x), (int)rintf(x[i]))
+__SIMDMATH_ALL(vec_int4, float, 4, iroundf4, (vec_float4 x), (x), (int)roundf(x[i]))
+__SIMDMATH_ALL(vec_float4, float, 4, ldexpf4, (vec_float4 x, vec_int4 y), (x, y), ldexpf(x[i], y[i]))
+__SIMDMATH_ALL(vec_double2, double, 2, ldexpd2, (vec_double2 x, vec_llong2 y), (x, y),
+	       ldexp(x[i], (int)y[i]))
+
+__SIMDMATH vec_int4 absi4(vec_int4 x) { return (x ^ (x >> 31)) - (x >> 31); }
+__SIMDMATH vec_int4 _absi4(vec_int4 x) { return absi4(x); }
+__SIMDMATH vec_llong2 llabsi2(vec_llong2 x) { return (vec_llong2){llabs(x[0]), llabs(x[1])}; }
+__SIMDMATH vec_llong2 _llabsi2(vec_llong2 x) { return llabsi2(x); }
+__SIMDMATH vec_int4 negatei4(vec_int4 x) { return -x; }
+__SIMDMATH vec_int4 _negatei4(vec_int4 x) { return -x; }
+__SIMDMATH vec_llong2 negatell2(vec_llong2 x) { return -x; }
+__SIMDMATH vec_llong2 _negatell2(vec_llong2 x) { return -x; }
+
+typedef struct { vec_int4 quot, rem; } divi4_t;
+typedef struct { vec_uint4 quot, rem; } divu4_t;
+typedef struct { vec_llong2 quot, rem; } lldivi2_t;
+typedef struct { vec_ullong2 quot, rem; } lldivu2_t;
+#define __SIMDMATH_DIV(name, V, count)                                                             \
+	__SIMDMATH name##_t name(V x, V y)                                                         \
+	{                                                                                          \
+		name##_t r = {{0}, {0}};                                                           \
+		int i;                                                                             \
+		for (i = 0; i < count; i++) {                                                      \
+			r.quot[i] = y[i] ? x[i] / y[i] : 0;                                        \
+			r.rem[i] = y[i] ? x[i] % y[i] : x[i];                                      \
+		}                                                                                  \
+		return r;                                                                          \
+	}                                                                                          \
+	__SIMDMATH name##_t _##name(V x, V y) { return name(x, y); }
+__SIMDMATH_DIV(divi4, vec_int4, 4)
+__SIMDMATH_DIV(divu4, vec_uint4, 4)
+__SIMDMATH_DIV(lldivi2, vec_llong2, 2)
+__SIMDMATH_DIV(lldivu2, vec_ullong2, 2)
+
+#define __SIMDMATH_SINCOS(name, V, sine, cosine, count)                                            \
+	__SIMDMATH void name(V x, V *s, V *c)                                                      \
+	{                                                                                          \
+		int i;                                                                             \
+		for (i = 0; i < count; i++) {                                                      \
+			(*s)[i] = sine(x[i]);                                                      \
+			(*c)[i] = cosine(x[i]);                                                    \
+		}                                                                                  \
+	}                                                                                          \
+	__SIMDMATH void _##name(V x, V *s, V *c) { name(x, s, c); }
+__SIMDMATH_SINCOS(sincosf4, vec_float4, sinf, cosf, 4)
+__SIMDMATH_SINCOS(sincosd2, vec_double2, sin, cos, 2)
+
+#define __SIMDMATH_PARTS(name, V, W, E, call, count)                                               \
+	__SIMDMATH V name(V x, W *parts)                                                           \
+	{                                                                                          \
+		V r = {0};                                                                         \
+		int i;                                                                             \
+		for (i = 0; i < count; i++) {                                                      \
+			E part;                                                                    \
+			r[i] = call(x[i], &part);                                                  \
+			(*parts)[i] = part;                                                        \
+		}                                                                                  \
+		return r;                                                                          \
+	}                                                                                          \
+	__SIMDMATH V _##name(V x, W *parts) { return name(x, parts); }
+__SIMDMATH_PARTS(modff4, vec_float4, vec_float4, float, modff, 4)
+__SIMDMATH_PARTS(modfd2, vec_double2, vec_double2, double, modf, 2)
+__SIMDMATH_PARTS(frexpf4, vec_float4, vec_int4, int, frexpf, 4)
+__SIMDMATH_PARTS(frexpd2, vec_double2, vec_llong2, int, frexp, 2)
+
+#endif

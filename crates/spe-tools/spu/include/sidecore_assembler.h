@@ -1,0 +1,13 @@
+/* Instructions of the SPU that programs write in asm statements, as macros of this machine's assembler. */
+#ifndef SIDECORE_ASSEMBLER_H
+#define SIDECORE_ASSEMBLER_H
+#ifndef __ASSEMBLER__
+__asm__(".ifndef sidecore_macros\n"
+	".set sidecore_macros, 1\n"
+	".macro sync\n mfence\n .endm\n"
+	".macro syncc\n mfence\n .endm\n"
+	".macro dsync\n mfence\n .endm\n"
+	".macro lnop\n .endm\n"
+	".endif\n");
+#endif
+#endif

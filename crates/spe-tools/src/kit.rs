@@ -1,0 +1,378 @@
+//! The kit: headers, sources and links to the drivers, unpacked into the user's cache.
+//!
+//! Why a folder: compilers read headers and libraries from files. Its name has a hash of all that
+//! is in it and of the program's path, so builds beside one another do not meet.
+//!
+//! Must stay true: a kit is written under another name and renamed, so that it is whole or absent;
+//! only the user may write to it, which is checked each time; the SPU's library is compiled once,
+//! when a program is linked for the first time.
+
+use crate::files::FILES;
+use crate::{Error, names, tool};
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What the program adds to the kit.
+#[derive(Debug, Clone)]
+pub struct Parts {
+    /// The program that the drivers are names of.
+    pub program: PathBuf,
+    /// Headers of libspe2: file names and texts.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// The shared library of libspe2, where it is built.
+    pub library: Option<PathBuf>,
+}
+
+/// An unpacked kit.
+#[derive(Debug, Clone)]
+pub struct Kit {
+    root: PathBuf,
+}
+
+impl Kit {
+    /// The kit of this program and user; unpacked where it is not there yet.
+    ///
+    /// # Errors
+    /// No folder for it, one that others could write to, or files that cannot be written.
+    pub fn open(parts: &Parts) -> Result<Self, Error> {
+        let cache = cache_folder()?;
+        make_folder(&cache)?;
+        let kit = Self {
+            root: cache.join(name(parts)),
+        };
+        if !kit.root.exists() {
+            kit.unpack(parts, &cache)?;
+        }
+        check_owner(&kit.root)?;
+        Ok(kit)
+    }
+
+    /// Shell lines that make a shell find drivers, headers and libraries.
+    #[must_use]
+    pub fn environment(&self) -> String {
+        let line = |variable: &str, folder: &str| {
+            let folder = quoted(&self.root.join(folder).to_string_lossy());
+            format!("export {variable}={folder}\"${{{variable}:+:${variable}}}\"\n")
+        };
+        line("PATH", "bin")
+            + &line("CPATH", "include/host")
+            + &line("LIBRARY_PATH", "lib")
+            + &line("LD_LIBRARY_PATH", "lib")
+    }
+
+    /// The folder of the drivers.
+    #[must_use]
+    pub fn programs(&self) -> PathBuf {
+        self.root.join("bin")
+    }
+
+    /// A folder or file of the kit.
+    pub(crate) fn path(&self, part: &str) -> PathBuf {
+        self.root.join(part)
+    }
+
+    /// The archive that gives a host memory below 4 GiB, compiled where it is not there yet.
+    pub(crate) fn host_object(&self) -> Result<PathBuf, Error> {
+        let library = self.path("lib/libsidecore_low.a");
+        if !library.exists() {
+            self.compile("-m64", &["-m64".into(), "-fno-pie".into()], "ppu", &library)?;
+        }
+        Ok(library)
+    }
+
+    /// Compiles the sources in `folder` into an archive.
+    pub(crate) fn compile(
+        &self,
+        option: &'static str,
+        flags: &[String],
+        folder: &str,
+        archive: &Path,
+    ) -> Result<(), Error> {
+        let own = std::process::id();
+        let work = self.path(&format!("work-{own}"));
+        make_folder(&work)?;
+        let result = self.compile_in(&work, option, flags, folder, archive);
+        // Objects of a failed run are of no use to the next one.
+        let removed = std::fs::remove_dir_all(&work);
+        result.and(removed.map_err(Error::file("remove", &work)))
+    }
+
+    fn compile_in(
+        &self,
+        work: &Path,
+        option: &'static str,
+        flags: &[String],
+        folder: &str,
+        archive: &Path,
+    ) -> Result<(), Error> {
+        let compiler = tool::compiler(false);
+        let prefix = format!("{folder}/");
+        let sources = FILES.iter().filter(|(name, _)| {
+            name.starts_with(&prefix) && Path::new(name).extension().is_some_and(|end| end == "c")
+        });
+        let sources = sources.map(|(name, _)| self.path(name)).collect::<Vec<_>>();
+        let output = Command::new(&compiler)
+            .args(flags)
+            .args([
+                "-O2",
+                "-ffunction-sections",
+                "-fdata-sections",
+                "-fno-builtin",
+                NO_LOOP_CALLS,
+                "-w",
+                "-c",
+            ])
+            .args(&sources)
+            .current_dir(work)
+            .output()
+            .map_err(|source| Error::Start {
+                tool: compiler.clone(),
+                source,
+            })?;
+        if !output.status.success() {
+            let printed = String::from_utf8_lossy(&output.stderr);
+            let lines = printed.lines().take(OUTPUT_LINES_MAX).collect::<Vec<_>>();
+            return Err(Error::Compiler {
+                compiler,
+                option,
+                packages: "gcc-multilib libc6-dev-x32",
+                output: lines.join("\n"),
+            });
+        }
+        let objects = sources.iter().filter_map(|source| source.file_stem());
+        let objects = objects.map(|stem| Path::new(stem).with_extension("o"));
+        let status = Command::new("ar")
+            .arg("rcs")
+            .arg("archive.a")
+            .args(objects)
+            .current_dir(work)
+            .status()
+            .map_err(|source| Error::Start {
+                tool: "ar".into(),
+                source,
+            })?;
+        if !status.success() {
+            return Err(Error::Refused(format!("ar ended with {status}")));
+        }
+        std::fs::rename(work.join("archive.a"), archive).map_err(Error::file("write", archive))
+    }
+
+    /// Writes all files under another name, then renames the folder.
+    fn unpack(&self, parts: &Parts, cache: &Path) -> Result<(), Error> {
+        let own = std::process::id();
+        let fresh = cache.join(format!("unpacking-{own}"));
+        if fresh.exists() {
+            std::fs::remove_dir_all(&fresh).map_err(Error::file("remove", &fresh))?;
+        }
+        make_folder(&fresh)?;
+        for (name, text) in FILES {
+            write(&fresh.join(name), text)?;
+        }
+        for name in simdmath_names() {
+            let path = fresh.join(format!("include/common/simdmath/{name}.h"));
+            write(&path, "#include <simdmath.h>\n")?;
+        }
+        for name in C_HEADERS {
+            let path = fresh.join(format!("include/spu++/c{name}"));
+            write(&path, &format!("#include <{name}.h>\nnamespace std {{}}\n"))?;
+        }
+        for (name, text) in parts.headers {
+            write(&fresh.join("include/host").join(name), text)?;
+        }
+        make_folder(&fresh.join("include/host"))?;
+        for name in names::all() {
+            link(&parts.program, &fresh.join("bin").join(name))?;
+        }
+        make_folder(&fresh.join("lib"))?;
+        if let Some(library) = &parts.library {
+            for name in ["libspe2.so", "libspe2.so.2"] {
+                link(library, &fresh.join("lib").join(name))?;
+            }
+        }
+        match std::fs::rename(&fresh, &self.root) {
+            Ok(()) => Ok(()),
+            // Another process was first; its kit has the same files.
+            Err(_) if self.root.exists() => {
+                std::fs::remove_dir_all(&fresh).map_err(Error::file("remove", &fresh))
+            }
+            Err(source) => Err(Error::file("write", &self.root)(source)),
+        }
+    }
+}
+
+/// The folder of all kits.
+fn cache_folder() -> Result<PathBuf, Error> {
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folder) = variable("SIDECORE_SPE_CACHE") {
+        return std::path::absolute(&folder).map_err(Error::file("find", folder));
+    }
+    let cache = variable("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| variable("HOME").map(|home| Path::new(&home).join(".cache")));
+    Ok(cache.ok_or(Error::NoCache)?.join("sidecore/spe"))
+}
+
+/// A kit's name: version and a hash of all that it has.
+fn name(parts: &Parts) -> String {
+    let mut hasher = DefaultHasher::new();
+    FILES.hash(&mut hasher);
+    parts.headers.hash(&mut hasher);
+    parts.program.hash(&mut hasher);
+    parts.library.hash(&mut hasher);
+    for name in names::all() {
+        name.hash(&mut hasher);
+    }
+    format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), hasher.finish())
+}
+
+/// A folder that only the user may read and write, with those above it.
+fn make_folder(path: &Path) -> Result<(), Error> {
+    let mut builder = std::fs::DirBuilder::new();
+    builder
+        .recursive(true)
+        .mode(0o700)
+        .create(path)
+        .map_err(Error::file("make", path))
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        make_folder(folder)?;
+    }
+    std::fs::write(path, text).map_err(Error::file("write", path))
+}
+
+fn link(target: &Path, path: &Path) -> Result<(), Error> {
+    if let Some(folder) = path.parent() {
+        make_folder(folder)?;
+    }
+    symlink(target, path).map_err(Error::file("link", path))
+}
+
+/// Refuses a folder that another user owns or may write to: its compilers would be theirs.
+fn check_owner(path: &Path) -> Result<(), Error> {
+    let found = std::fs::symlink_metadata(path).map_err(Error::file("read", path))?;
+    let (owner, mode, user) = (
+        found.uid(),
+        found.mode() & 0o7777,
+        rustix::process::geteuid().as_raw(),
+    );
+    if owner != user || mode & 0o022 != 0 || !found.is_dir() {
+        return Err(Error::Foreign {
+            path: path.into(),
+            owner,
+            mode,
+            user,
+        });
+    }
+    Ok(())
+}
+
+/// Functions of the SIMD math library; programs of the time included a header of each one's name.
+fn simdmath_names() -> impl Iterator<Item = String> {
+    let both = SIMDMATH
+        .iter()
+        .flat_map(|name| [format!("{name}f4"), format!("{name}d2")]);
+    both.chain(SIMDMATH_INTEGERS.iter().map(ToString::to_string))
+}
+
+const SIMDMATH: &[&str] = &[
+    "acos",
+    "acosh",
+    "asin",
+    "asinh",
+    "atan",
+    "atan2",
+    "atanh",
+    "cbrt",
+    "ceil",
+    "copysign",
+    "cos",
+    "cosh",
+    "div",
+    "erf",
+    "erfc",
+    "exp",
+    "exp2",
+    "expm1",
+    "fabs",
+    "fdim",
+    "floor",
+    "fma",
+    "fmax",
+    "fmin",
+    "fmod",
+    "frexp",
+    "hypot",
+    "ilogb",
+    "irint",
+    "iround",
+    "is0denorm",
+    "isequal",
+    "isfinite",
+    "isgreater",
+    "isgreaterequal",
+    "isinf",
+    "isless",
+    "islessequal",
+    "islessgreater",
+    "isnan",
+    "isnormal",
+    "isunordered",
+    "ldexp",
+    "lgamma",
+    "llrint",
+    "llround",
+    "log",
+    "log10",
+    "log1p",
+    "log2",
+    "logb",
+    "modf",
+    "nearbyint",
+    "negate",
+    "pow",
+    "recip",
+    "remainder",
+    "rint",
+    "round",
+    "rsqrt",
+    "signbit",
+    "sin",
+    "sincos",
+    "sinh",
+    "sqrt",
+    "tan",
+    "tanh",
+    "tgamma",
+    "trunc",
+];
+const SIMDMATH_INTEGERS: &[&str] = &[
+    "absi4",
+    "divi4",
+    "divu4",
+    "llabsi2",
+    "lldivi2",
+    "lldivu2",
+    "negatei4",
+    "negatell2",
+];
+
+/// Headers of C that C++ has under another name; a store has no room for C++'s own library.
+const C_HEADERS: &[&str] = &[
+    "assert", "ctype", "errno", "float", "limits", "math", "setjmp", "stdarg", "stddef", "stdint",
+    "stdio", "stdlib", "string", "time",
+];
+
+/// A path as one word of a shell.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// Loops in the library's memory functions are not calls of these functions.
+const NO_LOOP_CALLS: &str = "-fno-tree-loop-distribute-patterns";
+
+/// Lines of a compiler's output that an error shows.
+const OUTPUT_LINES_MAX: usize = 8;

@@ -1,0 +1,27 @@
+//! Compiler drivers, headers and C library for programs of the Cell: `spu-gcc`, `ppu-gcc`,
+//! `ppu-embedspu` and their like, by the user's own gcc.
+//!
+//! Why here: no distribution has an SPU compiler any more, but SPU source is C, and `gcc -mx32` has
+//! the SPU's sizes. The drivers translate the options of the time, add our headers and, for the
+//! SPU, our start code and library.
+//!
+//! Must stay true: everything that a driver needs is in this program and in Debian's packages; what
+//! it unpacks lies in a folder of the user's own, written whole or not at all; a driver ends with
+//! the exit status of the tool that it became, or 2 and one line.
+
+mod embed;
+mod error;
+mod files;
+mod kit;
+mod names;
+mod options;
+mod ppu;
+mod rewrite;
+mod run;
+mod spu;
+mod step;
+mod tool;
+
+pub use error::Error;
+pub use kit::{Kit, Parts};
+pub use names::{Driver, driver_named};

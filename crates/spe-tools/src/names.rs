@@ -1,0 +1,210 @@
+//! Drivers by the name that the program was called by.
+//!
+//! Must stay true: every name here is a link in the kit's `bin`, and a name that is not here is the
+//! ordinary program's.
+
+use std::path::Path;
+
+/// A driver that the program may be called as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Driver {
+    name: &'static str,
+    pub(crate) kind: Kind,
+}
+
+/// Kinds of drivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A compiler of SPU source.
+    Spu { plus: bool },
+    /// A compiler of the host's source.
+    Ppu { plus: bool, narrow: bool },
+    /// An SPU program into an object of the host.
+    Embed,
+    /// The linker of SPU objects.
+    SpuLink,
+    /// A tool of binutils that reads both sides' objects as they are.
+    Binutils(&'static str),
+    /// A tool that there is none of here.
+    Refused(&'static str),
+    /// A step of gcc's, called by gcc itself.
+    Step,
+}
+
+impl Driver {
+    /// The driver's name.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+}
+
+/// The driver of the name that a program was called by, with or without folders.
+#[must_use]
+pub fn driver_named(program: &Path) -> Option<Driver> {
+    let name = program.file_name()?.to_str()?;
+    DRIVERS.iter().find(|driver| driver.name == name).copied()
+}
+
+/// All names, for the links in the kit.
+pub(crate) fn all() -> impl Iterator<Item = &'static str> {
+    DRIVERS.iter().map(Driver::name)
+}
+
+const fn driver(name: &'static str, kind: Kind) -> Driver {
+    Driver { name, kind }
+}
+
+pub(crate) const NO_ASSEMBLER: &str = "SPU assembly cannot be assembled: programs run as code of \
+    this machine, not of the SPU; write the routine in C with spu_intrinsics.h";
+const NO_TIMING: &str =
+    "there is no timing of SPU instructions: programs run as code of this machine";
+
+/// The name that gcc calls its steps by.
+pub(crate) const STEP: &str = "sidecore-cc-step";
+
+const DRIVERS: &[Driver] = &[
+    driver(STEP, Kind::Step),
+    driver("spu-gcc", Kind::Spu { plus: false }),
+    driver("spu-cc", Kind::Spu { plus: false }),
+    driver("spuxlc", Kind::Spu { plus: false }),
+    driver("spu-g++", Kind::Spu { plus: true }),
+    driver("spu-c++", Kind::Spu { plus: true }),
+    driver("spuxlc++", Kind::Spu { plus: true }),
+    driver("spuxlC", Kind::Spu { plus: true }),
+    driver("spu-ld", Kind::SpuLink),
+    driver("spu-as", Kind::Refused(NO_ASSEMBLER)),
+    driver("spu_timing", Kind::Refused(NO_TIMING)),
+    driver("spu-ar", Kind::Binutils("ar")),
+    driver("spu-ranlib", Kind::Binutils("ranlib")),
+    driver("spu-strip", Kind::Binutils("strip")),
+    driver("spu-nm", Kind::Binutils("nm")),
+    driver("spu-size", Kind::Binutils("size")),
+    driver("spu-objdump", Kind::Binutils("objdump")),
+    driver("spu-objcopy", Kind::Binutils("objcopy")),
+    driver("spu-readelf", Kind::Binutils("readelf")),
+    driver(
+        "ppu-gcc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu-cc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppuxlc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "cbexlc",
+        Kind::Ppu {
+            plus: false,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu-g++",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu-c++",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppuxlc++",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppuxlC",
+        Kind::Ppu {
+            plus: true,
+            narrow: false,
+        },
+    ),
+    driver(
+        "ppu32-gcc",
+        Kind::Ppu {
+            plus: false,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu32-cc",
+        Kind::Ppu {
+            plus: false,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu32-g++",
+        Kind::Ppu {
+            plus: true,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu32-c++",
+        Kind::Ppu {
+            plus: true,
+            narrow: true,
+        },
+    ),
+    driver(
+        "ppu-as",
+        Kind::Refused("PowerPC assembly cannot be assembled on this machine"),
+    ),
+    driver("ppu-ld", Kind::Binutils("ld")),
+    driver("ppu-ar", Kind::Binutils("ar")),
+    driver("ppu-ranlib", Kind::Binutils("ranlib")),
+    driver("ppu-strip", Kind::Binutils("strip")),
+    driver("ppu-nm", Kind::Binutils("nm")),
+    driver("ppu-size", Kind::Binutils("size")),
+    driver("ppu-objdump", Kind::Binutils("objdump")),
+    driver("ppu-objcopy", Kind::Binutils("objcopy")),
+    driver("ppu-readelf", Kind::Binutils("readelf")),
+    driver("ppu32-ld", Kind::Binutils("ld")),
+    driver("ppu32-ar", Kind::Binutils("ar")),
+    driver("ppu32-ranlib", Kind::Binutils("ranlib")),
+    driver("ppu32-strip", Kind::Binutils("strip")),
+    driver("ppu32-nm", Kind::Binutils("nm")),
+    driver("ppu32-objdump", Kind::Binutils("objdump")),
+    driver("ppu32-objcopy", Kind::Binutils("objcopy")),
+    driver("embedspu", Kind::Embed),
+    driver("ppu-embedspu", Kind::Embed),
+    driver("ppu32-embedspu", Kind::Embed),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn names_are_found_with_their_folders_and_are_distinct() {
+        let names: BTreeSet<_> = all().collect();
+        assert_eq!(names.len(), DRIVERS.len());
+        for name in names {
+            let path = Path::new("/any/folder").join(name);
+            assert_eq!(driver_named(&path).map(|found| found.name()), Some(name));
+        }
+        assert_eq!(driver_named(Path::new("sidecore")), None);
+    }
+}

@@ -1,0 +1,330 @@
+//! Options of the compilers of 2006 to 2010, as gcc of today takes them.
+//!
+//! Must stay true: an option that changes what a program computes is never dropped silently; what
+//! is dropped tuned the code for the Cell, named its libraries, or asked the SPU's linker for a
+//! report.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// The side that an option is given to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side {
+    /// Code for a local store.
+    Spu,
+    /// Code of the host.
+    Host,
+}
+
+/// Arguments in today's words.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Arguments for gcc.
+    pub(crate) arguments: Vec<OsString>,
+    /// False where the arguments stop before linking.
+    pub(crate) links: bool,
+    /// True where an input is C++.
+    pub(crate) plus: bool,
+    /// True where there is an input at all; else the driver is asked about itself.
+    pub(crate) inputs: bool,
+    /// Names a source that is assembly.
+    pub(crate) assembly: Option<String>,
+    /// True where `-m64` was asked for: the host puts no addresses into words.
+    pub(crate) wide: bool,
+    /// True for a partial link (`-r`).
+    pub(crate) partial: bool,
+}
+
+/// Translates the arguments of a driver.
+pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Options {
+    let mut options = Options {
+        links: true,
+        ..Options::default()
+    };
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        let Some(text) = argument.to_str() else {
+            options.inputs = true;
+            options.arguments.push(argument);
+            continue;
+        };
+        match text {
+            "-c" | "-S" | "-E" | "-M" | "-MM" | "-fsyntax-only" => options.links = false,
+            "-r" => options.partial = true,
+            "-m32" | "-q32" | "-m64" | "-q64" => {
+                options.wide = text.ends_with("64");
+                continue;
+            }
+            // Their value is the next argument, which may look like an input.
+            "-o" | "-I" | "-D" | "-U" | "-L" | "-include" | "-isystem" | "-MF" | "-MT" | "-MQ"
+            | "-x" | "-Xlinker" | "-Xassembler" | "-Xpreprocessor" | "-idirafter" | "-iquote"
+            | "-imacros" | "-u" => {
+                let value = arguments.next();
+                if text == "-x" && value.as_deref().is_some_and(|name| name == "c++") {
+                    options.plus = true;
+                }
+                if text == "-Xlinker" && value.as_deref().is_some_and(drops_linker_option) {
+                    continue;
+                }
+                options.arguments.push(argument);
+                options.arguments.extend(value);
+                continue;
+            }
+            "-T" if side == Side::Spu => {
+                arguments.next();
+                continue;
+            }
+            "--param" => {
+                arguments.next();
+                continue;
+            }
+            _ if text.starts_with("-Wl,") => {
+                options.arguments.extend(linker_options(text));
+                continue;
+            }
+            _ if drops(side, text) => continue,
+            _ if text.starts_with("-q") => {
+                options.arguments.extend(of_xlc(text));
+                continue;
+            }
+            _ if !text.starts_with('-') || text == "-" => note_input(&mut options, text),
+            _ => {}
+        }
+        options.arguments.push(argument);
+    }
+    options
+}
+
+/// Records what an input file asks for.
+fn note_input(options: &mut Options, text: &str) {
+    options.inputs = true;
+    let ending = Path::new(text)
+        .extension()
+        .and_then(OsStr::to_str)
+        .unwrap_or_default();
+    match ending {
+        "cc" | "cp" | "cxx" | "cpp" | "CPP" | "c++" | "C" | "ii" => options.plus = true,
+        "s" | "S" | "sx" => options.assembly = Some(text.into()),
+        _ => {}
+    }
+}
+
+/// True for an option that has no meaning here.
+fn drops(side: Side, text: &str) -> bool {
+    let exact = match side {
+        Side::Spu => SPU_DROPPED,
+        Side::Host => HOST_DROPPED,
+    };
+    exact.contains(&text)
+        || DROPPED.contains(&text)
+        || DROPPED_STARTS.iter().any(|start| text.starts_with(start))
+}
+
+/// `-Wl,a,b` without what the SPU's linker alone knows.
+fn linker_options(text: &str) -> Option<OsString> {
+    let mut kept = Vec::new();
+    let mut parts = text.split(',').skip(1);
+    while let Some(part) = parts.next() {
+        if part == "-T" || part == "-m" {
+            parts.next();
+        } else if !drops_linker_option(OsStr::new(part)) {
+            kept.push(part);
+        }
+    }
+    (!kept.is_empty()).then(|| format!("-Wl,{}", kept.join(",")).into())
+}
+
+/// True for an option of the linker that has no meaning here.
+fn drops_linker_option(option: &OsStr) -> bool {
+    let Some(text) = option.to_str() else {
+        return false;
+    };
+    LINKER_DROPPED.contains(&text)
+        || [
+            "--local-store",
+            "--auto-overlay",
+            "--overlay",
+            "--extra-stack-space",
+            "--fixed-space",
+            "--reserved-space",
+            "--num-lines",
+            "--line-size",
+            "-melf",
+            "-T",
+            "--hash-style",
+        ]
+        .iter()
+        .any(|start| text.starts_with(start))
+}
+
+/// Options of IBM's compilers that gcc has under another name.
+fn of_xlc(text: &str) -> Option<OsString> {
+    match text {
+        "-qdebug" => Some("-g".into()),
+        "-qnoopt" | "-qnooptimize" => Some("-O0".into()),
+        _ => None,
+    }
+}
+
+/// Options that name the processor or what only its compilers had.
+const DROPPED: &[&str] = &[
+    "-maltivec",
+    "-mno-altivec",
+    "-mminimal-toc",
+    "-mfull-toc",
+    "-mno-fp-in-toc",
+    "-mhard-float",
+    "-mregnames",
+    "-mstdmain",
+    "-mwarn-reloc",
+    "-mno-warn-reloc",
+    "-merror-reloc",
+    "-msafe-dma",
+    "-munsafe-dma",
+    "-mbranch-hints",
+    "-mno-branch-hints",
+    "-msmall-mem",
+    "-mlarge-mem",
+    "-mdual-nops",
+    "-mno-dual-nops",
+    "-mea32",
+    "-mea64",
+    "-mgen-cell-microcode",
+    "-mwarn-cell-microcode",
+    "-mno-vrsave",
+    "-mvrsave",
+    "-mpowerpc",
+    "-mpowerpc64",
+    "-mno-powerpc64",
+    "-mstrict-align",
+];
+const DROPPED_STARTS: &[&str] = &[
+    "-mcpu=",
+    "-mtune=cell",
+    "-mtune=celledp",
+    "-mtune=ppc",
+    "-mtune=power",
+    "-march=cell",
+    "-march=celledp",
+    "-mabi=",
+    "-mhint-max-",
+    "-mcache-size=",
+    "-matomic-updates",
+    "-mno-atomic-updates",
+    "-maddress-space-conversion",
+    "-mno-address-space-conversion",
+    "-mfixed-range=",
+    "-mvsx",
+    "-mcall-",
+    "-mdual-nops=",
+    "-mlong-double-",
+];
+/// Libraries that are one with ours, and options for the size of the store's code.
+const SPU_DROPPED: &[&str] = &[
+    "-lc",
+    "-lm",
+    "-lgcc",
+    "-lsimdmath",
+    "-lmassv",
+    "-lmass_simd",
+    "-lmass",
+    "-lmisc",
+    "-lgmath",
+    "-lg",
+    "-lnosys",
+    "-lsim",
+    "-lspu_timer",
+    "-lsync",
+    "-lsputimer",
+    "-static",
+    "-pie",
+    "-fpic",
+    "-fPIC",
+    "-fpie",
+    "-fPIE",
+    "-no-pie",
+    "-fno-pic",
+    "-fno-pie",
+    "-fstack-check",
+    "-N",
+    "-pthread",
+    "-lpthread",
+    "-lstdc++",
+    "-lsupc++",
+    "-lea",
+];
+/// Libraries of the host that are one with ours.
+const HOST_DROPPED: &[&str] = &[
+    "-lsimdmath",
+    "-lmassv",
+    "-lmass_simd",
+    "-lmass",
+    "-lmisc",
+    "-lgmath",
+    "-lsync",
+    "-lspe",
+    "-N",
+];
+/// Options of the SPU's linker, and those that its images alone can bear.
+const LINKER_DROPPED: &[&str] = &[
+    "-N",
+    "-n",
+    "--omagic",
+    "--nmagic",
+    "--stack-analysis",
+    "--emit-stack-syms",
+    "--no-overlays",
+    "--emit-stub-syms",
+    "--emit-fixups",
+    "--plugin",
+    "--lrlive-analysis",
+    "--non-overlay-stubs",
+    "--soft-icache",
+    "--compact-stubs",
+    "-mspu",
+    "--as-needed",
+    "-q",
+    "--emit-relocs",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<OsString> {
+        text.split_whitespace().map(Into::into).collect()
+    }
+
+    fn translated(side: Side, text: &str) -> String {
+        let arguments = translate(side, words(text)).arguments;
+        arguments
+            .iter()
+            .map(|word| word.to_string_lossy())
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    #[test]
+    fn options_of_the_time_are_dropped_or_translated() {
+        let spu = "-W -Wall -mwarn-reloc -Wl,-N -O3 -I . -o a a.c -lsimdmath -lm -Wl,-N,-Map,a.map";
+        assert_eq!(
+            translated(Side::Spu, spu),
+            "-W -Wall -O3 -I . -o a a.c -Wl,-Map,a.map"
+        );
+        let host =
+            "-mabi=altivec -maltivec -mcpu=cell -m64 -lspe2 -lm -o -N b.c -qdebug -qarch=cell";
+        assert_eq!(translated(Side::Host, host), "-lspe2 -lm -o -N b.c -g");
+    }
+
+    #[test]
+    fn inputs_are_told_from_values() {
+        let options = translate(Side::Spu, words("-o x.cc -c"));
+        assert!(!options.inputs && !options.plus && !options.links);
+        let options = translate(Side::Spu, words("x.cc"));
+        assert!(options.inputs && options.plus && options.links);
+        let options = translate(Side::Spu, words("-c start.S"));
+        assert_eq!(options.assembly.as_deref(), Some("start.S"));
+        assert!(translate(Side::Host, words("-m64 a.c")).wide);
+        assert!(!translate(Side::Host, words("-m64 -m32 a.c")).wide);
+    }
+}

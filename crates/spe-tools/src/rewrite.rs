@@ -1,0 +1,517 @@
+//! `vector float` and its like, as compilers of the time read them, in today's words.
+//!
+//! Four things change, in preprocessed source: `vector` before a type's keywords becomes the name
+//! of a type of [`sidecore_vectors.h`]; a list in parentheses behind a cast to a vector becomes one
+//! in braces; a lone number behind such a cast fills all elements; and literals in braces within
+//! arguments are put into parentheses, since intrinsics are macros here.
+//!
+//! Must stay true: strings, characters, comments and line markers are copied as they are, lines
+//! keep their numbers, and `vector` is untouched as the name of anything else.
+//!
+//! [`sidecore_vectors.h`]: https://github.com/sidecore/sidecore
+
+/// The name of the source, by the first line marker.
+pub(crate) fn first_name(source: &[u8]) -> Option<&str> {
+    let line = source.split(|byte| *byte == b'\n').next()?;
+    let line = std::str::from_utf8(line).ok()?;
+    line.strip_prefix("# ")?.split('"').nth(1)
+}
+
+/// Puts a compound literal within the arguments of a call into parentheses of its own: the commas
+/// between its braces would divide the arguments of a macro.
+pub(crate) fn guard_literals(source: &[u8]) -> Vec<u8> {
+    let tokens = tokens(source);
+    let mut places = Vec::new();
+    let mut opened = Vec::new();
+    let mut last_seen = None;
+    for (place, token) in tokens.iter().enumerate() {
+        match token.text(source) {
+            b"(" => opened.push((place, last_seen)),
+            b")" => {
+                let cast = opened.pop().filter(|(_, before)| !is_called(*before));
+                let brace = next_seen(&tokens, place + 1);
+                let braced = tokens
+                    .get(brace)
+                    .is_some_and(|next| next.text(source) == b"{");
+                if let Some((open, _)) = cast.filter(|_| braced && !opened.is_empty())
+                    && let Some(close) = closing(source, &tokens, brace)
+                {
+                    places.push((tokens[open].start, b'('));
+                    places.push((tokens[close].end, b')'));
+                }
+            }
+            _ => {}
+        }
+        if token.kind != Kind::Blank {
+            last_seen = Some((token.kind, token.text(source)));
+        }
+    }
+    places.sort_by_key(|place| place.0);
+    let mut output = Vec::with_capacity(source.len() + places.len());
+    let mut copied = 0;
+    for (place, mark) in places {
+        output.extend_from_slice(&source[copied..place]);
+        output.push(mark);
+        copied = place;
+    }
+    output.extend_from_slice(&source[copied..]);
+    output
+}
+
+/// True where a parenthesis behind this piece holds arguments or a condition.
+fn is_called(before: Option<(Kind, &[u8])>) -> bool {
+    before.is_some_and(|(kind, text)| {
+        kind == Kind::Word && text != b"return" || text == b")" || text == b"]"
+    })
+}
+
+/// The brace that closes the one at `open`.
+fn closing(source: &[u8], tokens: &[Token], open: usize) -> Option<usize> {
+    let mut depth = 0_usize;
+    for (place, token) in tokens.iter().enumerate().skip(open) {
+        match token.text(source) {
+            b"{" => depth += 1,
+            b"}" => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return Some(place);
+        }
+    }
+    None
+}
+
+/// The source with its vectors in today's words; nothing where there are none.
+pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
+    let tokens = tokens(source);
+    let mut output = Vec::with_capacity(source.len() + source.len() / 16);
+    let mut changed = false;
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        let text = token.text(source);
+        if token.kind == Kind::Word
+            && (text == b"vector" || text == b"__vector")
+            && let Some((name, end)) = vector_type(source, &tokens, at)
+        {
+            output.extend_from_slice(name.as_bytes());
+            keep_lines(source, &tokens[at..end], &mut output);
+            changed = true;
+            at = end;
+            continue;
+        }
+        if text == b"("
+            && let Some(literal) = literal(source, &tokens, at)
+        {
+            literal.write(source, &tokens, &mut output);
+            changed = true;
+            at = literal.end;
+            continue;
+        }
+        output.extend_from_slice(text);
+        at += 1;
+    }
+    changed.then_some(output)
+}
+
+/// A piece of source.
+#[derive(Debug, Clone, Copy)]
+struct Token {
+    start: usize,
+    end: usize,
+    kind: Kind,
+}
+
+impl Token {
+    fn text<'a>(&self, source: &'a [u8]) -> &'a [u8] {
+        &source[self.start..self.end]
+    }
+}
+
+/// Kinds of pieces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A name or keyword.
+    Word,
+    /// A number.
+    Number,
+    /// Blanks, comments, lines of the preprocessor: nothing to the compiler.
+    Blank,
+    /// A string or character.
+    Quoted,
+    /// One other byte.
+    Mark,
+}
+
+/// Cuts source into pieces that together are the source.
+fn tokens(source: &[u8]) -> Vec<Token> {
+    let mut all = Vec::with_capacity(source.len() / 4);
+    let mut start = 0;
+    let mut line_begins = true;
+    while start < source.len() {
+        let (kind, end) = token_at(source, start, line_begins);
+        let text = &source[start..end];
+        line_begins = match kind {
+            Kind::Blank => text.ends_with(b"\n") || (line_begins && !text.contains(&b'#')),
+            _ => false,
+        };
+        all.push(Token { start, end, kind });
+        start = end;
+    }
+    all
+}
+
+fn token_at(source: &[u8], start: usize, line_begins: bool) -> (Kind, usize) {
+    let rest = &source[start..];
+    let while_true = |from: usize, test: &dyn Fn(u8) -> bool| {
+        let found = source[from..].iter().position(|byte| !test(*byte));
+        found.map_or(source.len(), |length| from + length)
+    };
+    let first = rest[0];
+    match first {
+        b'\n' => (Kind::Blank, start + 1),
+        b'#' if line_begins => {
+            let end = while_true(start, &|byte| byte != b'\n');
+            (Kind::Blank, (end + 1).min(source.len()))
+        }
+        _ if first.is_ascii_whitespace() => (
+            Kind::Blank,
+            while_true(start, &|byte| byte != b'\n' && byte.is_ascii_whitespace()),
+        ),
+        b'/' if rest.starts_with(b"//") => (Kind::Blank, while_true(start, &|byte| byte != b'\n')),
+        b'/' if rest.starts_with(b"/*") => {
+            let found = rest[2..].windows(2).position(|pair| pair == b"*/");
+            (
+                Kind::Blank,
+                found.map_or(source.len(), |length| start + length + 4),
+            )
+        }
+        b'"' | b'\'' => (Kind::Quoted, quoted_end(source, start)),
+        b'0'..=b'9' => (Kind::Number, number_end(source, start)),
+        b'.' if rest.get(1).is_some_and(u8::is_ascii_digit) => {
+            (Kind::Number, number_end(source, start))
+        }
+        _ if is_word(first) => (Kind::Word, while_true(start, &is_word)),
+        _ => (Kind::Mark, start + 1),
+    }
+}
+
+fn is_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || byte >= 0x80
+}
+
+fn number_end(source: &[u8], start: usize) -> usize {
+    let mut end = start + 1;
+    while let Some(&byte) = source.get(end) {
+        let exponent = matches!(source[end - 1], b'e' | b'E' | b'p' | b'P');
+        let hexadecimal = source[start..end].starts_with(b"0x") && !matches!(source[end - 1], b'p');
+        let sign = exponent && !hexadecimal && matches!(byte, b'+' | b'-');
+        if !(is_word(byte) || byte == b'.' || sign) {
+            break;
+        }
+        end += 1;
+    }
+    end
+}
+
+fn quoted_end(source: &[u8], start: usize) -> usize {
+    let quote = source[start];
+    let mut end = start + 1;
+    while let Some(&byte) = source.get(end) {
+        match byte {
+            b'\\' => end += 2,
+            // Without its end on this line it is no string; the compiler will say so.
+            b'\n' => return end,
+            _ if byte == quote => return end + 1,
+            _ => end += 1,
+        }
+    }
+    source.len()
+}
+
+/// The first piece from `at` on that the compiler sees.
+fn next_seen(tokens: &[Token], at: usize) -> usize {
+    let seen = tokens[at.min(tokens.len())..]
+        .iter()
+        .position(|token| token.kind != Kind::Blank);
+    seen.map_or(tokens.len(), |length| at + length)
+}
+
+/// The type that begins with `vector` at `at`, and the place behind its last keyword.
+fn vector_type(source: &[u8], tokens: &[Token], at: usize) -> Option<(&'static str, usize)> {
+    let mut found = Keywords::default();
+    let mut end = at + 1;
+    loop {
+        let next = next_seen(tokens, end);
+        let Some(token) = tokens.get(next).filter(|token| token.kind == Kind::Word) else {
+            break;
+        };
+        if !found.add(token.text(source)) {
+            break;
+        }
+        end = next + 1;
+    }
+    found.name().map(|name| (name, end))
+}
+
+/// Keywords of one type.
+#[derive(Debug, Default)]
+struct Keywords {
+    unsigned: bool,
+    signed: bool,
+    boolean: bool,
+    longs: u8,
+    base: Option<&'static str>,
+}
+
+impl Keywords {
+    /// Takes a keyword; false where the word is none of a vector's type.
+    fn add(&mut self, word: &[u8]) -> bool {
+        match word {
+            b"unsigned" => self.unsigned = true,
+            b"signed" | b"__signed__" => self.signed = true,
+            b"bool" | b"_Bool" | b"__bool" => self.boolean = true,
+            b"long" => self.longs += 1,
+            b"char" => self.base = Some("char"),
+            b"short" | b"pixel" | b"__pixel" => {
+                self.unsigned |= word != b"short";
+                self.base = Some("short");
+            }
+            b"int" => self.base = self.base.or(Some("int")),
+            b"float" => self.base = Some("float"),
+            b"double" => self.base = Some("double"),
+            _ => return false,
+        }
+        true
+    }
+
+    /// The name of the type, where the keywords name one.
+    fn name(&self) -> Option<&'static str> {
+        let unsigned = self.unsigned || self.boolean;
+        let integer = unsigned || self.signed || self.longs > 0;
+        Some(match (self.base, self.longs) {
+            // Plain characters have no sign on either side of the Cell.
+            (Some("char"), _) if self.signed => "__spe_vec_char16",
+            (Some("char"), _) => "__spe_vec_uchar16",
+            (Some("short"), _) if unsigned => "__spe_vec_ushort8",
+            (Some("short"), _) => "__spe_vec_short8",
+            (Some("float"), _) => "__spe_vec_float4",
+            (Some("double"), _) => "__spe_vec_double2",
+            (None, _) if !integer => return None,
+            (_, 2..) if unsigned => "__spe_vec_ullong2",
+            (_, 2..) => "__spe_vec_llong2",
+            _ if unsigned => "__spe_vec_uint4",
+            _ => "__spe_vec_int4",
+        })
+    }
+}
+
+/// Copies the line ends and markers between pieces that are left out.
+fn keep_lines(source: &[u8], tokens: &[Token], output: &mut Vec<u8>) {
+    for token in tokens.iter().filter(|token| token.kind == Kind::Blank) {
+        if token.text(source).contains(&b'\n') {
+            output.extend_from_slice(token.text(source));
+        }
+    }
+}
+
+/// `(vector T)(…)` where the parentheses hold elements, not an expression.
+#[derive(Debug)]
+struct Literal {
+    /// The type's name.
+    name: String,
+    /// The cast's opening parenthesis.
+    start: usize,
+    /// The list's parentheses.
+    open: usize,
+    close: usize,
+    /// Behind all of it.
+    end: usize,
+    /// True for a single number.
+    alone: bool,
+}
+
+/// The literal whose cast opens at `at`.
+fn literal(source: &[u8], tokens: &[Token], at: usize) -> Option<Literal> {
+    let first = next_seen(tokens, at + 1);
+    let word = tokens
+        .get(first)
+        .filter(|token| token.kind == Kind::Word)?
+        .text(source);
+    let (name, behind) = if word == b"vector" || word == b"__vector" {
+        let (name, end) = vector_type(source, tokens, first)?;
+        (name.to_owned(), end)
+    } else {
+        let name = std::str::from_utf8(word).ok()?;
+        elements(name)?;
+        (name.to_owned(), first + 1)
+    };
+    let text = |place: usize| tokens.get(place).map(|token| token.text(source));
+    let shut = next_seen(tokens, behind);
+    let open = next_seen(tokens, shut + 1);
+    if text(shut) != Some(b")") || text(open) != Some(b"(") {
+        return None;
+    }
+    let mut depth = 0;
+    let mut commas = 0;
+    let mut close = open;
+    for (place, token) in tokens.iter().enumerate().skip(open) {
+        match token.text(source) {
+            b"(" | b"[" | b"{" => depth += 1,
+            b")" | b"]" | b"}" => depth -= 1,
+            b"," if depth == 1 => commas += 1,
+            b";" if depth == 1 => return None,
+            _ => {}
+        }
+        if depth == 0 {
+            close = place;
+            break;
+        }
+    }
+    let alone = commas == 0 && is_number(source, tokens.get(open + 1..close)?);
+    if close == open || (commas == 0 && !alone) {
+        return None;
+    }
+    Some(Literal {
+        name,
+        start: at,
+        open,
+        close,
+        end: close + 1,
+        alone,
+    })
+}
+
+/// True for one number, with or without a sign.
+fn is_number(source: &[u8], tokens: &[Token]) -> bool {
+    let mut seen = tokens.iter().filter(|token| token.kind != Kind::Blank);
+    let mut first = seen.next();
+    if first.is_some_and(|token| matches!(token.text(source), b"-" | b"+" | b"~")) {
+        first = seen.next();
+    }
+    first.is_some_and(|token| token.kind == Kind::Number) && seen.next().is_none()
+}
+
+impl Literal {
+    /// Writes it with braces; a lone number as often as there are elements.
+    fn write(&self, source: &[u8], tokens: &[Token], output: &mut Vec<u8>) {
+        output.extend_from_slice(format!("({}){{", self.name).as_bytes());
+        keep_lines(source, &tokens[self.start..self.open], output);
+        let inner = &tokens[self.open + 1..self.close];
+        let inner = &source[inner[0].start..inner[inner.len() - 1].end];
+        // Elements may hold vectors themselves.
+        let inner = vectors(inner).unwrap_or_else(|| inner.to_vec());
+        output.extend_from_slice(&inner);
+        if self.alone {
+            for _ in 1..elements(&self.name).unwrap_or(1) {
+                output.push(b',');
+                output.extend(inner.iter().filter(|byte| **byte != b'\n'));
+            }
+        }
+        output.push(b'}');
+    }
+}
+
+/// Elements of a vector type, by its name.
+fn elements(name: &str) -> Option<usize> {
+    let name = name.strip_prefix("__spe_").unwrap_or(name);
+    let kind = name.strip_prefix("vec_")?;
+    let digits = kind.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
+    let known = [
+        "char", "uchar", "bchar", "short", "ushort", "bshort", "int", "uint", "bint", "llong",
+        "ullong", "float", "double", "pixel",
+    ];
+    known
+        .contains(&&kind[..kind.len() - digits.len()])
+        .then(|| digits.parse().ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rewritten(source: &str) -> String {
+        let text = vectors(source.as_bytes()).unwrap_or_else(|| source.into());
+        String::from_utf8(text).expect("what is not changed stays text")
+    }
+
+    #[test]
+    fn types_become_names_and_other_uses_stay() {
+        assert_eq!(rewritten("vector float a;"), "__spe_vec_float4 a;");
+        assert_eq!(
+            rewritten("static vector unsigned long long int b[2];"),
+            "static __spe_vec_ullong2 b[2];"
+        );
+        assert_eq!(
+            rewritten("vector bool int m; vector pixel p;"),
+            "__spe_vec_uint4 m; __spe_vec_ushort8 p;"
+        );
+        assert_eq!(
+            rewritten("vector unsigned\nchar c;"),
+            "__spe_vec_uchar16\n c;"
+        );
+        for same in [
+            "int vector;",
+            "a.vector = 1;",
+            "std::vector<float> v;",
+            "\"vector float\"",
+            "/* vector int */",
+            "# 1 \"vector int\"\n",
+            "struct vector v;",
+        ] {
+            assert_eq!(vectors(same.as_bytes()), None, "{same}");
+        }
+    }
+
+    #[test]
+    fn lists_in_parentheses_become_lists_in_braces() {
+        assert_eq!(
+            rewritten("(vector float)(1.0, f(2, 3), 3.0, 4.0)"),
+            "(__spe_vec_float4){1.0, f(2, 3), 3.0, 4.0}"
+        );
+        assert_eq!(rewritten("(vec_uint4)(-7)"), "(vec_uint4){-7,-7,-7,-7}");
+        assert_eq!(rewritten("(vector signed int)(x)"), "(__spe_vec_int4)(x)");
+        assert_eq!(rewritten("(vec_int4)(a + b)"), "(vec_int4)(a + b)");
+        assert_eq!(rewritten("f((vec_t)(1, 2))"), "f((vec_t)(1, 2))");
+    }
+
+    #[test]
+    fn literals_within_arguments_are_guarded() {
+        let guarded = |source: &str| {
+            String::from_utf8(guard_literals(source.as_bytes())).expect("text stays text")
+        };
+        assert_eq!(guarded("f(x, (v){1, 2});"), "f(x, ((v){1, 2}));");
+        assert_eq!(
+            guarded("f((v){1, g((w){2})});"),
+            "f(((v){1, g(((w){2}))}));"
+        );
+        for same in [
+            "x = (v){1, 2};",
+            "if (a) { b(c); }",
+            "({ if (a) { b(); } })",
+            "void f(int (*g)(int)) { }",
+        ] {
+            assert_eq!(guarded(same), same);
+        }
+    }
+
+    #[test]
+    fn the_first_marker_names_the_source() {
+        assert_eq!(first_name(b"# 0 \"a/b.c\"\nint x;\n"), Some("a/b.c"));
+        assert_eq!(first_name(b"int x;\n"), None);
+    }
+
+    #[test]
+    fn pieces_are_the_whole_source() {
+        let source =
+            b"# 1 \"a\"\n  # 2 \"b\"\nx = 0x1e+1; y = 1e-3f; c = '\\''; /* \" */ s = \"//\\\"\";\n";
+        let all = tokens(source);
+        let joined = all
+            .iter()
+            .flat_map(|token| token.text(source))
+            .copied()
+            .collect::<Vec<_>>();
+        assert_eq!(joined, source);
+        assert!(all.iter().any(|token| token.text(source) == b"1e-3f"));
+        assert!(all.iter().any(|token| token.text(source) == b"0x1e"));
+    }
+}

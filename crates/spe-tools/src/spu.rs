@@ -1,0 +1,164 @@
+//! `spu-gcc`, `spu-g++` and `spu-ld`: SPU source into x32 code for a local store.
+//!
+//! Must stay true: an image is position-independent and has relative relocations alone, no
+//! interpreter, and our note; code, data and stack share the 256 KiB, so nothing that the program
+//! does not use is linked.
+
+use crate::options::{self, Side};
+use crate::{Error, Kit, names, tool};
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::{Command, ExitCode};
+
+/// Compiles and links with the arguments of `spu-gcc`, or `spu-g++` where `plus`.
+pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
+    let options = options::translate(Side::Spu, arguments);
+    if let Some(source) = options.assembly {
+        return Err(Error::Refused(format!("{source}: {}", names::NO_ASSEMBLER)));
+    }
+    let plus = plus || options.plus;
+    let mut all = defaults(kit, plus)
+        .into_iter()
+        .map(OsString::from)
+        .collect::<Vec<_>>();
+    all.extend(step(kit));
+    let links = options.links && options.inputs;
+    if links {
+        let library = kit.spu_library()?;
+        all.extend(LINK.iter().map(OsString::from));
+        if options.partial {
+            all.retain(|argument| argument != "-static-pie");
+        }
+        all.extend(options.arguments);
+        if !options.partial {
+            all.extend(["-x".into(), "none".into(), library.into_os_string()]);
+            all.push("-lgcc".into());
+        }
+    } else {
+        all.extend(options.arguments);
+    }
+    tool::become_tool(&tool::compiler(plus), &all)
+}
+
+/// `spu-ld`: partial links as they are; whole ones as the compiler's driver links.
+pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> {
+    let partial = arguments
+        .iter()
+        .any(|argument| argument == "-r" || argument == "-i");
+    let mut command = Command::new("ld");
+    command.args(["-m", "elf32_x86_64"]);
+    if !partial {
+        command.args(["-pie", "--no-dynamic-linker", "-z", "text"]);
+        command.args([
+            "-z",
+            "max-page-size=4096",
+            "-z",
+            "noseparate-code",
+            "-u",
+            "_start",
+        ]);
+    }
+    let kept = options::translate(Side::Spu, arguments.to_vec()).arguments;
+    command.args(kept);
+    if !partial {
+        command.arg(kit.spu_library()?);
+    }
+    tool::run(&mut command)
+}
+
+impl Kit {
+    /// The SPU's library, compiled where it is not there yet.
+    pub(crate) fn spu_library(&self) -> Result<PathBuf, Error> {
+        let library = self.path("lib/libsidecore_spu.a");
+        if !library.exists() {
+            let flags = defaults(self, false);
+            self.compile("-mx32", &flags, "spu", &library)?;
+        }
+        Ok(library)
+    }
+}
+
+/// Arguments before the user's own, so that theirs win.
+pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
+    let mut all = COMPILE.iter().map(ToString::to_string).collect::<Vec<_>>();
+    all.extend(if plus { PLUS } else { C }.iter().map(ToString::to_string));
+    let plain: &[&str] = &["include/spu", "include/common"];
+    for folder in if plus {
+        &["include/spu++", "include/spu", "include/common"]
+    } else {
+        plain
+    } {
+        all.push("-isystem".into());
+        all.push(kit.path(folder).to_string_lossy().into_owned());
+    }
+    // By its name alone it is found as a system's header, which lists of dependencies leave out.
+    for header in ["sidecore_vectors.h", "sidecore_assembler.h"] {
+        all.extend(["-include".into(), header.into()]);
+    }
+    all
+}
+
+/// Arguments that lead gcc's steps through ours, which reads `vector` as the compilers of the time
+/// did.
+pub(crate) fn step(kit: &Kit) -> [OsString; 3] {
+    let step = kit.programs().join(names::STEP);
+    [
+        "-no-integrated-cpp".into(),
+        "-wrapper".into(),
+        step.into_os_string(),
+    ]
+}
+
+/// The ABI of the store's images, and what SPU source assumes of its compiler.
+const COMPILE: &[&str] = &[
+    "-mx32",
+    "-fPIE",
+    "-mssse3",
+    "-msse4.2",
+    "-mpopcnt",
+    "-fno-stack-protector",
+    "-fcf-protection=none",
+    "-fno-asynchronous-unwind-tables",
+    "-fno-unwind-tables",
+    "-funsigned-char",
+    "-fcommon",
+    "-fno-strict-aliasing",
+    "-flax-vector-conversions",
+    "-fno-math-errno",
+    "-Wno-psabi",
+    "-Wno-main",
+    "-U_FORTIFY_SOURCE",
+    "-D__SPU__=1",
+    "-D__NO_CTYPE=1",
+];
+/// For C alone: what compilers of the time accepted.
+pub(crate) const C: &[&str] = &[
+    "-fgnu89-inline",
+    "-Wno-error=implicit-int",
+    "-Wno-error=implicit-function-declaration",
+    "-Wno-error=incompatible-pointer-types",
+    "-Wno-error=int-conversion",
+];
+/// For C++: a store has no room for unwinding.
+const PLUS: &[&str] = &[
+    "-nostdinc++",
+    "-fno-exceptions",
+    "-fno-rtti",
+    "-fno-threadsafe-statics",
+    "-fpermissive",
+];
+/// For images.
+const LINK: &[&str] = &[
+    "-static-pie",
+    "-nostdlib",
+    "-nostartfiles",
+    "-Wl,-z,noseparate-code",
+    "-Wl,-z,max-page-size=4096",
+    "-Wl,-z,norelro",
+    "-Wl,-z,text",
+    "-Wl,-z,noexecstack",
+    "-Wl,--build-id=none",
+    "-Wl,--hash-style=gnu",
+    "-Wl,--gc-sections",
+    "-Wl,-u,_start",
+];

@@ -1,0 +1,334 @@
+//! The drivers as a Makefile calls them: small programs are compiled, linked, and run by a host of
+//! the test's own, which stands for libspe2.
+//!
+//! Where the compiler has no x32 ABI, each test says so and passes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+/// The drivers' folder, of a kit in the build's own temporary folder.
+fn drivers() -> &'static Path {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    FOLDER.get_or_init(|| {
+        let output = cache(&mut Command::new(program()))
+            .output()
+            .expect("the example runs");
+        let text = String::from_utf8(output.stdout).expect("shell lines are text");
+        let line = text.lines().next().expect("the first line sets PATH");
+        let path = line.split('\'').nth(1).expect("the folder is quoted");
+        PathBuf::from(path)
+    })
+}
+
+/// The example that has the drivers' names; cargo builds it for the tests.
+fn program() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test
+        .parent()
+        .and_then(Path::parent)
+        .expect("tests lie in deps");
+    folder.join("examples/spe-driver")
+}
+
+fn cache(command: &mut Command) -> &mut Command {
+    command.env(
+        "SIDECORE_SPE_CACHE",
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("spe-cache"),
+    )
+}
+
+/// Runs a driver in a folder with arguments between blanks.
+fn driver(folder: &Path, name: &str, arguments: &str) -> Output {
+    let mut command = Command::new(drivers().join(name));
+    command
+        .args(arguments.split_whitespace())
+        .current_dir(folder);
+    cache(&mut command).output().expect("a driver starts")
+}
+
+/// Runs a driver that must succeed.
+fn driven(folder: &Path, name: &str, arguments: &str) -> String {
+    let output = driver(folder, name, arguments);
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        output.status.success(),
+        "{name} {arguments}: {}\n{errors}",
+        output.status
+    );
+    errors
+}
+
+/// Runs an image; returns its output and exit status.
+fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, i32) {
+    let host = folder.join("host");
+    let source = programs().join("host.c");
+    let compiled = Command::new("gcc")
+        .arg("-O1")
+        .arg("-o")
+        .arg(&host)
+        .arg(source)
+        .status();
+    assert!(compiled.expect("gcc starts").success());
+    let output = Command::new(host)
+        .arg(image)
+        .args(mailbox)
+        .current_dir(folder)
+        .output();
+    let output = output.expect("the host runs");
+    (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        output.status.code().unwrap_or(-1),
+    )
+}
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs")
+}
+
+/// A folder with the programs' sources; nothing, and a line, where x32 code cannot be compiled.
+fn folder() -> Option<tempfile::TempDir> {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    for file in std::fs::read_dir(programs()).expect("the programs lie beside the test") {
+        let file = file.expect("a folder can be read");
+        std::fs::copy(file.path(), folder.path().join(file.file_name())).expect("files are copied");
+    }
+    std::fs::write(folder.path().join("empty.c"), "#include <stdio.h>\n")
+        .expect("files are written");
+    let probe = Command::new("gcc")
+        .args(["-mx32", "-c", "empty.c", "-o", "probe.o"])
+        .current_dir(folder.path())
+        .output();
+    if probe.is_ok_and(|output| output.status.success()) {
+        return Some(folder);
+    }
+    eprintln!("skipped: gcc -mx32 needs gcc-multilib and libc6-dev-x32 (scripts/setup)");
+    None
+}
+
+#[test]
+fn intrinsics_are_the_spus_byte_for_byte() {
+    let Some(folder) = folder() else { return };
+    for level in ["-O0", "-O2"] {
+        driven(
+            folder.path(),
+            "spu-gcc",
+            &format!("{level} -Wall -Werror -o image intrinsics.c"),
+        );
+        assert_eq!(
+            ran(folder.path(), "image", &[]),
+            (String::new(), 0),
+            "{level}"
+        );
+    }
+}
+
+#[test]
+fn the_library_prints_sorts_scans_and_allocates() {
+    let Some(folder) = folder() else { return };
+    let options = "-O3 -mwarn-reloc -Wl,-N -o image library.c -lsimdmath -lmassv -lm -lmisc";
+    driven(folder.path(), "spu-gcc", options);
+    let wanted = "\
+7 11 4 4 255
+1 2 3 5 7 8 9 
+0.10000000000000001 2.500 1.0000e+300 1e+100 1.23457e+08 4.94066e-324
+0 2 0.2 10000000000000000000000.000000 text
+-1234567890123 0xff 10 x    ab|cd   |-0042 +7
+4 42 3.25 hello 31
+0.8414709848079 2.718281828459 1.4142135623731 0.46364760900081
+2.302585092994 -0.3736244539876 24 3
+3 4 0.841471
+0 0
+1 0
+1 A a
+8 5
+mailbox 28: 42
+";
+    assert_eq!(ran(folder.path(), "image", &["41"]), (wanted.into(), 5));
+}
+
+#[test]
+fn cplusplus_has_constructors_and_virtual_functions() {
+    let Some(folder) = folder() else { return };
+    driven(folder.path(), "spu-g++", "-O2 -o image plus.cc");
+    assert_eq!(ran(folder.path(), "image", &[]), ("9 25 6 9\n".into(), 0));
+}
+
+#[test]
+fn objects_archives_and_dependencies_are_made_as_makefiles_ask() {
+    let Some(folder) = folder() else { return };
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("files are written");
+    };
+    write(
+        "part.c",
+        "#include \"part.h\"\nint part(x) { return x + OFFSET; }\n",
+    );
+    write("part.h", "#define OFFSET 30\n");
+    // No header, no type: programs of the time passed with a warning.
+    write(
+        "main.c",
+        "main() { printf(\"%d\\n\", part(12)); return 0; }\n",
+    );
+    driven(folder.path(), "spu-gcc", "-O2 -MMD -c part.c");
+    driven(folder.path(), "spu-gcc", "-g -c main.c -o main.o");
+    driven(folder.path(), "spu-ar", "-qcs libpart.a part.o");
+    driven(folder.path(), "spu-gcc", "-o image main.o -L. -lpart");
+    let dependencies = std::fs::read_to_string(folder.path().join("part.d")).expect("-MMD writes");
+    assert!(
+        dependencies.starts_with("part.o: part.c part.h"),
+        "{dependencies}"
+    );
+    driven(folder.path(), "spu-strip", "image");
+    assert_eq!(ran(folder.path(), "image", &[]), ("42\n".into(), 0));
+    let left = std::fs::read_dir(folder.path()).expect("a folder can be read");
+    let names = left
+        .flatten()
+        .map(|file| file.file_name())
+        .collect::<Vec<_>>();
+    assert!(
+        names
+            .iter()
+            .all(|name| !name.to_string_lossy().ends_with(".i")),
+        "{names:?}"
+    );
+}
+
+#[test]
+fn an_embedded_program_is_a_handle_of_the_host() {
+    let Some(folder) = folder() else { return };
+    driven(folder.path(), "spu-gcc", "-O2 -o image plus.cc");
+    let source = "\
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+typedef struct { unsigned int size; void *image; void *shared; } handle;
+extern handle embedded;
+int main(void)
+{
+	FILE *file = fopen(\"image\", \"rb\");
+	char *bytes = malloc(1 << 20);
+	size_t count = fread(bytes, 1, 1 << 20, file);
+	asm volatile(\"sync\");
+	return !(embedded.size == sizeof(handle) && !embedded.shared && count > 0
+		 && !memcmp(embedded.image, bytes, count) && (char)-1 > 0);
+}
+";
+    std::fs::write(folder.path().join("user.c"), source).expect("files are written");
+    driven(
+        folder.path(),
+        "ppu-embedspu",
+        "-m64 embedded image embedded.o",
+    );
+    driven(
+        folder.path(),
+        "ppu-gcc",
+        "-maltivec -mcpu=cell -m64 -O2 -o user user.c embedded.o",
+    );
+    let status = Command::new(folder.path().join("user"))
+        .current_dir(folder.path())
+        .status();
+    assert!(status.expect("the program starts").success());
+}
+
+#[test]
+fn altivec_and_the_intrinsics_of_the_host_compile_and_agree() {
+    let Some(folder) = folder() else { return };
+    for options in ["-O0", "-O2 -mabi=altivec -maltivec"] {
+        driven(
+            folder.path(),
+            "ppu-gcc",
+            &format!("{options} -Wall -o host-vectors altivec.c"),
+        );
+        let output = Command::new(folder.path().join("host-vectors")).output();
+        let output = output.expect("the program starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{options}: {text}");
+    }
+}
+
+#[test]
+fn a_host_of_32_bits_finds_all_its_memory_below_4_gib() {
+    let Some(folder) = folder() else { return };
+    for (name, options) in [("ppu32-gcc", "-m32 -O2"), ("ppu-gcc", "-w")] {
+        driven(
+            folder.path(),
+            name,
+            &format!("{options} -o narrow narrow.c -lpthread"),
+        );
+        let status = Command::new(folder.path().join("narrow")).status();
+        let status = status.expect("the program starts");
+        assert_eq!(status.code(), Some(0), "{name} {options}");
+    }
+}
+
+#[test]
+fn refusals_say_why() {
+    let Some(folder) = folder() else { return };
+    let refused = |name: &str, arguments: &str, reason: &str| {
+        let output = driver(folder.path(), name, arguments);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(
+            output.status.code(),
+            Some(2),
+            "{name} {arguments}: {errors}"
+        );
+        assert!(errors.contains(reason), "{name} {arguments}: {errors}");
+        assert_eq!(errors.lines().count(), 1, "{errors}");
+    };
+    refused("spu-as", "-o a.o a.s", "SPU assembly cannot be assembled");
+    refused(
+        "spu-gcc",
+        "-c start.S",
+        "start.S: SPU assembly cannot be assembled",
+    );
+    refused("ppu-embedspu", "-m32 one", "usage: ppu-embedspu");
+    refused(
+        "ppu-embedspu",
+        "one empty.c two.o",
+        "empty.c is no ELF file",
+    );
+    let mut image = b"\x7fELF\x01\x02\x01".to_vec();
+    image.resize(52, 0);
+    image[18..20].copy_from_slice(&[0, 23]);
+    std::fs::write(folder.path().join("real"), image).expect("files are written");
+    refused(
+        "embedspu",
+        "one real two.o",
+        "compile its source with spu-gcc",
+    );
+}
+
+#[test]
+fn an_error_of_the_compiler_is_the_drivers() {
+    let Some(folder) = folder() else { return };
+    std::fs::write(folder.path().join("wrong.c"), "\nvector float x = y;\n").expect("is written");
+    let output = driver(folder.path(), "spu-gcc", "-c wrong.c");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("wrong.c:2:"), "{errors}");
+}
+
+#[test]
+fn a_cache_that_others_may_write_to_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let run = || {
+        let mut command = Command::new(program());
+        command
+            .env("SIDECORE_SPE_CACHE", folder.path())
+            .output()
+            .expect("the example runs")
+    };
+    assert!(run().status.success());
+    let kit = std::fs::read_dir(folder.path())
+        .expect("the kit is there")
+        .flatten()
+        .next();
+    let kit = kit.expect("one kit is there").path();
+    std::fs::set_permissions(&kit, std::fs::Permissions::from_mode(0o777)).expect("is changed");
+    let output = run();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("mode 777"), "{errors}");
+}

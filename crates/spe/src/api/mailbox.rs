@@ -1,0 +1,194 @@
+//! Mailboxes and signal registers from the host's side.
+
+use super::{SpeContext, call, context};
+use crate::context::{Context, Inner};
+use std::cell::Cell;
+use std::ffi::{c_int, c_uint};
+use std::sync::Arc;
+
+const ALL_BLOCKING: c_uint = 1;
+const ANY_BLOCKING: c_uint = 2;
+const ANY_NONBLOCKING: c_uint = 3;
+
+/// Moves words one by one as the behaviour says; `step` moves one, or says that none can be now.
+fn words(
+    own: &Arc<Context>,
+    count: usize,
+    behaviour: c_uint,
+    inbound: bool,
+    mut step: impl FnMut(&mut Inner, usize) -> bool,
+) -> Result<c_int, c_int> {
+    let blocking = match behaviour {
+        ALL_BLOCKING => count,
+        ANY_BLOCKING => 1,
+        ANY_NONBLOCKING => 0,
+        _ => return Err(libc::EINVAL),
+    };
+    let mut done = 0;
+    let mut inner = own.lock();
+    loop {
+        let before = done;
+        while done < count && step(&mut inner, done) {
+            done += 1;
+        }
+        if done > before {
+            own.changed(&mut inner);
+        }
+        if done >= blocking {
+            drop(inner);
+            return Ok(looked(done as c_int));
+        }
+        own.wait_host(&mut inner, inbound);
+    }
+}
+
+thread_local! {
+    /// Looks of this thread in a row that found nothing to do.
+    static VAIN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Looks in vain after which a polling thread lets others have its processor at each further one.
+const VAIN_MAX: u32 = 64;
+
+/// Notes the outcome of a look that never blocks: a host that polls while processors are few would
+/// otherwise keep the program that it waits for from running.
+fn looked(count: c_int) -> c_int {
+    let vain = VAIN.with(|vain| {
+        vain.set(if count == 0 {
+            vain.get().saturating_add(1)
+        } else {
+            0
+        });
+        vain.get()
+    });
+    if vain > VAIN_MAX {
+        std::thread::yield_now();
+    }
+    count
+}
+
+/// Checks the buffer of a call.
+fn buffer(data: *mut c_uint, count: c_int) -> Result<usize, c_int> {
+    if data.is_null() || count < 1 {
+        return Err(libc::EINVAL);
+    }
+    Ok(count as usize)
+}
+
+/// `spe_out_mbox_read`: never blocks.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spe_out_mbox_read(
+    spe: *mut SpeContext,
+    data: *mut c_uint,
+    count: c_int,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let own = unsafe { context(spe) }?;
+        let count = buffer(data, count)?;
+        // Who polls an empty mailbox does not hold the lock that the program needs to fill it.
+        if own.mailbox_status() & 0xff == 0 {
+            return Ok(looked(0));
+        }
+        words(own, count, ANY_NONBLOCKING, false, |inner, index| {
+            let Some(value) = inner.channels.out_mailbox.take() else {
+                return false;
+            };
+            inner.channels.refresh();
+            // SAFETY: room for `count` words, as the header asks for.
+            unsafe { data.add(index).write(value) };
+            true
+        })
+    })
+}
+
+/// `spe_out_mbox_status`: entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spe_out_mbox_status(spe: *mut SpeContext) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let status = unsafe { context(spe) }?.mailbox_status();
+        Ok(looked((status & 0xff) as c_int))
+    })
+}
+
+/// `spe_in_mbox_write`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spe_in_mbox_write(
+    spe: *mut SpeContext,
+    data: *mut c_uint,
+    count: c_int,
+    behaviour: c_uint,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let own = unsafe { context(spe) }?;
+        let count = buffer(data, count)?;
+        words(own, count, behaviour, true, |inner, index| {
+            // SAFETY: `count` words are there, as the header asks for.
+            inner.channels.push(unsafe { data.add(index).read() })
+        })
+    })
+}
+
+/// `spe_in_mbox_status`: free places.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spe_in_mbox_status(spe: *mut SpeContext) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let status = unsafe { context(spe) }?.mailbox_status();
+        Ok(looked((status >> 8 & 0xff) as c_int))
+    })
+}
+
+/// `spe_out_intr_mbox_read`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spe_out_intr_mbox_read(
+    spe: *mut SpeContext,
+    data: *mut c_uint,
+    count: c_int,
+    behaviour: c_uint,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let own = unsafe { context(spe) }?;
+        let count = buffer(data, count)?;
+        words(own, count, behaviour, false, |inner, index| {
+            let Some(value) = inner.channels.out_interrupt.take() else {
+                return false;
+            };
+            inner.channels.refresh();
+            // SAFETY: room for `count` words, as the header asks for.
+            unsafe { data.add(index).write(value) };
+            true
+        })
+    })
+}
+
+/// `spe_out_intr_mbox_status`: entries.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spe_out_intr_mbox_status(spe: *mut SpeContext) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let status = unsafe { context(spe) }?.mailbox_status();
+        Ok(looked((status >> 16 & 0xff) as c_int))
+    })
+}
+
+/// `spe_signal_write`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn spe_signal_write(
+    spe: *mut SpeContext,
+    register: c_uint,
+    value: c_uint,
+) -> c_int {
+    call(-1, || {
+        // SAFETY: NULL or a context, as the header asks for.
+        let own = unsafe { context(spe) }?;
+        if !(1..=2).contains(&register) {
+            return Err(libc::EINVAL);
+        }
+        own.signal(register as usize - 1, value);
+        Ok(0)
+    })
+}

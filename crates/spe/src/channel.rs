@@ -1,0 +1,331 @@
+//! The SPU's channels: the state behind them, and what reading, writing and counting do.
+//!
+//! Must stay true: pure but for the MFC's copies and the clock; nothing here blocks, an operation
+//! that cannot be done answers [`Outcome::Blocked`] and is asked again later. Numbers and depths
+//! are the hardware's. Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
+
+use crate::mfc::{Command, Mfc};
+use crate::store::Store;
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// Places of the inbound mailbox.
+pub(crate) const IN_DEPTH: usize = 4;
+/// Time base of the decrementer, in ticks a second.
+pub(crate) const TIME_BASE: u64 = 79_800_000;
+/// A program that waits for a lost reservation has the line looked at this often: the host's plain
+/// stores announce themselves to nobody.
+const LINE_LOOK: Duration = Duration::from_millis(1);
+
+/// Reasons for which a program stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stop {
+    Exit(u8),
+    /// Code and the message block's place in the store.
+    Signal(u32, u32),
+    /// A stop code that only isolated programs use.
+    Isolation(u32),
+    Halt,
+    BadInstruction,
+    BadChannel,
+    Exception(u32),
+    Fatal(i32),
+    /// A callback's handler failed with this value.
+    Callback(i32),
+}
+
+/// Outcome of a channel operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Value(u64),
+    /// To be asked again when something changed, or at that time.
+    Blocked(Option<Instant>),
+    Stopped(Stop),
+}
+
+const DONE: Outcome = Outcome::Value(0);
+const BAD: Outcome = Outcome::Stopped(Stop::BadChannel);
+
+/// Event bits of channel 0.
+mod event {
+    pub(super) const TAG: u32 = 0x1;
+    pub(super) const LIST_STALL: u32 = 0x2;
+    pub(super) const QUEUE: u32 = 0x8;
+    pub(super) const IN_MAILBOX: u32 = 0x10;
+    pub(super) const DECREMENTER: u32 = 0x20;
+    pub(super) const OUT_INTERRUPT: u32 = 0x40;
+    pub(super) const OUT_MAILBOX: u32 = 0x80;
+    pub(super) const SIGNAL_2: u32 = 0x100;
+    pub(super) const SIGNAL_1: u32 = 0x200;
+    pub(super) const RESERVATION: u32 = 0x400;
+    pub(super) const SYNC: u32 = 0x1000;
+}
+
+/// State of one context's channels.
+#[derive(Debug)]
+pub(crate) struct Channels {
+    pub(crate) in_mailbox: VecDeque<u32>,
+    pub(crate) out_mailbox: Option<u32>,
+    pub(crate) out_interrupt: Option<u32>,
+    signals: [Option<u32>; 2],
+    signals_or: [bool; 2],
+    pub(crate) mfc: Mfc,
+    command: Command,
+    tag_mask: u32,
+    /// Condition of the tag update that was asked for: 0 now, 1 any, 2 all.
+    tag_update: Option<u32>,
+    events: u32,
+    event_mask: u32,
+    event_count: bool,
+    decrementer: (Instant, u32),
+    decrementer_armed: bool,
+    save: u32,
+    /// Conditions of the last look, to find what became true.
+    before: u32,
+}
+
+impl Channels {
+    pub(crate) fn new(signals_or: [bool; 2]) -> Channels {
+        Channels {
+            in_mailbox: VecDeque::with_capacity(IN_DEPTH),
+            out_mailbox: None,
+            out_interrupt: None,
+            signals: [None; 2],
+            signals_or,
+            mfc: Mfc::default(),
+            command: Command {
+                lsa: 0,
+                ea: 0,
+                size: 0,
+                tag: 0,
+                code: 0,
+            },
+            tag_mask: 0,
+            tag_update: None,
+            events: 0,
+            event_mask: 0,
+            event_count: false,
+            decrementer: (Instant::now(), 0),
+            decrementer_armed: false,
+            save: 0,
+            before: event::QUEUE | event::OUT_MAILBOX | event::OUT_INTERRUPT,
+        }
+    }
+
+    /// Writes a signal register from outside.
+    pub(crate) fn signal(&mut self, index: usize, value: u32) {
+        let old = if self.signals_or[index] {
+            self.signals[index].unwrap_or(0)
+        } else {
+            0
+        };
+        self.signals[index] = Some(old | value);
+        self.refresh();
+    }
+
+    /// Writes the inbound mailbox from outside; false where it is full.
+    pub(crate) fn push(&mut self, value: u32) -> bool {
+        let fits = self.in_mailbox.len() < IN_DEPTH;
+        if fits {
+            self.in_mailbox.push_back(value);
+            self.refresh();
+        }
+        fits
+    }
+
+    /// Entries outbound, places inbound, entries interrupting, as the status register has them.
+    pub(crate) fn mailbox_status(&self) -> u32 {
+        u32::from(self.out_mailbox.is_some())
+            | ((IN_DEPTH - self.in_mailbox.len()) as u32) << 8
+            | u32::from(self.out_interrupt.is_some()) << 16
+    }
+
+    /// Finds events: conditions that hold now and did not at the last look.
+    pub(crate) fn refresh(&mut self) {
+        let holds = |condition: bool, bit: u32| if condition { bit } else { 0 };
+        let now = holds(self.tag_status().is_some(), event::TAG)
+            | holds(self.mfc.stall_mask != 0, event::LIST_STALL)
+            | holds(self.mfc.free() > 0, event::QUEUE)
+            | holds(!self.in_mailbox.is_empty(), event::IN_MAILBOX)
+            | holds(self.out_interrupt.is_none(), event::OUT_INTERRUPT)
+            | holds(self.out_mailbox.is_none(), event::OUT_MAILBOX)
+            | holds(self.signals[0].is_some(), event::SIGNAL_1)
+            | holds(self.signals[1].is_some(), event::SIGNAL_2);
+        self.raise(now & !self.before);
+        self.before = now;
+    }
+
+    fn raise(&mut self, bits: u32) {
+        self.events |= bits;
+        if bits & self.event_mask != 0 {
+            self.event_count = true;
+        }
+    }
+
+    /// Does one MFC command.
+    pub(crate) fn issue(&mut self, store: &Store, command: Command) -> Outcome {
+        // A command that finds no place waits for one, as the channel does.
+        if self.mfc.free() == 0 {
+            return Outcome::Blocked(None);
+        }
+        let issued = self.mfc.issue(store, command);
+        self.refresh();
+        match issued {
+            Ok(()) => DONE,
+            Err(code) => Outcome::Stopped(Stop::Exception(code)),
+        }
+    }
+
+    pub(crate) fn read(&mut self, channel: u64) -> Outcome {
+        let value = match channel {
+            0 => return self.read_event(),
+            3 | 4 => self.signals[channel as usize - 3].take(),
+            8 => Some(self.decrementer_value()),
+            11 => Some(self.event_mask),
+            12 => Some(self.tag_mask),
+            13 => Some(0),
+            15 => Some(self.save),
+            24 => self.tag_status().inspect(|_| self.tag_update = None),
+            25 => Some(std::mem::take(&mut self.mfc.stall_mask)).filter(|mask| *mask != 0),
+            27 => self.mfc.atomic_status.take(),
+            29 => self.in_mailbox.pop_front(),
+            _ => return BAD,
+        };
+        self.refresh();
+        value.map_or(Outcome::Blocked(None), |value| Outcome::Value(value.into()))
+    }
+
+    pub(crate) fn write(&mut self, store: &Store, channel: u64, value: u32) -> Outcome {
+        match channel {
+            1 => {
+                self.event_mask = value;
+                self.event_count = self.events & value != 0;
+            }
+            2 => {
+                self.events &= !value;
+                self.event_count = self.events & self.event_mask != 0;
+                if value & event::DECREMENTER != 0 && self.event_mask & event::DECREMENTER == 0 {
+                    // Acknowledged while masked: the decrementer stops (section 9.11.1).
+                    self.decrementer_armed = false;
+                }
+            }
+            7 => {
+                self.decrementer = (Instant::now(), value);
+                self.decrementer_armed = true;
+            }
+            // All that was put here before is there already; the event says so.
+            9 => self.raise(event::SYNC),
+            14 => self.save = value,
+            16 => self.command.lsa = value,
+            17 => {
+                self.command.ea = u64::from(value) << 32 | self.command.ea & 0xffff_ffff;
+            }
+            18 => self.command.ea = self.command.ea >> 32 << 32 | u64::from(value),
+            19 => self.command.size = value & 0xffff,
+            20 => self.command.tag = value,
+            21 => {
+                self.command.code = value;
+                let outcome = self.issue(store, self.command);
+                if outcome == DONE {
+                    // The high half must be written anew for the next command.
+                    self.command.ea &= 0xffff_ffff;
+                }
+                return outcome;
+            }
+            22 => self.tag_mask = value,
+            23 => self.tag_update = Some(value),
+            26 => {
+                let resumed = self.mfc.resume(store, value & 31);
+                self.refresh();
+                if let Err(code) = resumed {
+                    return Outcome::Stopped(Stop::Exception(code));
+                }
+            }
+            28 if self.out_mailbox.is_some() => return Outcome::Blocked(None),
+            28 => self.out_mailbox = Some(value),
+            30 if self.out_interrupt.is_some() => return Outcome::Blocked(None),
+            30 => self.out_interrupt = Some(value),
+            _ => return BAD,
+        }
+        self.refresh();
+        DONE
+    }
+
+    pub(crate) fn count(&mut self, channel: u64) -> Outcome {
+        Outcome::Value(match channel {
+            0 => {
+                self.look_at_time();
+                self.event_count.into()
+            }
+            3 | 4 => self.signals[channel as usize - 3].is_some().into(),
+            21 => self.mfc.free() as u64,
+            23 => 1,
+            24 => self.tag_status().is_some().into(),
+            25 => (self.mfc.stall_mask != 0).into(),
+            27 => self.mfc.atomic_status.is_some().into(),
+            28 => self.out_mailbox.is_none().into(),
+            29 => self.in_mailbox.len() as u64,
+            30 => self.out_interrupt.is_none().into(),
+            1 | 2 | 7..=9 | 11..=20 | 22 | 26 => 1,
+            _ => return BAD,
+        })
+    }
+
+    /// Status of the tag update that was asked for, once its condition holds.
+    fn tag_status(&self) -> Option<u32> {
+        let done = self.tag_mask & !self.mfc.busy();
+        match self.tag_update? {
+            1 => (done != 0 || self.tag_mask == 0).then_some(done),
+            2 => (done == self.tag_mask).then_some(done),
+            _ => Some(done),
+        }
+    }
+
+    fn read_event(&mut self) -> Outcome {
+        let next = self.look_at_time();
+        if !self.event_count {
+            return Outcome::Blocked(next);
+        }
+        self.event_count = false;
+        Outcome::Value((self.events & self.event_mask).into())
+    }
+
+    /// Raises events that only a look finds; the time of the next look, if one is needed.
+    fn look_at_time(&mut self) -> Option<Instant> {
+        let mut next = None;
+        if self.decrementer_armed {
+            let (since, value) = self.decrementer;
+            let passes_at = since + span(u64::from(value) + 1);
+            if Instant::now() >= passes_at {
+                self.decrementer_armed = false;
+                self.raise(event::DECREMENTER);
+            } else if self.event_mask & event::DECREMENTER != 0 {
+                next = Some(passes_at);
+            }
+        }
+        if self.event_mask & event::RESERVATION != 0
+            && let Some(reservation) = &self.mfc.reservation
+        {
+            if reservation.lost() {
+                self.mfc.reservation = None;
+                self.raise(event::RESERVATION);
+            } else {
+                let look = Instant::now() + LINE_LOOK;
+                next = Some(next.map_or(look, |other: Instant| other.min(look)));
+            }
+        }
+        next
+    }
+
+    fn decrementer_value(&self) -> u32 {
+        let (since, value) = self.decrementer;
+        let ticks = since.elapsed().as_nanos() * u128::from(TIME_BASE) / 1_000_000_000;
+        value.wrapping_sub(ticks as u32)
+    }
+}
+
+/// Length of so many ticks of the time base.
+fn span(ticks: u64) -> Duration {
+    let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(TIME_BASE);
+    Duration::from_nanos(nanoseconds as u64)
+}

@@ -1,0 +1,595 @@
+//! Contexts: a store, its channels, and the life of the program in it.
+//!
+//! Life: idle, active (an engine has it or will), parked (waits at a channel), stopped (its caller
+//! will see why), paused (its caller returned and may go on with it).
+//!
+//! Must stay true: whoever changes what a parked program may wait for does so under the lock and
+//! then calls `changed`, which makes it active again; only the engine that has an active context
+//! touches its header. Of two contexts at most one is locked by a thread.
+
+use crate::area::{Areas, Kind, Register, Target};
+use crate::channel::{Channels, Outcome, Stop};
+use crate::engine::{self, Request, Work};
+use crate::image::{Image, ImageError};
+use crate::mfc::{self, Command, Traffic};
+use crate::source::{Source, Sources};
+use crate::store::{STORE_BYTES, STORE_MASK, Store};
+use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, Start};
+use crate::trace;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::{Duration, Instant};
+
+/// One context.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) id: u32,
+    pub(crate) flags: u32,
+    pub(crate) store: Store,
+    /// Itself, for the engines' queue and the areas' table.
+    own: Weak<Context>,
+    inner: Mutex<Inner>,
+    /// The mailboxes' state, for looks without the lock.
+    status: AtomicU32,
+    /// Counts changes from outside, for engines that spin on it.
+    news: AtomicU32,
+    caller: Condvar,
+    /// Threads of the host that wait for a place inbound, and for an interrupting entry.
+    host_in: Condvar,
+    host_interrupt: Condvar,
+    areas: OnceLock<Areas>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Inner {
+    pub(crate) channels: Channels,
+    pub(crate) sources: Sources,
+    /// Reasons of stops that nobody read yet, oldest first.
+    pub(crate) stops: VecDeque<Stop>,
+    /// Tags of proxy commands whose status was not read.
+    proxy_tags: u32,
+    proxy_traffic: Traffic,
+    run: Run,
+    request: Option<Request>,
+    answer: u64,
+    program: Option<Program>,
+    token: u32,
+    break_at: Option<u64>,
+    host_waiters: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Program {
+    entry: u32,
+    end: u32,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Run {
+    Idle,
+    Active,
+    Parked,
+    Stopped(Stop),
+    Paused,
+}
+
+/// What a program is started with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Arguments {
+    pub(crate) words: [u64; 3],
+    /// The three quadwords of SPE_RUN_USER_REGS.
+    pub(crate) registers: Option<[u8; 48]>,
+}
+
+/// Entry that stands for the program's own.
+pub(crate) const DEFAULT_ENTRY: u32 = u32::MAX;
+/// Stop reasons kept while a handler is registered.
+pub(crate) const STOPS_MAX: usize = 65_536;
+/// An engine spins this long on a blocked channel if nothing else is ready.
+const SPIN: Duration = Duration::from_micros(20);
+/// Bytes at the store's top for the user's registers; the stack begins below.
+const TOP_BYTES: usize = 128;
+const FLAG_SIGNAL1_OR: u32 = 0x10;
+const FLAG_SIGNAL2_OR: u32 = 0x20;
+
+impl Context {
+    pub(crate) fn new(flags: u32) -> io::Result<Arc<Context>> {
+        static IDS: AtomicU32 = AtomicU32::new(0);
+        let or = [flags & FLAG_SIGNAL1_OR != 0, flags & FLAG_SIGNAL2_OR != 0];
+        let channels = Channels::new(or);
+        let store = Store::new()?;
+        Ok(Arc::new_cyclic(|own| Context {
+            own: own.clone(),
+            // Relaxed: only distinct numbers are asked for.
+            id: IDS.fetch_add(1, Ordering::Relaxed),
+            flags,
+            store,
+            status: AtomicU32::new(channels.mailbox_status()),
+            inner: Mutex::new(Inner {
+                channels,
+                sources: Sources::default(),
+                stops: VecDeque::new(),
+                proxy_tags: 0,
+                proxy_traffic: Traffic::default(),
+                run: Run::Idle,
+                request: None,
+                answer: 0,
+                program: None,
+                token: 0,
+                break_at: None,
+                host_waiters: 0,
+            }),
+            news: AtomicU32::new(0),
+            caller: Condvar::new(),
+            host_in: Condvar::new(),
+            host_interrupt: Condvar::new(),
+            areas: OnceLock::new(),
+        }))
+    }
+
+    /// Address of one of the context's problem-state areas.
+    pub(crate) fn area(&self, kind: Kind) -> io::Result<u64> {
+        if self.areas.get().is_none() {
+            let areas = Areas::new(self.own.clone())?;
+            areas.show_mailboxes(self.mailbox_status());
+            // Another thread's set, if it was first, is as good.
+            self.areas.set(areas).ok();
+        }
+        Ok(self.areas.get().map_or(0, |areas| areas.address(kind)))
+    }
+
+    /// Loads a program; false while one runs.
+    pub(crate) fn load(&self, image: &Image<'_>) -> Result<bool, ImageError> {
+        let mut inner = self.inner.lock();
+        if inner.running() {
+            return Ok(false);
+        }
+        image.load(&self.store)?;
+        inner.program = Some(Program {
+            entry: image.entry(),
+            end: image.end(),
+        });
+        inner.run = Run::Idle;
+        inner.break_at = None;
+        Ok(true)
+    }
+
+    pub(crate) fn is_running(&self) -> bool {
+        self.inner.lock().running()
+    }
+
+    /// Makes the program ready for an engine: from `entry`, or where it stopped if that is `entry`.
+    ///
+    /// # Errors
+    /// The error number.
+    pub(crate) fn begin(&self, entry: u32, arguments: &Arguments) -> Result<(), i32> {
+        let mut inner = self.inner.lock();
+        if inner.running() {
+            return Err(libc::EBUSY);
+        }
+        let program = inner.program.ok_or(libc::EINVAL)?;
+        if inner.run == Run::Paused && entry == inner.token {
+            inner.answer = 0;
+        } else {
+            let offset = match entry {
+                DEFAULT_ENTRY => program.entry,
+                other => (u64::from(other) & STORE_MASK) as u32,
+            };
+            // A program that ended and is run again "from where it stopped" starts anew.
+            let offset = if entry == inner.token {
+                program.entry
+            } else {
+                offset
+            };
+            self.first_frame(offset, arguments);
+        }
+        inner.request = None;
+        inner.run = Run::Active;
+        Ok(())
+    }
+
+    /// Lets a program go on that stopped for a callback.
+    pub(crate) fn go_on(&self) {
+        let mut inner = self.inner.lock();
+        inner.answer = 0;
+        inner.run = Run::Active;
+    }
+
+    /// A program whose callback failed cannot go on.
+    pub(crate) fn end(&self) {
+        self.inner.lock().run = Run::Idle;
+    }
+
+    fn first_frame(&self, offset: u32, arguments: &Arguments) {
+        let base = self.store.base();
+        let registers = match &arguments.registers {
+            None => 0,
+            Some(bytes) => {
+                self.store.write(STORE_BYTES - TOP_BYTES, bytes);
+                base + (STORE_BYTES - TOP_BYTES) as u64
+            }
+        };
+        let start = Start {
+            entry: base + u64::from(offset),
+            args: arguments.words,
+            registers,
+        };
+        let frame: Vec<u8> = start.frame().iter().flat_map(|w| w.to_le_bytes()).collect();
+        let at = STORE_BYTES - TOP_BYTES - frame.len();
+        self.store.write(at, &frame);
+        // SAFETY: the header of our own store; no engine has the context, as it is not active.
+        unsafe { (*self.store.header()).store_stack = base + at as u64 };
+    }
+
+    /// Waits until the program stops; called by the thread that began it.
+    pub(crate) fn wait_for_stop(&self) -> Stop {
+        let mut inner = self.inner.lock();
+        loop {
+            if let Run::Stopped(stop) = inner.run {
+                inner.run = match stop {
+                    // An exit is a stop, too: a program that is run on goes on behind it.
+                    Stop::Signal(..) | Stop::Exit(_) | Stop::Isolation(_) => Run::Paused,
+                    _ => Run::Idle,
+                };
+                return stop;
+            }
+            self.caller.wait(&mut inner);
+        }
+    }
+
+    /// Where a stopped program goes on, as libspe2's entry.
+    pub(crate) fn token(&self) -> u32 {
+        self.inner.lock().token
+    }
+
+    /// Remembers a stop for `spe_stop_info_read` and the event.
+    pub(crate) fn remember_stop(&self, stop: Stop) {
+        let mut inner = self.inner.lock();
+        let kept = if inner.sources.has(Source::Stopped) {
+            STOPS_MAX
+        } else {
+            1
+        };
+        while inner.stops.len() >= kept {
+            inner.stops.pop_front();
+        }
+        inner.stops.push_back(stop);
+        self.settle(&mut inner);
+    }
+
+    /// The lock, for calls from the host. `changed` or `settle` is called before it is given up.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    /// The mailboxes' state as last shown.
+    pub(crate) fn mailbox_status(&self) -> u32 {
+        // Acquire partners with the Release in `settle`.
+        self.status.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn signal(&self, index: usize, value: u32) {
+        let mut inner = self.inner.lock();
+        inner.channels.signal(index, value);
+        self.changed(&mut inner);
+    }
+
+    /// Writes the inbound mailbox as DMA does: into a full one the last entry is overwritten.
+    pub(crate) fn push_in_mailbox(&self, value: u32) {
+        let mut inner = self.inner.lock();
+        if !inner.channels.push(value)
+            && let Some(last) = inner.channels.in_mailbox.back_mut()
+        {
+            *last = value;
+        }
+        self.changed(&mut inner);
+    }
+
+    /// Does a proxy command of the host.
+    ///
+    /// # Errors
+    /// The runtime exception.
+    pub(crate) fn proxy(&self, command: Command) -> Result<(), u32> {
+        let done = mfc::proxy(&self.store, command)?;
+        let mut inner = self.inner.lock();
+        inner.proxy_tags |= 1 << command.tag;
+        inner.proxy_traffic.commands += 1;
+        inner.proxy_traffic.got_bytes += done.got_bytes;
+        inner.proxy_traffic.put_bytes += done.put_bytes;
+        self.settle(&mut inner);
+        Ok(())
+    }
+
+    /// Tags of the mask (0: of all commands under way) that are done; they no longer count.
+    pub(crate) fn proxy_status(&self, mask: u32) -> u32 {
+        let mut inner = self.inner.lock();
+        let done = if mask == 0 { inner.proxy_tags } else { mask };
+        inner.proxy_tags &= !done;
+        self.settle(&mut inner);
+        done
+    }
+
+    /// Shows the state to lookers and waiters on the host's side.
+    pub(crate) fn settle(&self, inner: &mut Inner) {
+        let status = inner.channels.mailbox_status();
+        // Relaxed: only written under the lock.
+        if self.status.load(Ordering::Relaxed) != status {
+            // Release partners with the Acquire in `mailbox_status`.
+            self.status.store(status, Ordering::Release);
+            if let Some(areas) = self.areas.get() {
+                areas.show_mailboxes(status);
+            }
+            // One is enough: it changes the status again when it takes its word or place.
+            if inner.host_waiters > 0 && status >> 8 & 0xff != 0 {
+                self.host_in.notify_one();
+            }
+            if inner.host_waiters > 0 && status >> 16 & 0xff != 0 {
+                self.host_interrupt.notify_one();
+            }
+        }
+        if !inner.sources.is_empty() {
+            let (tags, stops) = (inner.proxy_tags != 0, !inner.stops.is_empty());
+            inner
+                .sources
+                .show(Source::OutInterrupt, status >> 16 & 0xff != 0);
+            inner
+                .sources
+                .show(Source::InMailbox, status >> 8 & 0xff != 0);
+            inner.sources.show(Source::TagGroup, tags);
+            inner.sources.show(Source::Stopped, stops);
+        }
+    }
+
+    /// Something from outside changed what the program may wait for.
+    pub(crate) fn changed(&self, inner: &mut Inner) {
+        self.settle(inner);
+        // Release partners with the Acquire of a spinning engine.
+        self.news.fetch_add(1, Ordering::Release);
+        if inner.run == Run::Parked {
+            inner.run = Run::Active;
+            if let Some(own) = self.own.upgrade() {
+                engine::push(own);
+            }
+        }
+    }
+
+    /// Waits on the host's side until a mailbox changes, inbound or interrupting.
+    pub(crate) fn wait_host(&self, inner: &mut MutexGuard<'_, Inner>, inbound: bool) {
+        const LOOKS: u32 = 1000;
+        let seen = self.mailbox_status();
+        MutexGuard::unlocked(inner, || {
+            for _ in 0..LOOKS {
+                if self.mailbox_status() != seen {
+                    break;
+                }
+                std::hint::spin_loop();
+            }
+        });
+        // The lock is held again: no change comes between this look and the wait.
+        if self.mailbox_status() != seen {
+            return;
+        }
+        inner.host_waiters += 1;
+        let condition = if inbound {
+            &self.host_in
+        } else {
+            &self.host_interrupt
+        };
+        condition.wait(inner);
+        inner.host_waiters -= 1;
+    }
+
+    /// Spins until something changed, something else is ready, or the time is over.
+    fn spin(&self, news: u32, since: Instant) {
+        const LOOKS: u32 = 64;
+        while since.elapsed() < SPIN && !engine::work_waits() {
+            for _ in 0..LOOKS {
+                if self.news.load(Ordering::Acquire) != news {
+                    return;
+                }
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    fn perform(&self, inner: &mut Inner, request: &Request) -> Outcome {
+        let [a, b, c, d] = request.args;
+        if let Some(stop) = self.overflow(inner, request) {
+            return Outcome::Stopped(stop);
+        }
+        let channels = &mut inner.channels;
+        match request.op {
+            1 => channels.read(a),
+            2 => channels.write(&self.store, a, b as u32),
+            3 => channels.count(a),
+            4 => {
+                inner.token = inner.token.wrapping_add(4) & STORE_MASK as u32;
+                let code = (a & 0x3fff) as u32;
+                // Exit by the stop instruction, as the crt of the time did it.
+                if code & 0x3f00 == 0x2000 {
+                    return Outcome::Stopped(Stop::Exit(code as u8));
+                }
+                Outcome::Stopped(match code {
+                    // Told by a loader of isolated programs to libspe2, which goes on.
+                    0x2206 => return Outcome::Value(0),
+                    0x2200..=0x220f => Stop::Isolation(code),
+                    _ => Stop::Signal(code, (b & STORE_MASK) as u32),
+                })
+            }
+            5 => {
+                inner.token = inner.token.wrapping_add(4) & STORE_MASK as u32;
+                Outcome::Stopped(Stop::Exit(a as u8))
+            }
+            6 => Outcome::Stopped(Stop::Halt),
+            7 => {
+                let command = Command {
+                    lsa: a as u32,
+                    ea: b,
+                    size: c as u32,
+                    tag: (c >> 32) as u32,
+                    code: d as u32,
+                };
+                channels.issue(&self.store, command)
+            }
+            8 => {
+                inner.break_at = Some(a);
+                Outcome::Value(0)
+            }
+            OP_FAULT => Outcome::Stopped(self.fault(inner)),
+            _ => Outcome::Stopped(Stop::BadInstruction),
+        }
+    }
+
+    /// Finds a stack that grew into the program or its heap.
+    fn overflow(&self, inner: &Inner, request: &Request) -> Option<Stop> {
+        if request.op == OP_FAULT {
+            return None;
+        }
+        // SAFETY: the header of our own store, which this engine has.
+        let stack = unsafe { (*self.store.header()).store_stack };
+        let program = inner.program?;
+        let end = self.store.base() + u64::from(program.end);
+        let heap = inner
+            .break_at
+            .map_or(0, |at| self.store.word(at & STORE_MASK));
+        let limit = end.max(self.store.base() + (u64::from(heap) & STORE_MASK));
+        (stack < limit).then(|| {
+            eprintln!(
+                "libspe2: context {}: the stack ran {} bytes into the program's data or heap; \
+                 a local store has 256 KiB for code, data, heap and stack",
+                self.id,
+                limit - stack
+            );
+            Stop::Fatal(libc::ENOMEM)
+        })
+    }
+
+    /// Translates a fault, and says on the standard error what it was.
+    fn fault(&self, inner: &Inner) -> Stop {
+        // SAFETY: the header of our own store, which this engine has.
+        let header = unsafe { &*self.store.header() };
+        let signal = header.fault_signal as i32;
+        let base = self.store.base();
+        let pc = header.fault_pc.wrapping_sub(base);
+        let address = header.fault_address;
+        let below = base - HEADER_BEFORE as u64..base;
+        let overflow = below.contains(&address) && header.store_stack < base + 4096;
+        // Zeroes are an instruction here, but none that a compiler makes: data was executed.
+        let store = base..base + STORE_BYTES as u64 - 1;
+        let zeroes = store.contains(&header.fault_pc) && self.store.byte_pair(pc) == 0;
+        if signal == libc::SIGILL || zeroes {
+            eprintln!(
+                "libspe2: context {}: invalid instruction at 0x{pc:05x}",
+                self.id
+            );
+            return Stop::BadInstruction;
+        }
+        let end = inner.program.map_or(0, |program| program.end);
+        if overflow {
+            eprintln!(
+                "libspe2: context {}: the stack ran out of the local store at 0x{pc:05x} \
+                 (program and data take {end} bytes of 256 KiB)",
+                self.id
+            );
+            return Stop::Fatal(libc::ENOMEM);
+        }
+        let what = match signal {
+            libc::SIGFPE => "arithmetic fault",
+            libc::SIGBUS => "bus error",
+            _ => "access outside of the local store",
+        };
+        eprintln!(
+            "libspe2: context {}: {what} at 0x{pc:05x}, address 0x{address:x}",
+            self.id
+        );
+        Stop::Fatal(libc::EFAULT)
+    }
+}
+
+impl Work for Context {
+    fn id(&self) -> u32 {
+        self.id
+    }
+
+    fn header(&self) -> *mut Header {
+        self.store.header()
+    }
+
+    fn take_step(&self) -> Result<u64, Request> {
+        let mut inner = self.inner.lock();
+        inner.request.take().map_or(Ok(inner.answer), Err)
+    }
+
+    fn put_step(&self, answer: u64) {
+        self.inner.lock().answer = answer;
+    }
+
+    fn serve(&self, request: Request) -> Option<u64> {
+        let mut blocked_since = None;
+        loop {
+            // Before the look, so that a change behind it is seen. Acquire as in `changed`.
+            let news = self.news.load(Ordering::Acquire);
+            let mut inner = self.inner.lock();
+            let outcome = self.perform(&mut inner, &request);
+            self.settle(&mut inner);
+            let outbox = std::mem::take(&mut inner.channels.mfc.outbox);
+            match outcome {
+                Outcome::Value(value) => {
+                    drop(inner);
+                    for write in outbox {
+                        write.deliver();
+                    }
+                    if let Some(since) = blocked_since {
+                        trace::waited(self.id, request.op, request.args[0], since);
+                    }
+                    return Some(value);
+                }
+                Outcome::Blocked(remind_at) => {
+                    let since = *blocked_since.get_or_insert_with(Instant::now);
+                    if since.elapsed() < SPIN && !engine::work_waits() {
+                        drop(inner);
+                        self.spin(news, since);
+                        continue;
+                    }
+                    inner.request = Some(request);
+                    inner.run = Run::Parked;
+                    trace::parked(self.id, request.op, request.args[0]);
+                    drop(inner);
+                    if let Some(at) = remind_at {
+                        engine::remind(at, self.own.clone());
+                    }
+                    return None;
+                }
+                Outcome::Stopped(stop) => {
+                    trace::stopped(self.id, inner.channels.mfc.traffic);
+                    inner.run = Run::Stopped(stop);
+                    self.caller.notify_all();
+                    return None;
+                }
+            }
+        }
+    }
+
+    fn remind(&self) {
+        let mut inner = self.inner.lock();
+        self.changed(&mut inner);
+    }
+}
+
+impl Target for Context {
+    fn write_register(&self, register: Register, value: u32) {
+        match register {
+            Register::Signal(index) => self.signal(index, value),
+            Register::InMailbox => self.push_in_mailbox(value),
+        }
+    }
+}
+
+impl Inner {
+    fn running(&self) -> bool {
+        matches!(self.run, Run::Active | Run::Parked | Run::Stopped(_))
+    }
+}

@@ -1,0 +1,117 @@
+//! Event handlers: an epoll set over the sources of contexts.
+//!
+//! Must stay true: a registration names its context by the caller's pointer alone, which is given
+//! back as it came and never followed; its source's file goes with the context.
+
+use crate::source::Source;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// User data of a registration, as the C union's 8 bytes.
+pub(crate) type Data = u64;
+
+/// One event that occurred: its bit, the context's pointer, the user's data.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Event {
+    pub(crate) bit: u32,
+    pub(crate) context: usize,
+    pub(crate) data: Data,
+}
+
+/// What `spe_event_handler_ptr_t` points to.
+#[derive(Debug)]
+pub(crate) struct Handler {
+    epoll: OwnedFd,
+    /// By the source's file.
+    registered: Mutex<BTreeMap<i32, Event>>,
+}
+
+/// Events that one wait gives back at most.
+const EVENTS_MAX: usize = 256;
+
+impl Handler {
+    pub(crate) fn new() -> io::Result<Handler> {
+        // SAFETY: plain arguments.
+        let epoll = unsafe { libc::epoll_create1(libc::EPOLL_CLOEXEC) };
+        if epoll < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Handler {
+            // SAFETY: just opened, ours alone.
+            epoll: unsafe { OwnedFd::from_raw_fd(epoll) },
+            registered: Mutex::new(BTreeMap::new()),
+        })
+    }
+
+    /// Watches a source's file.
+    pub(crate) fn add(
+        &self,
+        file: i32,
+        source: Source,
+        context: usize,
+        data: Data,
+    ) -> Result<(), i32> {
+        let mut registered = self.registered.lock();
+        self.control(libc::EPOLL_CTL_ADD, file)?;
+        let event = Event {
+            bit: source.bit(),
+            context,
+            data,
+        };
+        registered.insert(file, event);
+        Ok(())
+    }
+
+    /// Watches it no longer.
+    pub(crate) fn remove(&self, file: i32) -> Result<(), i32> {
+        let mut registered = self.registered.lock();
+        self.control(libc::EPOLL_CTL_DEL, file)?;
+        registered.remove(&file);
+        Ok(())
+    }
+
+    fn control(&self, operation: i32, file: i32) -> Result<(), i32> {
+        let mut event = libc::epoll_event {
+            events: libc::EPOLLIN as u32,
+            u64: file as u64,
+        };
+        // SAFETY: our own structure; the files are open.
+        let done = unsafe { libc::epoll_ctl(self.epoll.as_raw_fd(), operation, file, &mut event) };
+        if done == 0 {
+            return Ok(());
+        }
+        Err(io::Error::last_os_error()
+            .raw_os_error()
+            .unwrap_or(libc::EIO))
+    }
+
+    /// Waits for events; an interrupted wait counts as one whose time is over.
+    pub(crate) fn wait(&self, most: usize, timeout_ms: i32) -> Result<Vec<Event>, i32> {
+        let most = most.min(EVENTS_MAX);
+        let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; most];
+        loop {
+            let epoll = self.epoll.as_raw_fd();
+            let place = events.as_mut_ptr();
+            // SAFETY: room for `most` events.
+            let got = unsafe { libc::epoll_wait(epoll, place, most as i32, timeout_ms) };
+            if got < 0 {
+                let error = io::Error::last_os_error().raw_os_error();
+                match error {
+                    Some(libc::EINTR) if timeout_ms < 0 => continue,
+                    Some(libc::EINTR) => return Ok(Vec::new()),
+                    other => return Err(other.unwrap_or(libc::EIO)),
+                }
+            }
+            let registered = self.registered.lock();
+            let files = events
+                .iter()
+                .take(got as usize)
+                .map(|event| event.u64 as i32);
+            return Ok(files
+                .filter_map(|file| registered.get(&file).copied())
+                .collect());
+        }
+    }
+}

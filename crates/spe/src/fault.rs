@@ -1,0 +1,261 @@
+//! Faults of programs: SIGSEGV, SIGBUS, SIGILL and SIGFPE inside a store end that program, not the
+//! process; inside the guarded copy they end the copy.
+//!
+//! Must stay true: the handler touches only the header of the program that runs on its thread and
+//! the interrupted registers; a fault that is not a program's goes to whoever handled the signal
+//! before. Threads that run programs call [`prepare_thread`] first.
+
+use crate::store::STORE_BYTES;
+use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, copy_recovery, leave_pc};
+use parking_lot::Mutex;
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+thread_local! {
+    /// Header of the program that this thread is inside of; null while it is in the engine.
+    static RUNNING: Cell<*mut Header> = const { Cell::new(std::ptr::null_mut()) };
+    static STACK: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) };
+}
+
+const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+/// Large enough for the registers of every processor extension, and for the handler.
+const ALTERNATE_BYTES: usize = 64 * 1024;
+
+/// What was done about each signal before; written once for each change, never freed.
+static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
+    [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS.len()];
+
+/// Says which program this thread goes into (null: none).
+pub(crate) fn set_running(header: *mut Header) {
+    RUNNING.with(|running| running.set(header));
+}
+
+/// Sees to it that the handlers are ours. A program that installed its own meanwhile keeps it: ours
+/// passes on to it. Called before each run, so that the order does not matter.
+pub(crate) fn install() {
+    static CHANGE: Mutex<()> = Mutex::new(());
+    let _change = CHANGE.lock();
+    for (index, signal) in SIGNALS.iter().enumerate() {
+        // SAFETY: all zeroes is a sigaction; the handler has the form that SA_SIGINFO asks for.
+        unsafe {
+            let mut present: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(*signal, std::ptr::null(), &mut present);
+            let own = on_fault as *const () as usize;
+            if present.sa_sigaction == own {
+                continue;
+            }
+            // Left to the process: a handler may be reading the old one at any time.
+            let kept = Box::into_raw(Box::new(present));
+            // Release partners with the Acquire in `before`.
+            BEFORE[index].store(kept, Ordering::Release);
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = own;
+            action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+            libc::sigemptyset(&mut action.sa_mask);
+            libc::sigaction(*signal, &action, std::ptr::null_mut());
+        }
+    }
+}
+
+/// The action that stood before ours.
+fn before(signal: c_int) -> Option<&'static libc::sigaction> {
+    let index = SIGNALS.iter().position(|own| *own == signal)?;
+    // SAFETY: null, or kept for ever by `install`.
+    unsafe { BEFORE[index].load(Ordering::Acquire).as_ref() }
+}
+
+/// Sends a signal to this thread if the program has a handler for it; false if it has none.
+pub(crate) fn raise_handled(signal: c_int) -> bool {
+    let handled = before(signal).is_some_and(|action| action.sa_sigaction > libc::SIG_IGN);
+    if handled {
+        // SAFETY: the handler is the program's, which asked for such signals.
+        unsafe { libc::raise(signal) };
+    }
+    handled
+}
+
+/// Gives this thread a stack for the handler: a program's own may be what overflowed.
+pub(crate) fn prepare_thread() {
+    install();
+    set_running(std::ptr::null_mut());
+    let access = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    // SAFETY: a new mapping, which stays until `release_thread`.
+    unsafe {
+        let stack = libc::mmap(std::ptr::null_mut(), ALTERNATE_BYTES, access, flags, -1, 0);
+        if stack == libc::MAP_FAILED {
+            return;
+        }
+        let given = libc::stack_t {
+            ss_sp: stack,
+            ss_flags: 0,
+            ss_size: ALTERNATE_BYTES,
+        };
+        libc::sigaltstack(&given, std::ptr::null_mut());
+        STACK.with(|own| own.set(stack));
+    }
+}
+
+/// Takes the stack back at a thread's end.
+pub(crate) fn release_thread() {
+    let stack = STACK.with(|own| own.replace(std::ptr::null_mut()));
+    if stack.is_null() {
+        return;
+    }
+    let none = libc::stack_t {
+        ss_sp: std::ptr::null_mut(),
+        ss_flags: libc::SS_DISABLE,
+        ss_size: 0,
+    };
+    // SAFETY: the mapping of `prepare_thread`, no longer the alternate stack.
+    unsafe {
+        libc::sigaltstack(&none, std::ptr::null_mut());
+        libc::munmap(stack, ALTERNATE_BYTES);
+    }
+}
+
+/// The handler.
+extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    let registers = context.cast::<libc::ucontext_t>();
+    // SAFETY: the kernel's pointers, valid while the handler runs.
+    let gregs = unsafe { &mut (*registers).uc_mcontext.gregs };
+    let pc = gregs[libc::REG_RIP as usize] as u64;
+    if let Some(recovery) = copy_recovery(pc) {
+        gregs[libc::REG_RIP as usize] = recovery as i64;
+        return;
+    }
+    let header = RUNNING.with(Cell::get);
+    // SAFETY: the kernel's pointers; the header of the program on this thread.
+    if !header.is_null() && unsafe { foreign_code(header, signal, info, gregs) } {
+        return;
+    }
+    if !header.is_null() && inside(header, pc, gregs[libc::REG_RSP as usize] as u64) {
+        // SAFETY: the header of the program on this thread; only this thread uses it now.
+        unsafe {
+            (*header).op = OP_FAULT;
+            (*header).fault_signal = signal as u64;
+            (*header).fault_address = (*info).si_addr() as u64;
+            (*header).fault_pc = pc;
+            (*header).store_stack = gregs[libc::REG_RSP as usize] as u64;
+            gregs[libc::REG_RSP as usize] = (*header).host_stack as i64;
+        }
+        gregs[libc::REG_RIP as usize] = leave_pc() as i64;
+        // Alignment checks and single steps that a program switched on end with it.
+        gregs[libc::REG_EFL as usize] &= !0x4_0500;
+        return;
+    }
+    pass_on(signal, info, context);
+}
+
+/// Handles execution in a part of the store that is not the program's code. Old programs build the
+/// SPU's stop instruction in data and call it: those few instructions are done here. All else is
+/// made executable: code that a program copied, or a compiler's trampoline.
+///
+/// # Safety
+/// Called by the handler, with the header of the program on this thread.
+unsafe fn foreign_code(
+    header: *mut Header,
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    gregs: &mut [i64; 23],
+) -> bool {
+    let base = header as u64 + HEADER_BEFORE as u64;
+    let store = base..base + STORE_BYTES as u64 - 16;
+    let (rip, rsp) = (libc::REG_RIP as usize, libc::REG_RSP as usize);
+    let mut pc = gregs[rip] as u64;
+    // SAFETY: the kernel's pointer.
+    let address = unsafe { (*info).si_addr() } as u64;
+    if signal != libc::SIGSEGV || address != pc || !store.contains(&pc) {
+        return false;
+    }
+    let stack_ok = store.contains(&(gregs[rsp] as u64)) && gregs[rsp] as u64 > base + 64;
+    while store.contains(&pc) && pc.is_multiple_of(4) && stack_ok {
+        // SAFETY: an aligned word of the store.
+        let word = unsafe { (pc as *const u32).read_volatile() };
+        match word >> 21 {
+            // nop and lnop.
+            0x201 | 0x001 => pc += 4,
+            // bi $0: back to the caller.
+            0x1a8 if word & 0x3fff == 0 => {
+                // SAFETY: the stack is in the store.
+                gregs[rip] = unsafe { (gregs[rsp] as *const u64).read() } as i64;
+                gregs[rsp] += 8;
+                return true;
+            }
+            0 => {
+                let code = u64::from(word & 0x3fff);
+                // A callback's message follows; the program goes on behind it.
+                let message = pc + 4;
+                let next = if code & 0x3f00 == 0x2100 {
+                    pc + 8
+                } else {
+                    pc + 4
+                };
+                // As if the gate had been called from there.
+                let kept = [
+                    gregs[libc::REG_R15 as usize],
+                    gregs[libc::REG_R14 as usize],
+                    gregs[libc::REG_R13 as usize],
+                    gregs[libc::REG_R12 as usize],
+                    gregs[libc::REG_RBP as usize],
+                    gregs[libc::REG_RBX as usize],
+                    next as i64,
+                ];
+                let frame = gregs[rsp] - 56;
+                // SAFETY: room below the stack pointer, checked above; the header is ours.
+                unsafe {
+                    (frame as *mut [i64; 7]).write(kept);
+                    (*header).store_stack = frame as u64;
+                    (*header).op = 4;
+                    (*header).args = [code, message - base, 0, 0];
+                    gregs[rsp] = (*header).host_stack as i64;
+                }
+                gregs[rip] = leave_pc() as i64;
+                return true;
+            }
+            _ => break,
+        }
+    }
+    // SAFETY: the store of the program on this thread.
+    unsafe {
+        if (*header).executable == 1 {
+            return false;
+        }
+        (*header).executable = 1;
+        let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        libc::mprotect(base as *mut c_void, STORE_BYTES, access) == 0
+    }
+}
+
+/// True where the instruction or the stack pointer is in the store or its guards; a wild jump
+/// leaves the latter.
+fn inside(header: *mut Header, pc: u64, stack: u64) -> bool {
+    let base = header as u64 + HEADER_BEFORE as u64;
+    let store = header as u64..base + 2 * STORE_BYTES as u64;
+    store.contains(&pc) || store.contains(&stack)
+}
+
+/// Does what was done about the signal before this library came.
+fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
+    match before(signal) {
+        Some(action) if action.sa_sigaction > libc::SIG_IGN => {
+            if action.sa_flags & libc::SA_SIGINFO != 0 {
+                // SAFETY: a handler of three arguments, as its flags say.
+                let handler: extern "C" fn(c_int, *mut libc::siginfo_t, *mut c_void) =
+                    unsafe { std::mem::transmute(action.sa_sigaction) };
+                handler(signal, info, context);
+            } else {
+                // SAFETY: a handler of one argument, as its flags say.
+                let handler: extern "C" fn(c_int) =
+                    unsafe { std::mem::transmute(action.sa_sigaction) };
+                handler(signal);
+            }
+        }
+        // The instruction is executed again and then ends the process, with the right core.
+        _ => {
+            // SAFETY: sets the default action.
+            unsafe { libc::signal(signal, libc::SIG_DFL) };
+        }
+    }
+}

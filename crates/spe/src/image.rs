@@ -1,0 +1,286 @@
+//! Programs: x32 executables that are position-independent and name the ABI in a note.
+//!
+//! Must stay true: every offset read from a file is checked before it is used; a refused file
+//! leaves a message of one line that names the reason. Source: System V ABI, x86-64, chapter 10
+//! (ILP32), and the generic ABI for RELR.
+
+use crate::store::{STORE_BYTES, Store};
+
+/// Reasons for which a program is refused.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum ImageError {
+    #[error("not an ELF file")]
+    NotElf,
+    #[error("a 64-bit executable; SPU programs are built with spu-gcc (gcc -mx32)")]
+    Wide,
+    #[error("a binary of the real SPU (machine 23); only its source runs here: use spu-gcc")]
+    RealSpu,
+    #[error("for machine {0}, not x32 (62)")]
+    Machine(u16),
+    #[error("not position-independent (ELF type {0}, needs 3); link it with spu-gcc")]
+    NotRelocatable(u16),
+    #[error("no note names ABI version {ABI} of Sidecore-SPU; link it with spu-gcc")]
+    NoNote,
+    #[error("built for version {0} of the ABI, this library has {ABI}")]
+    OtherAbi(u32),
+    #[error("needs {0} bytes of a local store of {STORE_BYTES}, {STACK_MIN} of them for its stack")]
+    TooLarge(u64),
+    #[error("relocation type {0} needs another object; link it with spu-gcc")]
+    Relocation(u32),
+    #[error("cut off or damaged at {0}")]
+    Damaged(&'static str),
+}
+
+/// Version of the ABI between programs and this library.
+const ABI: u32 = 1;
+/// Bytes that stay free for a program's stack.
+const STACK_MIN: usize = 4096;
+const NOTE_NAME: &[u8] = b"Sidecore-SPU\0";
+
+const PF_X: u32 = 1;
+const PT_LOAD: u32 = 1;
+const PT_DYNAMIC: u32 = 2;
+const PT_NOTE: u32 = 4;
+const DT_RELA: u32 = 7;
+const DT_RELASZ: u32 = 8;
+const DT_REL: u32 = 17;
+const DT_RELSZ: u32 = 18;
+const DT_RELRSZ: u32 = 35;
+const DT_RELR: u32 = 36;
+const DT_PLTRELSZ: u32 = 2;
+const DT_JMPREL: u32 = 23;
+const R_NONE: u32 = 0;
+const R_RELATIVE: u32 = 8;
+const R_RELATIVE64: u32 = 38;
+
+/// A program whose headers were checked; borrows the file's bytes.
+#[derive(Debug)]
+pub(crate) struct Image<'a> {
+    bytes: &'a [u8],
+    segments: Vec<Segment>,
+    entry: u32,
+    end: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Segment {
+    kind: u32,
+    offset: u32,
+    address: u32,
+    file_bytes: u32,
+    memory_bytes: u32,
+    flags: u32,
+}
+
+impl<'a> Image<'a> {
+    /// Checks a file's headers.
+    pub(crate) fn parse(bytes: &'a [u8]) -> Result<Image<'a>, ImageError> {
+        if bytes.get(..4) != Some(b"\x7fELF") {
+            return Err(ImageError::NotElf);
+        }
+        let big = bytes.get(5) == Some(&2);
+        let machine = half(bytes, 18).ok_or(ImageError::Damaged("its header"))?;
+        let machine = if big { machine.swap_bytes() } else { machine };
+        match (machine, bytes[4]) {
+            (23, _) => return Err(ImageError::RealSpu),
+            (_, 2) => return Err(ImageError::Wide),
+            (62, 1) if !big => {}
+            _ => return Err(ImageError::Machine(machine)),
+        }
+        let header = ImageError::Damaged("its header");
+        let kind = half(bytes, 16).ok_or(header.clone())?;
+        if kind != 3 {
+            return Err(ImageError::NotRelocatable(kind));
+        }
+        let entry = word(bytes, 24).ok_or(header.clone())?;
+        let table = word(bytes, 28).ok_or(header.clone())? as usize;
+        let entry_bytes = half(bytes, 42).ok_or(header.clone())? as usize;
+        let count = half(bytes, 44).ok_or(header)? as usize;
+        let mut segments = Vec::new();
+        for index in 0..count {
+            let at = table + index * entry_bytes;
+            segments.push(segment(bytes, at).ok_or(ImageError::Damaged("its program headers"))?);
+        }
+        let image = Image {
+            bytes,
+            entry,
+            end: extent(&segments)?,
+            segments,
+        };
+        image.check_note()?;
+        Ok(image)
+    }
+
+    /// Offset of the entry in the store.
+    pub(crate) fn entry(&self) -> u32 {
+        self.entry
+    }
+
+    /// First byte of the store behind the program.
+    pub(crate) fn end(&self) -> u32 {
+        self.end
+    }
+
+    /// Copies the program into a store and relocates it.
+    pub(crate) fn load(&self, store: &Store) -> Result<(), ImageError> {
+        let damaged = ImageError::Damaged("a segment");
+        store.clear();
+        for segment in self.of_kind(PT_LOAD) {
+            let from = segment.offset as usize;
+            let data = from
+                .checked_add(segment.file_bytes as usize)
+                .and_then(|end| self.bytes.get(from..end))
+                .ok_or(damaged.clone())?;
+            if !store.write(segment.address as usize, data) {
+                return Err(damaged);
+            }
+            if segment.flags & PF_X != 0 {
+                // `extent` saw to it that it lies in the store.
+                store.allow_execution(segment.address as usize, segment.memory_bytes as usize);
+            }
+        }
+        self.relocate(store)
+    }
+
+    fn of_kind(&self, kind: u32) -> impl Iterator<Item = &Segment> {
+        self.segments.iter().filter(move |s| s.kind == kind)
+    }
+
+    /// Looks for the note that names the ABI.
+    fn check_note(&self) -> Result<(), ImageError> {
+        for segment in self.of_kind(PT_NOTE) {
+            let mut at = segment.offset as usize;
+            let end = at.saturating_add(segment.file_bytes as usize);
+            while at + 12 <= end {
+                let damaged = ImageError::Damaged("a note");
+                let name = word(self.bytes, at).ok_or(damaged.clone())? as usize;
+                let value = word(self.bytes, at + 4).ok_or(damaged)? as usize;
+                let value_at = at + 12 + name.next_multiple_of(4);
+                if self.bytes.get(at + 12..at + 12 + name) == Some(NOTE_NAME) {
+                    return match word(self.bytes, value_at) {
+                        Some(ABI) => Ok(()),
+                        Some(other) => Err(ImageError::OtherAbi(other)),
+                        None => Err(ImageError::Damaged("its note")),
+                    };
+                }
+                at = value_at.saturating_add(value.next_multiple_of(4));
+            }
+        }
+        Err(ImageError::NoNote)
+    }
+
+    /// Applies the relocations that the dynamic section lists.
+    fn relocate(&self, store: &Store) -> Result<(), ImageError> {
+        let Some(dynamic) = self.of_kind(PT_DYNAMIC).next() else {
+            return Ok(());
+        };
+        let value = |wanted: u32| {
+            let at = dynamic.offset as usize;
+            (0..dynamic.memory_bytes as usize / 8)
+                .map(|index| at + index * 8)
+                .find(|at| word(self.bytes, *at) == Some(wanted))
+                .and_then(|at| word(self.bytes, at + 4))
+        };
+        let table = |at: u32, bytes: u32| Some((value(at)?, value(bytes)?));
+        let base = store.base() as u32;
+        if let Some((at, bytes)) = table(DT_RELA, DT_RELASZ) {
+            addends(store, base, at, bytes)?;
+        }
+        if let Some((at, bytes)) = table(DT_JMPREL, DT_PLTRELSZ) {
+            addends(store, base, at, bytes)?;
+        }
+        if let Some((at, bytes)) = table(DT_RELR, DT_RELRSZ) {
+            packed(store, base, at, bytes)?;
+        }
+        match table(DT_REL, DT_RELSZ) {
+            Some((_, bytes)) if bytes > 0 => Err(ImageError::Damaged("REL relocations")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Checks that all segments fit; their end.
+fn extent(segments: &[Segment]) -> Result<u32, ImageError> {
+    let loads = segments.iter().filter(|s| s.kind == PT_LOAD);
+    let end = loads
+        .map(|s| u64::from(s.address) + u64::from(s.memory_bytes.max(s.file_bytes)))
+        .max()
+        .ok_or(ImageError::Damaged("its program headers: nothing to load"))?;
+    if end > (STORE_BYTES - STACK_MIN) as u64 {
+        return Err(ImageError::TooLarge(end + STACK_MIN as u64));
+    }
+    Ok(end as u32)
+}
+
+/// Entries of 12 bytes: place, type, addend.
+fn addends(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageError> {
+    let damaged = ImageError::Damaged("its relocations");
+    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || !at.is_multiple_of(4) {
+        return Err(damaged);
+    }
+    for entry in (at..at + bytes / 12 * 12).step_by(12) {
+        let place = store.word(entry.into());
+        let kind = store.word(u64::from(entry) + 4) & 0xff;
+        let value = store.word(u64::from(entry) + 8).wrapping_add(base);
+        let written = match kind {
+            R_NONE => true,
+            R_RELATIVE => store.write(place as usize, &value.to_le_bytes()),
+            R_RELATIVE64 => store.write(place as usize, &u64::from(value).to_le_bytes()),
+            other => return Err(ImageError::Relocation(other)),
+        };
+        if !written {
+            return Err(damaged);
+        }
+    }
+    Ok(())
+}
+
+/// RELR: an even word is a place, an odd one a bit map of the 31 places behind the last.
+fn packed(store: &Store, base: u32, at: u32, bytes: u32) -> Result<(), ImageError> {
+    if u64::from(at) + u64::from(bytes) > STORE_BYTES as u64 || !at.is_multiple_of(4) {
+        return Err(ImageError::Damaged("its relocations"));
+    }
+    let add = |place: u32| {
+        if place as usize > STORE_BYTES - 4 || !place.is_multiple_of(4) {
+            return Err(ImageError::Damaged("its relocations"));
+        }
+        let value = store.word(place.into()).wrapping_add(base);
+        store.set_word(place.into(), value);
+        Ok(())
+    };
+    let mut next: u32 = 0;
+    for entry in (at..at + bytes / 4 * 4).step_by(4) {
+        let entry = store.word(entry.into());
+        if entry & 1 == 0 {
+            add(entry)?;
+            next = entry.wrapping_add(4);
+            continue;
+        }
+        for bit in (1..32).filter(|bit| entry >> bit & 1 == 1) {
+            add(next.wrapping_add(4 * (bit - 1)))?;
+        }
+        next = next.wrapping_add(4 * 31);
+    }
+    Ok(())
+}
+
+fn segment(bytes: &[u8], at: usize) -> Option<Segment> {
+    Some(Segment {
+        kind: word(bytes, at)?,
+        offset: word(bytes, at + 4)?,
+        address: word(bytes, at + 8)?,
+        file_bytes: word(bytes, at + 16)?,
+        memory_bytes: word(bytes, at + 20)?,
+        flags: word(bytes, at + 24)?,
+    })
+}
+
+fn half(bytes: &[u8], at: usize) -> Option<u16> {
+    let two = bytes.get(at..at.checked_add(2)?)?;
+    Some(u16::from_le_bytes([two[0], two[1]]))
+}
+
+fn word(bytes: &[u8], at: usize) -> Option<u32> {
+    let four = bytes.get(at..at.checked_add(4)?)?;
+    Some(u32::from_le_bytes([four[0], four[1], four[2], four[3]]))
+}

@@ -1,0 +1,213 @@
+//! Local stores: 256 KiB below 4 GiB, where the program's 32-bit pointers reach them.
+//!
+//! Layout of one reservation: the header's page, a guard, the store, a guard as large. The same
+//! memory is mapped a second time for the host, so that both an offset and a program's pointer
+//! added to the host's address reach it.
+//!
+//! Must stay true: the store is aligned to its size (the gate masks the stack pointer with it);
+//! nothing but this module maps or unmaps these addresses.
+
+use crate::switch::{HEADER_BEFORE, Header};
+use std::io;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes of a local store.
+pub(crate) const STORE_BYTES: usize = 256 * 1024;
+/// Mask that every local-store address is put through, as the hardware's limit register does.
+pub(crate) const STORE_MASK: u64 = STORE_BYTES as u64 - 1;
+
+const PAGE: usize = 4096;
+/// Slots of three times the store's size: the store in the middle, the header and guards around it.
+const SLOT_BYTES: usize = 3 * STORE_BYTES;
+/// Above where programs that are not position-independent lie with their heap.
+const SLOTS_FROM: usize = 0x2000_0000;
+const SLOTS: usize = (0xf000_0000 - SLOTS_FROM) / SLOT_BYTES;
+
+/// One local store.
+#[derive(Debug)]
+pub(crate) struct Store {
+    base: usize,
+    file: i32,
+    view: OnceLock<usize>,
+}
+
+impl Store {
+    /// A zeroed store.
+    pub(crate) fn new() -> io::Result<Store> {
+        // SAFETY: the name is a C string; the flags are plain.
+        let file = unsafe { libc::memfd_create(c"spe-store".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // From here on dropping the store closes the file and unmaps what there is.
+        let mut store = Store {
+            base: 0,
+            file,
+            view: OnceLock::new(),
+        };
+        // SAFETY: the file is ours.
+        if unsafe { libc::ftruncate(file, STORE_BYTES as i64) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        store.base = reserve()? + STORE_BYTES;
+        let data = libc::PROT_READ | libc::PROT_WRITE;
+        map_fixed(store.base, STORE_BYTES, data, Some(file))?;
+        map_fixed(store.base - HEADER_BEFORE, PAGE, data, None)?;
+        Ok(store)
+    }
+
+    /// Address of the store as the program sees it, below 4 GiB.
+    pub(crate) fn base(&self) -> u64 {
+        self.base as u64
+    }
+
+    /// Address of a byte of the store by any local-store address.
+    pub(crate) fn at(&self, address: u64) -> u64 {
+        self.base() + (address & STORE_MASK)
+    }
+
+    /// The page that the gate exchanges with the engine.
+    pub(crate) fn header(&self) -> *mut Header {
+        (self.base - HEADER_BEFORE) as *mut Header
+    }
+
+    /// The host's address of the store: an offset added to it reaches the store, and so does a
+    /// pointer of the program. Mapped at the first call.
+    pub(crate) fn view(&self) -> io::Result<u64> {
+        if let Some(view) = self.view.get() {
+            return Ok(*view as u64);
+        }
+        let bytes = self.base + STORE_BYTES;
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+        // SAFETY: a new mapping without access, wherever there is room.
+        let view =
+            unsafe { libc::mmap(std::ptr::null_mut(), bytes, libc::PROT_NONE, flags, -1, 0) };
+        if view == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let view = view as usize;
+        let data = libc::PROT_READ | libc::PROT_WRITE;
+        let mapped = map_fixed(view, STORE_BYTES, data, Some(self.file))
+            .and_then(|()| map_fixed(view + self.base, STORE_BYTES, data, Some(self.file)));
+        if mapped.is_err() || self.view.set(view).is_err() {
+            // SAFETY: the mapping of above, which nobody knows of.
+            unsafe { libc::munmap(view as *mut libc::c_void, bytes) };
+            mapped?;
+        }
+        // Whoever lost the race uses the winner's.
+        Ok(self.view.get().map_or(0, |view| *view as u64))
+    }
+
+    /// Writes into the store from its beginning plus `offset`; false where it does not fit.
+    pub(crate) fn write(&self, offset: usize, bytes: &[u8]) -> bool {
+        let fits = offset
+            .checked_add(bytes.len())
+            .is_some_and(|end| end <= STORE_BYTES);
+        if fits {
+            let to = (self.base + offset) as *mut u8;
+            // SAFETY: inside the store, which is mapped as long as this value lives.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
+        }
+        fits
+    }
+
+    /// Word at a local-store address that is a multiple of 4.
+    pub(crate) fn word(&self, address: u64) -> u32 {
+        let at = self.at(address & !3) as *const u32;
+        // SAFETY: aligned and inside the store; the program may write it at any time, so volatile.
+        unsafe { at.read_volatile() }
+    }
+
+    /// Two bytes at any local-store address but the last.
+    pub(crate) fn byte_pair(&self, address: u64) -> u16 {
+        let at = self.at(address) as *const [u8; 2];
+        // SAFETY: inside the store, by the caller's check.
+        u16::from_le_bytes(unsafe { at.read_volatile() })
+    }
+
+    /// Sets the word at a local-store address that is a multiple of 4.
+    pub(crate) fn set_word(&self, address: u64, value: u32) {
+        let at = self.at(address & !3) as *mut u32;
+        // SAFETY: as in `word`.
+        unsafe { at.write_volatile(value) }
+    }
+
+    /// Lets a part of the store be executed, to whole pages.
+    pub(crate) fn allow_execution(&self, from: usize, bytes: usize) {
+        let first = (self.base + from) & !(PAGE - 1);
+        let end = (self.base + from + bytes).next_multiple_of(PAGE);
+        let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        // SAFETY: inside the store, by the caller's check; where it fails the program faults.
+        unsafe { libc::mprotect(first as *mut libc::c_void, end - first, access) };
+    }
+
+    /// Zeroes the store; nothing of it can be executed then.
+    pub(crate) fn clear(&self) {
+        let data = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: the whole store; its header is ours.
+        unsafe {
+            libc::mprotect(self.base as *mut libc::c_void, STORE_BYTES, data);
+            (*self.header()).executable = 0;
+        }
+        // SAFETY: the whole store; nobody runs in it (the caller holds the context).
+        unsafe { std::ptr::write_bytes(self.base as *mut u8, 0, STORE_BYTES) };
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        if let Some(view) = self.view.get() {
+            // SAFETY: mapped by `view`, with this length.
+            unsafe { libc::munmap(*view as *mut libc::c_void, self.base + STORE_BYTES) };
+        }
+        if self.base != 0 {
+            let slot = (self.base - STORE_BYTES) as *mut libc::c_void;
+            // SAFETY: the reservation of `new`.
+            unsafe { libc::munmap(slot, SLOT_BYTES) };
+        }
+        // SAFETY: opened by `new`.
+        unsafe { libc::close(self.file) };
+    }
+}
+
+/// Reserves one free slot; tries each at most once.
+fn reserve() -> io::Result<usize> {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let flags =
+        libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+    for _ in 0..SLOTS {
+        // Relaxed: any order of numbers will do, the kernel says which slot is free.
+        let slot = NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS;
+        let address = SLOTS_FROM + slot * SLOT_BYTES;
+        let place = address as *mut libc::c_void;
+        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
+        let got = unsafe { libc::mmap(place, SLOT_BYTES, libc::PROT_NONE, flags, -1, 0) };
+        if got == place {
+            return Ok(address);
+        }
+        if got != libc::MAP_FAILED {
+            // SAFETY: a kernel without that flag mapped elsewhere; nobody uses it.
+            unsafe { libc::munmap(got, SLOT_BYTES) };
+        } else if io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// Maps over a part of a reservation of ours.
+fn map_fixed(address: usize, bytes: usize, access: i32, file: Option<i32>) -> io::Result<()> {
+    let kind = match file {
+        Some(_) => libc::MAP_SHARED,
+        None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+    };
+    let place = address as *mut libc::c_void;
+    let flags = kind | libc::MAP_FIXED;
+    // SAFETY: the range lies inside a reservation of this module.
+    let got = unsafe { libc::mmap(place, bytes, access, flags, file.unwrap_or(-1), 0) };
+    if got == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

@@ -1,0 +1,251 @@
+//! The switch between a thread's stack and a program's stack in its local store.
+//!
+//! A program is a coroutine: [`enter`] goes on with it and returns when the program calls the gate.
+//! Nothing of the program's is kept on a thread, so any engine may go on with any context.
+//!
+//! Must stay true: the header lies [`HEADER_BEFORE`] bytes below the store, because the gate finds
+//! it from the stack pointer alone; the fields' order, because the assembly knows it; the program
+//! uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a call keeps.
+
+use std::arch::global_asm;
+
+/// What the gate and the engine exchange; the host's page below a store's lower guard.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Header {
+    /// The engine's stack while the program runs.
+    pub(crate) host_stack: u64,
+    /// The program's stack while the engine runs.
+    pub(crate) store_stack: u64,
+    /// The operation that the program asks for, or [`OP_FAULT`].
+    pub(crate) op: u64,
+    /// Its arguments.
+    pub(crate) args: [u64; 4],
+    /// The signal that ended the program, where `op` is [`OP_FAULT`].
+    pub(crate) fault_signal: u64,
+    /// The address that could not be accessed, and the instruction's.
+    pub(crate) fault_address: u64,
+    /// The faulting instruction's address.
+    pub(crate) fault_pc: u64,
+    /// 1 once the whole store may be executed.
+    pub(crate) executable: u64,
+}
+
+/// Distance of the header below its store, far from where a stack that overflows may write.
+pub(crate) const HEADER_BEFORE: usize = 256 * 1024;
+/// Operation number that a fault leaves; no program can ask for it by accident.
+pub(crate) const OP_FAULT: u64 = u64::MAX;
+
+global_asm!(
+    ".text",
+    ".balign 16",
+    // (header: rdi, value: rsi): saves what a call keeps, goes on with the program.
+    ".globl sidecore_spe_enter",
+    ".hidden sidecore_spe_enter",
+    "sidecore_spe_enter:",
+    "push rbx",
+    "push rbp",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "mov [rdi], rsp",
+    "mov rsp, [rdi + 8]",
+    "mov rax, rsi",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbp",
+    "pop rbx",
+    "ret",
+    ".balign 16",
+    // (op, a, b, c, d): called by the program on its own stack.
+    ".globl sidecore_spe_gate",
+    ".hidden sidecore_spe_gate",
+    "sidecore_spe_gate:",
+    "push rbx",
+    "push rbp",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
+    "mov rax, rsp",
+    "and rax, -0x40000",
+    "sub rax, 0x40000",
+    "mov edi, edi",
+    "mov [rax + 16], rdi",
+    "mov [rax + 24], rsi",
+    "mov [rax + 32], rdx",
+    "mov [rax + 40], rcx",
+    "mov [rax + 48], r8",
+    "mov [rax + 8], rsp",
+    "mov rsp, [rax]",
+    // A fault's handler comes in here with the stack of `enter` restored.
+    ".globl sidecore_spe_leave",
+    ".hidden sidecore_spe_leave",
+    "sidecore_spe_leave:",
+    "cld",
+    "pop r15",
+    "pop r14",
+    "pop r13",
+    "pop r12",
+    "pop rbp",
+    "pop rbx",
+    "ret",
+    ".balign 16",
+    // The first frame's return address: moves kept registers to the arguments of `_start`.
+    ".globl sidecore_spe_start",
+    ".hidden sidecore_spe_start",
+    "sidecore_spe_start:",
+    "mov rdi, rbx",
+    "mov rsi, rbp",
+    "mov rdx, r12",
+    "mov rcx, r13",
+    "mov r8, r14",
+    "xor ebp, ebp",
+    "and rsp, -16",
+    "jmp r15",
+    ".balign 16",
+    // (to: rdi, from: rsi, bytes: rdx) -> 1, or 0 where memory could not be accessed. Naturally
+    // aligned sizes up to 8 are one access each, as the hardware's are.
+    ".globl sidecore_spe_copy",
+    ".hidden sidecore_spe_copy",
+    "sidecore_spe_copy:",
+    "mov rcx, rdx",
+    "cmp rdx, 16",
+    "ja 2f",
+    "je 5f",
+    "cmp rdx, 4",
+    "je 3f",
+    "cmp rdx, 8",
+    "je 4f",
+    "cmp rdx, 2",
+    "je 6f",
+    "2: rep movsb",
+    "mov eax, 1",
+    "ret",
+    "3: mov eax, [rsi]",
+    "mov [rdi], eax",
+    "mov eax, 1",
+    "ret",
+    "4: mov rax, [rsi]",
+    "mov [rdi], rax",
+    "mov eax, 1",
+    "ret",
+    "5: movdqu xmm0, [rsi]",
+    "movdqu [rdi], xmm0",
+    "mov eax, 1",
+    "ret",
+    "6: mov ax, [rsi]",
+    "mov [rdi], ax",
+    "mov eax, 1",
+    "ret",
+    ".balign 16",
+    // (at: rdi, old: rsi, new: rdx) -> 1 exchanged, 2 another value there, 0 no access.
+    ".globl sidecore_spe_exchange",
+    ".hidden sidecore_spe_exchange",
+    "sidecore_spe_exchange:",
+    "mov rax, rsi",
+    "lock cmpxchg [rdi], rdx",
+    "mov eax, 1",
+    "je 2f",
+    "mov eax, 2",
+    "2: ret",
+    ".globl sidecore_spe_copy_failed",
+    ".hidden sidecore_spe_copy_failed",
+    "sidecore_spe_copy_failed:",
+    "xor eax, eax",
+    "ret",
+);
+
+unsafe extern "C" {
+    fn sidecore_spe_enter(header: *mut Header, value: u64);
+    fn sidecore_spe_gate();
+    fn sidecore_spe_leave();
+    fn sidecore_spe_start();
+    fn sidecore_spe_copy(to: u64, from: u64, bytes: u64) -> u32;
+    fn sidecore_spe_exchange(at: u64, old: u64, new: u64) -> u32;
+    fn sidecore_spe_copy_failed();
+}
+
+/// Goes on with the program: the gate returns `value` to it. Returns at its next call of the gate,
+/// or at a fault.
+///
+/// # Safety
+/// `header` belongs to a live store whose program was prepared and stands in the gate; no other
+/// thread goes on with it; this thread has the fault handler's alternate stack.
+pub(crate) unsafe fn enter(header: *mut Header, value: u64) {
+    // SAFETY: the caller's promise.
+    unsafe { sidecore_spe_enter(header, value) }
+}
+
+/// Copies between the store and memory of the process. False where either cannot be accessed.
+///
+/// # Safety
+/// The program owns both ranges, as C programs own the memory that they name; the fault handler is
+/// installed.
+pub(crate) unsafe fn copy(to: u64, from: u64, bytes: u64) -> bool {
+    // SAFETY: the caller's promise; a fault inside is turned into a return of 0.
+    unsafe { sidecore_spe_copy(to, from, bytes) == 1 }
+}
+
+/// Outcome of [`exchange`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exchange {
+    Done,
+    Other,
+    NoAccess,
+}
+
+/// Atomic compare-and-exchange of an aligned word of the process.
+///
+/// # Safety
+/// As for [`copy`]; `at` is a multiple of 8.
+pub(crate) unsafe fn exchange(at: u64, old: u64, new: u64) -> Exchange {
+    // SAFETY: the caller's promise; a fault inside is turned into a return of 0.
+    match unsafe { sidecore_spe_exchange(at, old, new) } {
+        1 => Exchange::Done,
+        2 => Exchange::Other,
+        _ => Exchange::NoAccess,
+    }
+}
+
+/// Arguments of a program's entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Start {
+    pub(crate) entry: u64,
+    pub(crate) args: [u64; 3],
+    pub(crate) registers: u64,
+}
+
+impl Start {
+    /// The first frame, lowest address first: what `enter` pops, then where it returns to.
+    pub(crate) fn frame(&self) -> [u64; 7] {
+        let gate = sidecore_spe_gate as *const () as u64;
+        let start = sidecore_spe_start as *const () as u64;
+        let [first, second, third] = self.args;
+        // Popped into r15, r14, r13, r12, rbp, rbx.
+        [
+            self.entry,
+            self.registers,
+            gate,
+            third,
+            second,
+            first,
+            start,
+        ]
+    }
+}
+
+/// Instruction at which a fault's handler leaves the program.
+pub(crate) fn leave_pc() -> u64 {
+    sidecore_spe_leave as *const () as u64
+}
+
+/// Instruction at which a fault inside [`copy`] or [`exchange`] goes on, if `pc` is inside.
+pub(crate) fn copy_recovery(pc: u64) -> Option<u64> {
+    let begin = sidecore_spe_copy as *const () as u64;
+    let end = sidecore_spe_copy_failed as *const () as u64;
+    (begin..end).contains(&pc).then_some(end)
+}

@@ -1,0 +1,147 @@
+//! Host programs in C with SPU programs, as users write them: each host program checks what
+//! libspe2's documentation says of its calls.
+
+#![cfg(target_arch = "x86_64")]
+
+mod common;
+
+use common::{Bench, passes};
+
+#[test]
+fn words_and_data_go_both_ways() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("echo"));
+}
+
+#[test]
+fn faults_end_the_program_and_not_the_process() {
+    let Some(bench) = Bench::new() else { return };
+    let said = passes(&mut bench.pair("faults"));
+    for line in [
+        "invalid instruction at 0x",
+        "access outside of the local store at 0x",
+        "arithmetic fault at 0x",
+        "the stack ran out of the local store",
+    ] {
+        assert!(said.contains(line), "{line} not in {said}");
+    }
+}
+
+#[test]
+fn faults_of_the_host_stay_the_hosts() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = std::process::Command::new(bench.host("signal_host"));
+    passes(host.arg(bench.spu("faults_spu")));
+}
+
+#[test]
+fn stops_callbacks_and_registers() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("arguments"));
+}
+
+#[test]
+fn transfers_lists_lines_events_and_proxy_commands() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("dma"));
+}
+
+/// A token goes round a thousand contexts on two engines; all count on one line with the host.
+#[test]
+fn a_thousand_contexts_on_two_engines() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = bench.pair("ring");
+    host.args(["1000", "10", "2"])
+        .env("SIDECORE_SPE_ENGINES", "2");
+    passes(&mut host);
+}
+
+#[test]
+fn a_ring_of_few() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = bench.pair("ring");
+    host.args(["3", "2000", "4"])
+        .env("SIDECORE_SPE_ENGINES", "4");
+    passes(&mut host);
+}
+
+#[test]
+fn mailboxes_signals_gangs_and_their_errors() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("mailbox"));
+}
+
+#[test]
+fn events_by_their_handler() {
+    let Some(bench) = Bench::new() else { return };
+    let mut host = std::process::Command::new(bench.host("events_host"));
+    passes(host.arg(bench.spu("mailbox_spu")));
+}
+
+#[test]
+fn busy_programs_share_an_engine_and_die_with_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+    let Some(bench) = Bench::new() else { return };
+    let (host, spu) = (bench.host("busy_host"), bench.spu("mailbox_spu"));
+    let run = |how: &str| {
+        let mut host = std::process::Command::new(&host);
+        host.arg(&spu).arg(how).env("SIDECORE_SPE_ENGINES", "1");
+        host.output().expect("started")
+    };
+    let output = run("returns");
+    assert!(output.status.success(), "{output:?}");
+    let output = run("killed");
+    assert_eq!(output.status.signal(), Some(15), "{output:?}");
+}
+
+#[test]
+fn files_that_are_no_programs_are_refused_with_a_reason() {
+    use std::os::unix::fs::PermissionsExt;
+    let Some(bench) = Bench::new() else { return };
+    let host = bench.host("refuse_host");
+    let good = std::fs::read(bench.spu("echo_spu")).expect("built");
+    let at = |name: &[u8]| {
+        let found = good.windows(name.len()).position(|window| window == name);
+        found.expect("the note")
+    };
+    let note = at(b"Sidecore-SPU\0");
+    let changed = |place: usize, byte: u8| {
+        let mut bytes = good.clone();
+        bytes[place] = byte;
+        bytes
+    };
+    // Big-endian machine 23, as the real SPU's files have it.
+    let mut real = changed(5, 2);
+    real[18..20].copy_from_slice(&[0, 23]);
+    let cases = [
+        (real, "only its source runs here"),
+        (changed(0, 0), "not an ELF file"),
+        (changed(18, 40), "for machine 40, not x32"),
+        (changed(16, 2), "not position-independent"),
+        (changed(note, b'X'), "no note names ABI version 1"),
+        (changed(note + 16, 2), "built for version 2 of the ABI"),
+        (
+            good[..60].to_vec(),
+            "cut off or damaged at its program headers",
+        ),
+        (good[..20].to_vec(), "cut off or damaged at its header"),
+    ];
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut command = std::process::Command::new(&host);
+    for (index, (bytes, _)) in cases.iter().enumerate() {
+        let path = folder.path().join(index.to_string());
+        std::fs::write(&path, bytes).expect("written");
+        let all = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(&path, all).expect("executable");
+        command.arg(path);
+    }
+    command.arg(&host).arg(bench.spu("large_spu"));
+    let said = passes(&mut command);
+    let reasons = cases.iter().map(|(_, reason)| *reason);
+    let others = ["a 64-bit executable", "bytes of a local store of 262144"];
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines.len(), cases.len() + others.len(), "{said}");
+    for (line, reason) in lines.iter().zip(reasons.chain(others)) {
+        assert!(line.contains(reason), "{line}: {reason}");
+    }
+}
