@@ -45,11 +45,14 @@ impl Spe {
         })
     }
 
-    fn end(self, thread: std::thread::JoinHandle<i32>) {
-        assert_eq!(thread.join().ok(), Some(0), "the program exits");
+    fn destroy(self) {
         // SAFETY: nobody uses it any more.
         unsafe { spe_context_destroy(self.pointer()) };
     }
+}
+
+fn exits(thread: std::thread::JoinHandle<i32>) {
+    assert_eq!(thread.join().ok(), Some(0), "the program exits");
 }
 
 /// Nanoseconds a round trip by mailbox.
@@ -75,7 +78,8 @@ fn round_trip(program: &CString) -> f64 {
     word = 0;
     // SAFETY: as above.
     unsafe { spe_in_mbox_write(spe.pointer(), &mut word, 1, ALL_BLOCKING) };
-    spe.end(thread);
+    exits(thread);
+    spe.destroy();
     time.as_nanos() as f64 / f64::from(ROUNDS)
 }
 
@@ -92,10 +96,11 @@ fn switch(program: &CString) -> f64 {
     let begin = Instant::now();
     // SAFETY: a live context.
     unsafe { spe_signal_write(pair[0].pointer(), 1, 1) };
-    for (spe, thread) in pair.into_iter().zip(threads) {
-        spe.end(thread);
-    }
-    begin.elapsed().as_nanos() as f64 / f64::from(2 * ROUNDS)
+    threads.into_iter().for_each(exits);
+    let time = begin.elapsed();
+    // Not before both ended: the last signal goes to the other's area.
+    pair.into_iter().for_each(Spe::destroy);
+    time.as_nanos() as f64 / f64::from(2 * ROUNDS)
 }
 
 /// Measures and prints.
