@@ -37,6 +37,8 @@ pub(crate) struct Part {
     /// Begins of states, in order.
     pub(crate) states: Vec<(u64, State)>,
     pub(crate) ran_us: u64,
+    /// Of the present stretch on an engine: how long it waited there.
+    spun_us: u64,
     pub(crate) waits: Waits,
     pub(crate) commands: u64,
     pub(crate) got_bytes: u64,
@@ -71,7 +73,7 @@ impl Trace {
                     // It waited on its engine: the time is taken from where it ran.
                     let waited = number(5).unwrap_or(0);
                     part.add(State::Waits(cause(operation, channel)), waited);
-                    part.ran_us = part.ran_us.saturating_sub(waited);
+                    part.spun_us += waited;
                     continue;
                 }
                 (Some("stop"), Some(commands), Some(got)) => {
@@ -98,7 +100,12 @@ impl Part {
 
     fn add(&mut self, state: State, time: u64) {
         match state {
-            State::Runs => self.ran_us += time,
+            State::Runs => {
+                // This stretch is over only now.
+                let spun = self.spun_us.min(time);
+                self.spun_us -= spun;
+                self.ran_us += time - spun;
+            }
             State::Waits(Cause::Mailbox) => self.waits.mailbox += time,
             State::Waits(Cause::Signal) => self.waits.signal += time,
             State::Waits(Cause::Event) => self.waits.event += time,
@@ -130,7 +137,8 @@ mod tests {
         let part = &trace.contexts[&7];
         assert_eq!(part.waits.mailbox, 30);
         assert_eq!(part.waits.signal, 5);
-        assert_eq!(part.ran_us, 40);
+        // 10 and 30 on an engine, 5 of which it waited there.
+        assert_eq!(part.ran_us, 35);
         assert_eq!(
             (part.commands, part.got_bytes, part.put_bytes),
             (3, 4096, 128)
