@@ -8,6 +8,7 @@
 //! when a program is linked for the first time.
 
 use crate::files::FILES;
+use crate::flags::COMPILE;
 use crate::{Error, names, tool};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -15,7 +16,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the program adds to the kit.
+/// Files that the program adds to the kit.
 #[derive(Debug, Clone)]
 pub struct Parts {
     /// The program that the drivers are names of.
@@ -218,6 +219,8 @@ fn cache_folder() -> Result<PathBuf, Error> {
 fn name(parts: &Parts) -> String {
     let mut hasher = DefaultHasher::new();
     FILES.hash(&mut hasher);
+    // The archive in it is compiled by them.
+    COMPILE.hash(&mut hasher);
     parts.headers.hash(&mut hasher);
     parts.program.hash(&mut hasher);
     parts.library.hash(&mut hasher);

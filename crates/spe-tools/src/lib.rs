@@ -12,6 +12,7 @@
 mod embed;
 mod error;
 mod files;
+mod flags;
 mod kit;
 mod names;
 mod options;

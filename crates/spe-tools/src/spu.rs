@@ -4,6 +4,7 @@
 //! interpreter, and our note; code, data and stack share the 256 KiB, so nothing that the program
 //! does not use is linked.
 
+use crate::flags::COMPILE;
 use crate::options::{self, Side};
 use crate::{Error, Kit, names, tool};
 use std::ffi::OsString;
@@ -109,28 +110,6 @@ pub(crate) fn step(kit: &Kit) -> [OsString; 3] {
     ]
 }
 
-/// The ABI of the store's images, and what SPU source assumes of its compiler.
-const COMPILE: &[&str] = &[
-    "-mx32",
-    "-fPIE",
-    "-mssse3",
-    "-msse4.2",
-    "-mpopcnt",
-    "-fno-stack-protector",
-    "-fcf-protection=none",
-    "-fno-asynchronous-unwind-tables",
-    "-fno-unwind-tables",
-    "-funsigned-char",
-    "-fcommon",
-    "-fno-strict-aliasing",
-    "-flax-vector-conversions",
-    "-fno-math-errno",
-    "-Wno-psabi",
-    "-Wno-main",
-    "-U_FORTIFY_SOURCE",
-    "-D__SPU__=1",
-    "-D__NO_CTYPE=1",
-];
 /// For C alone: what compilers of the time accepted.
 pub(crate) const C: &[&str] = &[
     "-fgnu89-inline",
