@@ -40,7 +40,7 @@ pub enum TrustError {
     Hash(String),
 }
 
-/// What vouches for an image. Without anything in it, every image will do.
+/// Root and keys that vouch for an image. Without anything in it, every image will do.
 #[derive(Debug, Clone, Default)]
 pub struct Trust {
     root: Option<Hash>,

@@ -191,7 +191,7 @@ fn fits(hints: &fi_info, api_version: u32) -> bool {
     true
 }
 
-/// How memory is registered, of the ways that the hints know.
+/// Mode of memory registration, of those that the hints know.
 fn registration(hints: Option<&fi_info>, api_version: u32) -> c_int {
     let Some(hints) = hints else {
         return MR_MODE;

@@ -5,6 +5,7 @@
 //! a session that is not of the loopback's is only taken from the supervisor that has made the
 //! listener; whatever is odd goes to the supervisor as without this.
 
+use crate::marked::{call, credentials};
 use crate::real::{errno, real, set_errno};
 use crate::table::{self, Kind, LISTENS, new, record};
 use sidecore_net_rings::{BY_ITSELF, Hello, Hint, MARK, NAME_BYTES, Name, Role};
@@ -233,47 +234,6 @@ fn is_supervisors(accepted: c_int, listener: c_int) -> bool {
     made.is_some() && made == credentials(accepted)
 }
 
-fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
-    let mut peer = libc::ucred {
-        pid: 0,
-        uid: 0,
-        gid: 0,
-    };
-    let to = (&raw mut peer).cast();
-    // SAFETY: there is room for one `ucred`.
-    let is_told = unsafe { ask_kernel(file, libc::SO_PEERCRED, to, size_of_val(&peer)) };
-    is_told.then_some((peer.pid, peer.uid))
-}
-
-/// A number that the kernel says of a descriptor by an option of level SOL_SOCKET; the supervisor
-/// is not asked. Leaves errno as it was.
-pub(crate) fn kernels_option(file: c_int, name: c_int) -> Option<c_int> {
-    let before = errno();
-    let mut value: c_int = 0;
-    let to = (&raw mut value).cast();
-    // SAFETY: there is room for one number.
-    let is_told = unsafe { ask_kernel(file, name, to, size_of_val(&value)) };
-    set_errno(before);
-    is_told.then_some(value)
-}
-
-/// getsockopt(2) of level SOL_SOCKET, past the supervisor.
-///
-/// # Safety
-/// There is room for so many bytes at `to`.
-unsafe fn ask_kernel(file: c_int, name: c_int, to: *mut c_void, room: usize) -> bool {
-    let mut bytes = room as libc::socklen_t;
-    let arguments = [
-        file.into(),
-        libc::SOL_SOCKET.into(),
-        name.into(),
-        to.expose_provenance() as c_long,
-        (&raw mut bytes).expose_provenance() as c_long,
-    ];
-    // SAFETY: the kernel writes no more than the room that is said.
-    unsafe { call(libc::SYS_getsockopt, arguments, BY_ITSELF + 1) == 0 }
-}
-
 /// Says which descriptor has the session now.
 fn greet(accepted: c_int, number: u64) {
     // SAFETY: a call without pointers.
@@ -292,97 +252,9 @@ fn greet(accepted: c_int, number: u64) {
     set_errno(before);
 }
 
-/// True if the supervisor says that it is, or was, connected to an Internet address: a session, and
-/// none that never came to be.
-pub(crate) fn was_connected(file: c_int) -> bool {
-    let mut family: libc::sa_family_t = 0;
-    let mut bytes = size_of_val(&family) as libc::socklen_t;
-    let arguments = [
-        file.into(),
-        (&raw mut family).expose_provenance() as c_long,
-        (&raw mut bytes).expose_provenance() as c_long,
-        0,
-        0,
-    ];
-    // SAFETY: the kernel, or the supervisor, writes at most as many bytes as are said.
-    let result = unsafe { call(libc::SYS_getpeername, arguments, BY_ITSELF) };
-    result == 0 && matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
-}
-
 fn close(file: c_int) {
     // SAFETY: a descriptor that the program has not seen.
     unsafe { libc::syscall(libc::SYS_close, file) };
-}
-
-/// A system call with a sixth argument that it does not have, by which supervisor and filter know
-/// it; -1 and the thread's errno where it fails.
-///
-/// Not by the C library's syscall(2): that takes the argument from a place on the stack, and it
-/// stays in its register, so that a later call of the program's, which says nothing there, would
-/// seem to be ours.
-///
-/// # Safety
-/// As of the call.
-unsafe fn call(number: c_long, five: [c_long; 5], sixth: u64) -> c_int {
-    // SAFETY: by the caller.
-    let result = unsafe { raw_call(number, five, sixth) };
-    if result < 0 {
-        set_errno(-result as c_int);
-        return -1;
-    }
-    result as c_int
-}
-
-#[cfg(target_arch = "x86_64")]
-unsafe fn raw_call(
-    number: c_long,
-    [one, two, three, four, five]: [c_long; 5],
-    sixth: u64,
-) -> c_long {
-    let result;
-    // SAFETY: by the caller; the kernel changes the registers that are named.
-    unsafe {
-        std::arch::asm!(
-            "syscall",
-            "xor r9d, r9d",
-            inlateout("rax") number => result,
-            in("rdi") one,
-            in("rsi") two,
-            in("rdx") three,
-            in("r10") four,
-            in("r8") five,
-            inlateout("r9") sixth => _,
-            lateout("rcx") _,
-            lateout("r11") _,
-            options(nostack),
-        );
-    }
-    result
-}
-
-#[cfg(target_arch = "aarch64")]
-unsafe fn raw_call(
-    number: c_long,
-    [one, two, three, four, five]: [c_long; 5],
-    sixth: u64,
-) -> c_long {
-    let result;
-    // SAFETY: by the caller; the kernel changes the registers that are named.
-    unsafe {
-        std::arch::asm!(
-            "svc 0",
-            "mov x5, xzr",
-            in("x8") number,
-            inlateout("x0") one => result,
-            in("x1") two,
-            in("x2") three,
-            in("x3") four,
-            in("x4") five,
-            inlateout("x5") sixth => _,
-            options(nostack),
-        );
-    }
-    result
 }
 
 unsafe extern "C" {

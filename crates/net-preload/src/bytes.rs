@@ -75,7 +75,7 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
     };
     match pieces(to, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::receive(file, pieces, 0), kernel),
-        // Of nothing to read into, too, where nobody writes after it as if there were more.
+        // The rare call without room for a byte says nothing, which costs its later writes a check.
         _ => closing::note_end(file, kernel(), 1),
     }
 }
@@ -119,7 +119,7 @@ pub unsafe extern "C" fn recvfrom(
         }
         // SAFETY: the program says that a length is there.
         let room = unsafe { *from_bytes };
-        let read = kernel();
+        let read = closing::note_end(file, kernel(), bytes);
         if read >= 0 {
             // SAFETY: the kernel has just written both.
             unsafe { accepting::hide_name(file, from.cast(), room, from_bytes) };
@@ -152,7 +152,7 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
             let header = &*message;
             (header.msg_name, header.msg_namelen)
         });
-        let read = kernel();
+        let read = closing::note_end(file, kernel(), 1);
         if read >= 0
             && let Some((name, room)) = name.filter(|(name, _)| !name.is_null())
         {

@@ -4,12 +4,12 @@
 //! kernel; a program's own local sockets, and sockets of the kernel's TCP, keep their answers. A
 //! program hears SIGPIPE where TCP would have sent it.
 
-use crate::accepting::{kernels_option, was_connected};
+use crate::marked::{kernels_option, was_connected};
 use crate::real::{errno, real, set_errno};
 use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
 use std::ffi::c_int;
 
-/// What a call of the kernel's has received: nothing means that the peer has ended.
+/// Notes the end of a call of the kernel's that receives: nothing means that the peer has ended.
 #[inline]
 pub(crate) fn note_end(file: c_int, received: isize, wanted: usize) -> isize {
     if received <= 0 && wanted > 0 {
@@ -67,7 +67,7 @@ pub(crate) fn has_ended(file: c_int) -> bool {
     })
 }
 
-/// What TCP would say where the kernel says EPIPE of a pair.
+/// Result by TCP's rules where the kernel says EPIPE of a pair.
 #[cold]
 fn refused(file: c_int, record: &Record, flags: c_int, wanted: usize) -> isize {
     if !record.has(SHUT_WRITE) && !record.has(PARDONED) {

@@ -5,7 +5,8 @@
 //! `closing` says how they end; `rings` and `interest` say how a descriptor gets rings, and stands
 //! in an epoll then;
 //! `attachment` has what is shared with the supervisor, `table` what is known of each descriptor,
-//! `spin` looks again before a thread sleeps, `real` has the functions behind ours.
+//! `spin` looks again before a thread sleeps, `real` has the functions behind ours, `marked` the
+//! calls that filter and supervisor tell from the program's.
 //!
 //! Must stay true: without a supervisor, and for all that is not a stream of the stack's, a call is
 //! the C library's and costs a load more; whatever is not served by rings is given back to the
@@ -22,6 +23,7 @@ mod closing;
 mod descriptors;
 mod epoll;
 mod interest;
+mod marked;
 mod poll;
 mod real;
 mod rings;

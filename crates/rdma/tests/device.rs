@@ -3,19 +3,14 @@
 //! network namespace of their own.
 #![allow(unsafe_code)] // memory that is registered by its address
 
-#[path = "../../net/tests/common/namespace.rs"]
 mod common;
 
-use common::in_namespace;
-use sidecore_net::hosted::host;
-use sidecore_net::setup::Setup;
-use sidecore_net::sock::client::ClientOptions;
+use common::beside_a_stack;
 use sidecore_rdma::{
     Access, Atomic, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post,
     QueueId, Queued, Queues, Receive, Region, Remote, Stag, Status, Transport, Work,
 };
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -168,32 +163,9 @@ impl Two {
 fn everywhere(options: Options, test: impl Fn(&mut Two) + Send + 'static) {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     test(&mut Two::over(|| Transport::Kernel, local, options));
-    in_namespace(move || {
-        let folder = tempfile::tempdir().expect("a folder");
-        let socket = folder.path().join("rdma.sock");
-        let text = format!(
-            "socket = {socket:?}\n[nic]\nkind = \"tap\"\nname = \"rdma\"\n\
-             host = [\"10.77.0.1/24\"]\n[stack]\naddresses = [\"10.77.0.2/24\"]\n"
-        );
-        let setup = Setup::parse(&text).expect("a configuration");
-        let mut engine = host(&setup, &ClientOptions::default()).expect("a stack");
-        let over = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let running = scope.spawn(|| {
-                // Relaxed: nothing else is published by it.
-                while !over.load(Ordering::Relaxed) {
-                    engine.poll(Duration::from_millis(1)).expect("it runs");
-                }
-            });
-            let tested = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-                let local = SocketAddr::from(([10, 77, 0, 2], 0));
-                let transport = || Transport::Stack(socket.clone());
-                test(&mut Two::over(transport, local, options));
-            }));
-            over.store(true, Ordering::Relaxed);
-            running.join().expect("the engine's thread");
-            tested.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        });
+    beside_a_stack(move |socket, local| {
+        let transport = || Transport::Stack(socket.to_owned());
+        test(&mut Two::over(transport, local, options));
     });
 }
 

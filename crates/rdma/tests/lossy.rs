@@ -247,7 +247,7 @@ impl End {
     }
 }
 
-/// What the link did to a run.
+/// Losses and reorderings of a run.
 struct Impaired {
     retransmitted: u64,
     out_of_order: u64,

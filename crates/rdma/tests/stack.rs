@@ -1,29 +1,15 @@
 //! One side on a session of the stack, the other on a kernel's socket, over a TAP. Needs root: each
 //! test makes its interfaces in a network namespace of its own.
 
-#[path = "../../net/tests/common/namespace.rs"]
 mod common;
 
-use common::in_namespace;
-use sidecore_net::hosted::host;
-use sidecore_net::setup::Setup;
-use sidecore_net::sock::client::{Client, ClientOptions};
+use common::{in_namespace, stack};
 use sidecore_rdma::ping::Pinged;
 use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
 use sidecore_rdma::{Options, RdmaError};
 use std::net::{SocketAddr, TcpListener};
 use std::thread;
 use std::time::Duration;
-
-/// A stack at 10.77.0.2 in this process; the kernel's end of its TAP has 10.77.0.1.
-fn stack(socket: &std::path::Path) -> Client {
-    let text = format!(
-        "socket = {socket:?}\n[nic]\nkind = \"tap\"\nname = \"rdma\"\nhost = [\"10.77.0.1/24\"]\n\
-         [stack]\naddresses = [\"10.77.0.2/24\"]\n"
-    );
-    let setup = Setup::parse(&text).expect("a configuration");
-    host(&setup, &ClientOptions::default()).expect("a stack")
-}
 
 fn exchange() -> Exchange {
     Exchange {

@@ -7,7 +7,7 @@
 //! `ready`, and for each line on its standard input the bytes that went to the client since the
 //! last one; it ends with that input.
 //!
-//! What it does not do: a connection's slow start, and loss.
+//! It leaves out: a connection's slow start, and loss.
 
 #![allow(clippy::print_stdout)] // Its results.
 
@@ -146,5 +146,5 @@ impl Pipe {
     }
 }
 
-/// What a switch on the way would hold.
+/// Queue of a switch on the way, as time at the rate of the link.
 const QUEUE: Duration = Duration::from_millis(10);

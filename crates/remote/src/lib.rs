@@ -36,6 +36,7 @@ use link::Link;
 use origin::{Ask, Origin, Reply};
 use sidecore_block::format::{Frame, Index, ReadAt};
 use sidecore_block::image::{Far, Stored};
+use sidecore_block::trust::digits_of;
 use sidecore_random::Random;
 use std::io;
 use std::path::PathBuf;
@@ -73,7 +74,7 @@ pub enum RemoteError {
     Source {
         /// The image.
         location: String,
-        /// What was found.
+        /// The finding.
         reason: String,
     },
     /// The cache directory.
@@ -185,12 +186,7 @@ impl RemoteImage {
             hash.update(&buffer[..take]);
             at += take as u64;
         }
-        let found: String = hash
-            .finish()
-            .as_ref()
-            .iter()
-            .map(|b| format!("{b:02x}"))
-            .collect();
+        let found = digits_of(hash.finish().as_ref());
         Ok(Some(found == expected))
     }
 

@@ -1,4 +1,4 @@
-//! Where an image lies: the URLs that commands take in place of a file's name.
+//! Places of images: the URLs that commands take in place of a file's name.
 //!
 //! Must stay true: what is printed, logged or kept of a location holds no secret: a query string
 //! may be a signature, and is left out.
@@ -125,7 +125,7 @@ fn without_query(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
 }
 
-/// What follows a scheme, without a name and a password before the host.
+/// The rest of a URL behind its scheme, without a name and a password before the host.
 fn without_user(rest: &str) -> &str {
     let host_end = rest.find('/').unwrap_or(rest.len());
     match rest[..host_end].rfind('@') {

@@ -26,7 +26,7 @@ struct Recent {
     pieces: Vec<(u64, Stored)>,
     /// The byte after the last piece that was fetched.
     end: u64,
-    /// How much was fetched last.
+    /// Bytes that were fetched last.
     ahead_bytes: u64,
 }
 

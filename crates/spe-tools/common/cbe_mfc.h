@@ -3,14 +3,13 @@
 #define _CBE_MFC_H_
 #include <stdint.h>
 
-#ifndef __SPU__
+/* An element of a DMA list. */
 typedef struct mfc_list_element {
 	unsigned int notify : 1;
 	unsigned int reserved : 15;
 	unsigned int size : 16;
 	unsigned int eal : 32;
 } mfc_list_element_t;
-#endif
 
 /* DMA opcodes. */
 #define CBE_MFC_PUT_CMD 0x20
@@ -20,11 +19,9 @@ typedef struct mfc_list_element {
 #define CBE_MFC_GETB_CMD 0x41
 #define CBE_MFC_GETF_CMD 0x42
 
-/* Problem state, by areas that spe_ps_area_get maps. */
-#ifndef _SPU_MFCIO_H_
+/* Conditions of a tag status update. */
 #define MFC_TAG_UPDATE_IMMEDIATE 0x0
 #define MFC_TAG_UPDATE_ANY 0x1
 #define MFC_TAG_UPDATE_ALL 0x2
-#endif
 
 #endif

@@ -1,7 +1,7 @@
 //! The drivers as a Makefile calls them: small programs are compiled, linked, and run by a host of
 //! the test's own, which stands for libspe2.
 //!
-//! Where the compiler has no x32 ABI, each test says so and passes.
+//! Without an x32 ABI of the compiler's, each test says so and passes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

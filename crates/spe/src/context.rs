@@ -76,7 +76,7 @@ enum Run {
     Paused,
 }
 
-/// What a program is started with.
+/// Arguments of a program's start.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Arguments {
     pub(crate) words: [u64; 3],
@@ -240,7 +240,7 @@ impl Context {
         }
     }
 
-    /// Where a stopped program goes on, as libspe2's entry.
+    /// Entry at which a stopped program goes on, as libspe2 counts it.
     pub(crate) fn token(&self) -> u32 {
         self.inner.lock().token
     }

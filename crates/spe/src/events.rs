@@ -20,7 +20,7 @@ pub(crate) struct Event {
     pub(crate) data: Data,
 }
 
-/// What `spe_event_handler_ptr_t` points to.
+/// Target of a `spe_event_handler_ptr_t`.
 #[derive(Debug)]
 pub(crate) struct Handler {
     epoll: OwnedFd,

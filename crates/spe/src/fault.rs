@@ -22,7 +22,7 @@ const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SI
 /// Large enough for the registers of every processor extension, and for the handler.
 const ALTERNATE_BYTES: usize = 64 * 1024;
 
-/// What was done about each signal before; written once for each change, never freed.
+/// Actions for each signal before ours; written once for each change, never freed.
 static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS.len()];
 

@@ -62,7 +62,7 @@ struct Stalled {
     command: Command,
     /// List elements that are done.
     done: u32,
-    /// Where the next element's data lie.
+    /// Place of the next element's data.
     lsa: u32,
 }
 

@@ -9,7 +9,7 @@
 
 use std::arch::global_asm;
 
-/// What the gate and the engine exchange; the host's page below a store's lower guard.
+/// Words that the gate and the engine exchange; the host's page below a store's lower guard.
 #[repr(C)]
 #[derive(Debug)]
 pub(crate) struct Header {

@@ -145,7 +145,7 @@ pub struct Device {
     trace: OnceLock<Arc<dyn TraceSink>>,
 }
 
-/// Where a device tells which frames are read; see [`Device::trace_into`].
+/// Listener to a device's first reads of frames; see [`Device::trace_into`].
 pub trait TraceSink: Send + Sync {
     /// These frames are read now. Called by any thread that reads, before the bytes are there; must
     /// return at once.

@@ -11,6 +11,19 @@ pub struct Foreign {
     pub kind: &'static str,
     /// The commands that make an image of it; FILE is the file, IMAGE the image.
     pub next: &'static str,
+    /// Its form, where [`crate::pack::Source::open_unpacked`] reads what is in it.
+    pub inside: Option<Inside>,
+}
+
+/// A form whose contents are read here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Inside {
+    /// Members of gzip.
+    Gzip,
+    /// Streams of xz.
+    Xz,
+    /// A disk in qcow2.
+    Qcow2,
 }
 
 /// Bytes from the file's beginning that [`recognize`] looks at.
@@ -20,12 +33,23 @@ pub const HEAD_BYTES: usize = 72;
 #[must_use]
 pub fn recognize(head: &[u8]) -> Option<Foreign> {
     let begins = |at: usize, magic: &[u8]| head.get(at..at + magic.len()) == Some(magic);
-    let (kind, next) = if begins(0, b"QFI\xfb") {
-        (
-            "qcow2 image",
-            "`sidecore block pack --decompress FILE -o IMAGE`",
-        )
-    } else if begins(0, b"KDMV") {
+    let inside = if begins(0, b"QFI\xfb") {
+        Some(("qcow2 image", Inside::Qcow2))
+    } else if begins(0, &[0x1F, 0x8B, 8]) {
+        Some(("gzip file", Inside::Gzip))
+    } else if begins(0, b"\xFD7zXZ\0") {
+        Some(("xz file", Inside::Xz))
+    } else {
+        None
+    };
+    if let Some((kind, inside)) = inside {
+        return Some(Foreign {
+            kind,
+            next: "`sidecore block pack --decompress FILE -o IMAGE`",
+            inside: Some(inside),
+        });
+    }
+    let (kind, next) = if begins(0, b"KDMV") {
         ("VMDK image", CONVERT)
     } else if begins(0, b"vhdxfile") {
         ("VHDX image", CONVERT)
@@ -33,16 +57,6 @@ pub fn recognize(head: &[u8]) -> Option<Foreign> {
         ("VHD image", CONVERT)
     } else if begins(64, &[0x7F, 0x10, 0xDA, 0xBE]) {
         ("VDI image", CONVERT)
-    } else if begins(0, &[0x1F, 0x8B, 8]) {
-        (
-            "gzip file",
-            "`sidecore block pack --decompress FILE -o IMAGE`",
-        )
-    } else if begins(0, b"\xFD7zXZ\0") {
-        (
-            "xz file",
-            "`sidecore block pack --decompress FILE -o IMAGE`",
-        )
     } else if begins(0, b"BZh") && begins(4, &[0x31, 0x41, 0x59, 0x26, 0x53, 0x59]) {
         (
             "bzip2 file",
@@ -66,7 +80,11 @@ pub fn recognize(head: &[u8]) -> Option<Foreign> {
     } else {
         return None;
     };
-    Some(Foreign { kind, next })
+    Some(Foreign {
+        kind,
+        next,
+        inside: None,
+    })
 }
 
 const CONVERT: &str =

@@ -316,6 +316,10 @@ impl Index {
                 next: "`sidecore block pack --tree`, or `--sign KEY`, makes images that have one",
             });
         };
+        // A frame's leaf is kept beside its checksum ([`Self::frame`]).
+        if !matches!(self.checks, Checks::Stored(_)) {
+            return Err(untrusted("its frames have no checksums of their own"));
+        }
         let found = tree.leaves(&Bytes::new(source)?, self)?;
         let Some((leaves, root)) = found else {
             return Err(untrusted("its hash tree is one of another image"));
@@ -333,10 +337,6 @@ impl Index {
                 let reason = format!("frame {number} is declared all zeros and is not");
                 return Err(untrusted(&reason));
             }
-        }
-        if self.frames > 0 && self.leaves.is_some() && !matches!(self.checks, Checks::Stored(_)) {
-            self.leaves = None;
-            return Err(untrusted("its frames have no checksums of their own"));
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ pub fn signed_message(root: &Hash) -> Vec<u8> {
     [&b"sidecore image root 1\0"[..], root].concat()
 }
 
-/// What a root covers besides the leaves.
+/// Sizes that a root covers besides the leaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     frame_bytes: u32,

@@ -6,6 +6,7 @@
 
 use super::PackError;
 use super::output::nameless;
+use crate::format::foreign::{self, Inside};
 use liblzma::read::XzDecoder;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -14,10 +15,7 @@ use std::path::Path;
 use std::process::Command;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// Bytes from the source's beginning that say what it is.
-pub(super) const HEAD_BYTES: usize = 8;
-
-/// What a compressed source gives.
+/// Contents of a compressed source.
 pub(super) enum Unpacked {
     /// Bytes in order.
     Stream(Box<dyn Read + Send>),
@@ -39,22 +37,25 @@ pub(super) fn open(
         source,
     };
     let again = || file.try_clone().map(BufReader::new).map_err(failed);
-    let stream: Box<dyn Read + Send> = if head.starts_with(&[0x1F, 0x8B]) {
-        Box::new(flate2::bufread::MultiGzDecoder::new(again()?))
-    } else if head.starts_with(b"\xFD7zXZ\0") {
-        Box::new(XzDecoder::new_multi_decoder(again()?))
-    } else if head.starts_with(&0xFD2F_B528_u32.to_le_bytes()) || is_skippable(head) {
-        Box::new(ZstdDecoder::new(again()?).map_err(failed)?)
-    } else if head.starts_with(b"QFI\xfb") {
-        return disk_of(path, scratch).map(|disk| Some(Unpacked::Disk(disk)));
-    } else {
-        return Ok(None);
+    let stream: Box<dyn Read + Send> = match foreign::recognize(head).and_then(|it| it.inside) {
+        Some(Inside::Gzip) => Box::new(flate2::bufread::MultiGzDecoder::new(again()?)),
+        Some(Inside::Xz) => Box::new(XzDecoder::new_multi_decoder(again()?)),
+        Some(Inside::Qcow2) => {
+            return disk_of(path, scratch).map(|disk| Some(Unpacked::Disk(disk)));
+        }
+        // No foreign form: one with an index is an image.
+        None if is_zstd(head) => Box::new(ZstdDecoder::new(again()?).map_err(failed)?),
+        None => return Ok(None),
     };
     Ok(Some(Unpacked::Stream(stream)))
 }
 
-fn is_skippable(head: &[u8]) -> bool {
-    (head.first_chunk()).is_some_and(|magic| u32::from_le_bytes(*magic) & !0xF == 0x184D_2A50)
+/// True for a frame of zstd's, or a skippable one (RFC 8878 section 3.1).
+fn is_zstd(head: &[u8]) -> bool {
+    head.first_chunk().is_some_and(|magic| {
+        let magic = u32::from_le_bytes(*magic);
+        magic == 0xFD2F_B528 || magic & !0xF == 0x184D_2A50
+    })
 }
 
 /// The disk of a qcow2 image, by qemu-img.

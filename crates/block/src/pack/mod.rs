@@ -247,7 +247,9 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
         if let Some((stored, packed)) = &kernel.zeros {
             job.stored.clone_from(stored);
             job.packed = *packed;
-            kernel.is_sealed.then(|| job.seal());
+            if kernel.is_sealed {
+                job.seal();
+            }
             return Ok(());
         }
         job.raw.fill(0);
@@ -261,7 +263,9 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     if job.hole {
         kernel.zeros = Some((job.stored.clone(), job.packed));
     }
-    kernel.is_sealed.then(|| job.seal());
+    if kernel.is_sealed {
+        job.seal();
+    }
     Ok(())
 }
 

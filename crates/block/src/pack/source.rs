@@ -93,12 +93,7 @@ impl Source {
         let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
         let regular = file.metadata().map_err(failed)?.is_file();
         let reader = match size_bytes.filter(|_| regular) {
-            Some(size_bytes) => Reader::File(Sparse {
-                file,
-                at: 0,
-                size_bytes,
-                data: 0..0,
-            }),
+            Some(size_bytes) => Reader::File(Sparse::new(file, size_bytes)),
             None => Reader::Stream(Box::new(file)),
         };
         Ok(Self {
@@ -128,9 +123,8 @@ impl Source {
             path: path.to_owned(),
             source,
         };
-        let mut head = [0; compressed::HEAD_BYTES];
-        let bytes = sparse.file.read_at(&mut head, 0).map_err(failed)?;
-        match compressed::open(path, &sparse.file, &head[..bytes], scratch)? {
+        let head = sparse.head().map_err(failed)?;
+        match compressed::open(path, &sparse.file, &head, scratch)? {
             None => {}
             Some(Unpacked::Stream(stream)) => {
                 source.reader = Reader::Stream(stream);
@@ -139,12 +133,7 @@ impl Source {
             Some(Unpacked::Disk(file)) => {
                 let size_bytes = file.size_bytes().map_err(failed)?;
                 source.size_bytes = Some(size_bytes);
-                source.reader = Reader::File(Sparse {
-                    file,
-                    at: 0,
-                    size_bytes,
-                    data: 0..0,
-                });
+                source.reader = Reader::File(Sparse::new(file, size_bytes));
             }
         }
         Ok(source)
@@ -156,10 +145,8 @@ impl Source {
         let Reader::File(sparse) = &self.reader else {
             return None;
         };
-        let mut head = [0; foreign::HEAD_BYTES];
         // One that cannot be read now fails when it is packed.
-        let bytes = sparse.file.read_at(&mut head, 0).ok()?;
-        foreign::recognize(&head[..bytes])
+        foreign::recognize(&sparse.head().ok()?)
     }
 
     /// A source of unknown size that messages call `name`.
@@ -204,6 +191,23 @@ impl Source {
 }
 
 impl Sparse {
+    fn new(file: File, size_bytes: u64) -> Self {
+        Self {
+            file,
+            at: 0,
+            size_bytes,
+            data: 0..0,
+        }
+    }
+
+    /// The bytes from its beginning that say what it is.
+    fn head(&self) -> io::Result<Vec<u8>> {
+        let mut head = vec![0; foreign::HEAD_BYTES];
+        let bytes = self.file.read_at(&mut head, 0)?;
+        head.truncate(bytes);
+        Ok(head)
+    }
+
     /// Steps over the next `len` bytes, or all up to the end, if they lie in a hole; how many.
     fn skip_hole(&mut self, len: usize) -> Option<usize> {
         if self.at >= self.data.end {

@@ -187,7 +187,7 @@ impl Args {
             other => other?,
         };
         if let Some(foreign) = source.foreign().filter(|_| !self.decompress) {
-            let Foreign { kind, next } = foreign;
+            let Foreign { kind, next, .. } = foreign;
             let path = self.source.display();
             eprintln!(
                 "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"

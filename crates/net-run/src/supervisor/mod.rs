@@ -234,7 +234,7 @@ impl Supervisor {
         }
     }
 
-    /// What has happened to sessions and rings; how many programs' streams that were.
+    /// Serves sessions and rings; returns the number of programs' streams that had news.
     fn serve_sessions(&mut self) -> usize {
         self.take_session_events();
         let served = self.take_ring_news();

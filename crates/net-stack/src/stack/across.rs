@@ -157,7 +157,7 @@ fn is_still(hot: &Hot) -> bool {
         && !hot.has_ecn(EcnFlags::REDUCED)
 }
 
-/// What a session that is still has not.
+/// Flags that a session at rest has not.
 const STIRRED: Flags = Flags::FIN_QUEUED
     .and(Flags::FAILED)
     .and(Flags::RECOVERY)

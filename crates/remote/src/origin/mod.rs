@@ -75,11 +75,11 @@ impl Ask {
     }
 }
 
-/// Where requests go.
+/// Target of requests.
 pub(crate) struct Origin {
     client: Client,
     kind: Kind,
-    /// Where a redirect led to, until that is refused.
+    /// Target of a redirect, until that is refused.
     resolved: Mutex<Option<Url>>,
 }
 

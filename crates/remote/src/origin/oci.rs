@@ -6,7 +6,6 @@
 //! Source: OCI Distribution Specification 1.1, OCI Image Format Specification 1.1; the token
 //! protocol as the Distribution project documents it ("Token Authentication Specification").
 
-use super::sign::hex;
 use super::{Fault, parse, with_token};
 use parking_lot::Mutex;
 use reqwest::Url;
@@ -14,6 +13,7 @@ use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
 use ring::digest;
 use serde::Deserialize;
+use sidecore_block::trust::digits_of;
 use std::io::Read;
 
 /// A layer.
@@ -190,7 +190,7 @@ impl Access {
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
         let text = text_of(response)?;
-        let found = hex(digest::digest(&digest::SHA256, &text).as_ref());
+        let found = digits_of(digest::digest(&digest::SHA256, &text).as_ref());
         let asked = reference
             .starts_with("sha256:")
             .then(|| reference.to_owned());

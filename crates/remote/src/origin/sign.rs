@@ -6,6 +6,7 @@
 //! 4)".
 
 use ring::{digest, hmac};
+use sidecore_block::trust::digits_of;
 
 /// Who signs.
 #[derive(Clone)]
@@ -43,7 +44,7 @@ pub(super) fn headers(
         ("range", request.range.to_owned()),
         (
             "x-amz-content-sha256",
-            hex(digest::digest(&digest::SHA256, b"").as_ref()),
+            digits_of(digest::digest(&digest::SHA256, b"").as_ref()),
         ),
         ("x-amz-date", format!("{date}T{time}Z")),
     ];
@@ -58,14 +59,14 @@ pub(super) fn headers(
     }
     canonical.push_str(&format!("\n{names}\n{}", headers[1].1));
     let scope = format!("{date}/{}/s3/aws4_request", request.region);
-    let hashed = hex(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
+    let hashed = digits_of(digest::digest(&digest::SHA256, canonical.as_bytes()).as_ref());
     let to_sign = format!("AWS4-HMAC-SHA256\n{date}T{time}Z\n{scope}\n{hashed}");
     let mut key = format!("AWS4{}", credentials.secret_key).into_bytes();
     for part in [&date, request.region, "s3", "aws4_request", &to_sign] {
         let signer = hmac::Key::new(hmac::HMAC_SHA256, &key);
         key = hmac::sign(&signer, part.as_bytes()).as_ref().to_vec();
     }
-    let (access_key, signature) = (&credentials.access_key, hex(&key));
+    let (access_key, signature) = (&credentials.access_key, digits_of(&key));
     headers.push((
         "authorization",
         format!(
@@ -88,11 +89,6 @@ pub(super) fn encode_path(path: &str) -> String {
         }
     }
     out
-}
-
-/// Bytes in hexadecimal digits.
-pub(super) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// `YYYYMMDD` and `HHMMSS` of a time; Howard Hinnant's "chrono-Compatible Low-Level Date

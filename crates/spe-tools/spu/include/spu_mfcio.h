@@ -4,6 +4,7 @@
 #define _SPU_MFCIO_H_
 
 #include <stdint.h>
+#include <cbe_mfc.h>
 #include <spu_intrinsics.h>
 #ifdef __SPU__
 #include <ea.h>
@@ -79,12 +80,6 @@
 #define mfc_getb(ls, ea, size, tag, tid, rid) __mfc_dma(ls, ea, size, tag, tid, rid, MFC_GETB_CMD)
 
 /* Lists: the high half of the address is the list's, the low half names the list in the store. */
-typedef struct mfc_list_element {
-	unsigned int notify : 1;
-	unsigned int reserved : 15;
-	unsigned int size : 16;
-	unsigned int eal : 32;
-} mfc_list_element_t;
 #define __mfc_list(ls, ea, list, bytes, tag, tid, rid, command) __spu_mfc((unsigned int)(ls), \
 	(__mfc_word(ea) & 0xffffffff00000000ULL) | (unsigned int)(list), (unsigned int)(bytes), \
 	(unsigned int)(tag), MFC_CMD_WORD(tid, rid, command))
@@ -120,9 +115,6 @@ typedef struct mfc_list_element {
 #define mfc_sdcrf(ea, size, tag, tid, rid) __mfc_dma(0, ea, size, tag, tid, rid, MFC_SDCRF_CMD)
 
 /* Tag groups. */
-#define MFC_TAG_UPDATE_IMMEDIATE 0x0
-#define MFC_TAG_UPDATE_ANY 0x1
-#define MFC_TAG_UPDATE_ALL 0x2
 #define mfc_write_tag_mask(mask) spu_writech(MFC_WrTagMask, mask)
 #define mfc_read_tag_mask() spu_readch(MFC_RdTagMask)
 #define mfc_write_tag_update(condition) spu_writech(MFC_WrTagUpdate, condition)

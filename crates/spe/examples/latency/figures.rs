@@ -1,5 +1,8 @@
 //! The measurements.
 
+#[path = "../../tests/common/gcc.rs"]
+mod gcc;
+
 use spe2::api::{
     SpeContext, spe_context_create, spe_context_destroy, spe_context_run, spe_image_open,
     spe_in_mbox_write, spe_out_mbox_read, spe_out_mbox_status, spe_program_load, spe_ps_area_get,
@@ -110,20 +113,8 @@ pub(crate) fn print() {
     let program = folder.join("latency_spu");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/latency_spu.c");
     let built = Command::new("gcc")
-        .args([
-            "-mx32",
-            "-O2",
-            "-fPIE",
-            "-static-pie",
-            "-nostdlib",
-            "-nostartfiles",
-        ])
-        .args([
-            "-ffreestanding",
-            "-fno-stack-protector",
-            "-fvisibility=hidden",
-        ])
-        .args(["-fno-tree-loop-distribute-patterns", "-Wl,-z,norelro", "-o"])
+        .args(gcc::OPTIONS)
+        .arg("-o")
         .arg(&program)
         .arg(source)
         .status();

@@ -1,6 +1,7 @@
 //! Mailboxes and signal registers from the host's side.
 
 use super::{SpeContext, call, context};
+use crate::channel::Channels;
 use crate::context::{Context, Inner};
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint};
@@ -75,6 +76,28 @@ fn buffer(data: *mut c_uint, count: c_int) -> Result<usize, c_int> {
     Ok(count as usize)
 }
 
+/// Moves words out of one of the program's mailboxes to `data`.
+///
+/// # Safety
+/// There is room for `count` words at `data`.
+unsafe fn read_words(
+    own: &Arc<Context>,
+    data: *mut c_uint,
+    count: usize,
+    behaviour: c_uint,
+    take: impl Fn(&mut Channels) -> Option<c_uint>,
+) -> Result<c_int, c_int> {
+    words(own, count, behaviour, false, |inner, index| {
+        let Some(value) = take(&mut inner.channels) else {
+            return false;
+        };
+        inner.channels.refresh();
+        // SAFETY: by the caller; an index is below the count.
+        unsafe { data.add(index).write(value) };
+        true
+    })
+}
+
 /// `spe_out_mbox_read`: never blocks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spe_out_mbox_read(
@@ -90,15 +113,9 @@ pub unsafe extern "C" fn spe_out_mbox_read(
         if own.mailbox_status() & 0xff == 0 {
             return Ok(looked(0));
         }
-        words(own, count, ANY_NONBLOCKING, false, |inner, index| {
-            let Some(value) = inner.channels.out_mailbox.take() else {
-                return false;
-            };
-            inner.channels.refresh();
-            // SAFETY: room for `count` words, as the header asks for.
-            unsafe { data.add(index).write(value) };
-            true
-        })
+        let take = |channels: &mut Channels| channels.out_mailbox.take();
+        // SAFETY: room for `count` words, as the header asks for.
+        unsafe { read_words(own, data, count, ANY_NONBLOCKING, take) }
     })
 }
 
@@ -153,15 +170,9 @@ pub unsafe extern "C" fn spe_out_intr_mbox_read(
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
         let count = buffer(data, count)?;
-        words(own, count, behaviour, false, |inner, index| {
-            let Some(value) = inner.channels.out_interrupt.take() else {
-                return false;
-            };
-            inner.channels.refresh();
-            // SAFETY: room for `count` words, as the header asks for.
-            unsafe { data.add(index).write(value) };
-            true
-        })
+        let take = |channels: &mut Channels| channels.out_interrupt.take();
+        // SAFETY: room for `count` words, as the header asks for.
+        unsafe { read_words(own, data, count, behaviour, take) }
     })
 }
 

@@ -1,5 +1,7 @@
 //! Builds the tests' programs: SPU sources with `gcc -mx32`, host programs against libspe2.
 
+mod gcc;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -34,28 +36,11 @@ impl Bench {
     pub(crate) fn spu_with(&self, name: &str, options: &[&str]) -> PathBuf {
         let to = self.folder.path().join(name);
         let mut gcc = Command::new("gcc");
-        gcc.args([
-            "-mx32",
-            "-O2",
-            "-fPIE",
-            "-static-pie",
-            "-nostdlib",
-            "-nostartfiles",
-        ])
-        .args([
-            "-ffreestanding",
-            "-fno-stack-protector",
-            "-fcf-protection=none",
-        ])
-        .args([
-            "-fvisibility=hidden",
-            "-Wl,-z,norelro",
-            "-Wl,-z,noseparate-code",
-        ])
-        .args(["-fno-tree-loop-distribute-patterns", "-Wall", "-o"])
-        .arg(&to)
-        .arg(programs().join(format!("{name}.c")))
-        .args(options);
+        gcc.args(gcc::OPTIONS)
+            .arg("-o")
+            .arg(&to)
+            .arg(programs().join(format!("{name}.c")))
+            .args(options);
         succeeded(&gcc.output().expect("gcc"));
         to
     }

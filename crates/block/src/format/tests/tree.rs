@@ -66,7 +66,7 @@ fn trusted(image: &[u8], root: &Hash) -> Result<Index, FormatError> {
     Ok(index)
 }
 
-/// What a reader who trusts `root` gets; none where anything was refused.
+/// Contents for a reader who trusts `root`; none where anything was refused.
 fn read(image: &[u8], root: &Hash) -> Option<Vec<u8>> {
     let index = trusted(image, root).ok()?;
     let mut reader = FrameReader::new(false);
