@@ -64,6 +64,12 @@ fn kit() -> Result<Kit> {
     }
     let program = std::env::current_exe().context("cannot find this program")?;
     let library = library(&program);
+    if library.is_none() {
+        eprintln!(
+            "sidecore: libspe2.so is not beside this program: hosts will not link; build it \
+             (cargo build --release -p sidecore-spe)"
+        );
+    }
     Ok(Kit::open(&Parts {
         program,
         headers: spe2::HEADERS,
