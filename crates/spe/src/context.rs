@@ -176,13 +176,9 @@ impl Context {
         } else {
             let offset = match entry {
                 DEFAULT_ENTRY => program.entry,
+                // A program that ended and is run again "from where it stopped" starts anew.
+                other if other == inner.token => program.entry,
                 other => (u64::from(other) & STORE_MASK) as u32,
-            };
-            // A program that ended and is run again "from where it stopped" starts anew.
-            let offset = if entry == inner.token {
-                program.entry
-            } else {
-                offset
             };
             self.first_frame(offset, arguments);
         }
