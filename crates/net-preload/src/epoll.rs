@@ -219,7 +219,9 @@ pub(crate) fn wait(
             let more = filter(epoll, &mut events[found..], more).max(0) as usize;
             found += more;
             if more > 0 {
-                set.lock().told = KERNEL_HAD;
+                let mut inner = set.lock();
+                inner.told = KERNEL_EVERY;
+                inner.kernel_had = more;
             }
             if found == 0 {
                 // The rings had no room, or nothing: now it is their turn.
@@ -329,11 +331,10 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
         false => events.len(),
     };
     // It had something the last time: who takes one session at each wait (nginx) has more to take,
-    // and a wait full of others' events would keep it from that.
-    let room = if inner.told == KERNEL_HAD {
-        room.min(ROOM_BESIDE)
-    } else {
-        room
+    // and a wait full of others' events would keep it from that. So the rings have as many.
+    let room = match std::mem::take(&mut inner.kernel_had) {
+        0 => room,
+        had => room.min(had.max(ROOM_BESIDE)),
     };
     let mut found = 0;
     for _ in 0..inner.ready.len() {
@@ -381,7 +382,7 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
         }
     }
     let before = if is_kernels_turn { 0 } else { inner.told };
-    inner.told = before.saturating_add(found as u32).min(KERNEL_HAD - 1);
+    inner.told = before.saturating_add(found as u32);
     (found, is_kernels_turn)
 }
 
@@ -393,9 +394,7 @@ const DRAIN_EVERY: u32 = 32;
 /// theirs. Not in so many waits: a thousand sessions make long ones, and who accepts one session in
 /// each (nginx) would be a second behind.
 const KERNEL_EVERY: u32 = 8;
-/// In place of that count: the kernel's part had something.
-const KERNEL_HAD: u32 = u32::MAX;
-/// Events of the rings in one wait, then.
-const ROOM_BESIDE: usize = 16;
+/// Events of the rings in one wait where the kernel's part had fewer the last time.
+const ROOM_BESIDE: usize = 4;
 /// Part of a wait's room that is the kernel's in its turn.
 const KERNELS_SHARE: usize = 8;

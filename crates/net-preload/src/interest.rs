@@ -33,6 +33,8 @@ pub(crate) struct Inner {
     pub(crate) ready: VecDeque<u32>,
     /// Events told since the kernel was asked.
     pub(crate) told: u32,
+    /// Events that the kernel had then; 0 once that was made use of.
+    pub(crate) kernel_had: usize,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -121,6 +123,7 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
                 interests: vec![None; STREAMS as usize],
                 ready: VecDeque::with_capacity(STREAMS as usize),
                 told: 0,
+                kernel_had: 0,
             }),
         }));
         place.store(set, Ordering::Release);
