@@ -194,6 +194,36 @@ fn a_session_of_the_stack_has_rings() {
     assert_eq!(has_rings(&io_uring, "").as_deref(), Some("0"));
 }
 
+/// Who connects once a listener was closed is refused, not accepted and reset.
+#[test]
+fn a_closed_listener_of_the_stack_refuses_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = format!(
+        "import sys; sys.path.insert(0, {:?}); from _case import *\n\
+         for _ in range(5):\n\
+         \x20   server = listener()\n\
+         \x20   address = server.getsockname()\n\
+         \x20   client = socket.create_connection(address)\n\
+         \x20   child = os.fork()\n\
+         \x20   if child == 0: time.sleep(0.2); server.close(); os._exit(0)\n\
+         \x20   server.close()\n\
+         \x20   shared = outcome(lambda: bool(socket.create_connection(address)))\n\
+         \x20   os.waitpid(child, 0)\n\
+         \x20   say(shared, outcome(socket.create_connection, address))\n",
+        folder_of_cases().display().to_string()
+    );
+    let command = vec![python(), "-c".into(), program.into()];
+    let name = "closed".to_owned();
+    let ran = over_stack(&Case { name, command }, folder.path(), "");
+    let expected = "True ECONNREFUSED\n".repeat(5);
+    assert!(
+        ran.told == format!("{expected}exit status: 0\n"),
+        "{}{}",
+        ran.told,
+        ran.errors
+    );
+}
+
 /// A library of another build, with which rings cannot be shared, is said.
 #[test]
 fn a_library_of_another_version_is_told_of_once() {

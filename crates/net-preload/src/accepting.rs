@@ -8,7 +8,7 @@
 use crate::marked::{call, credentials};
 use crate::real::{errno, real, set_errno};
 use crate::table::{self, Kind, LISTENS, new, record};
-use sidecore_net_rings::{BY_ITSELF, Hello, Hint, MARK, NAME_BYTES, Name, Role};
+use sidecore_net_rings::{BY_ITSELF, Hello, Hint, LISTENER_CLOSED, MARK, NAME_BYTES, Name, Role};
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 use std::time::{Duration, Instant};
@@ -157,6 +157,28 @@ pub(crate) unsafe fn by_itself(
         return Some(new(accepted, kind));
     }
     None
+}
+
+/// A listener's number, where the descriptor is one.
+pub(crate) fn listener(file: c_int) -> Option<u32> {
+    let record = record(file).filter(|record| record.has(LISTENS))?;
+    if record.kind() != Kind::Candidate {
+        return None;
+    }
+    let before = errno();
+    // SAFETY: all zeros are a `stat`.
+    let mut about: libc::stat = unsafe { std::mem::zeroed() };
+    // SAFETY: there is room for one `stat`.
+    let result = unsafe { libc::syscall(libc::SYS_fstat, file, &raw mut about) };
+    set_errno(before);
+    // Inodes of sockets have 32 bits.
+    (result == 0).then_some(about.st_ino as u32)
+}
+
+/// Has the supervisor see at once that a listener may be gone.
+pub(crate) fn tell_closed(listener: u32) {
+    // A supervisor that is gone, or does not know it, has nothing to see.
+    crate::attachment::request(-1, LISTENER_CLOSED, listener).ok();
 }
 
 /// Takes back the name that the kernel says of the other end of a session: TCP says none.

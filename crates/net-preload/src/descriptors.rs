@@ -200,8 +200,13 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
         set_errno(libc::EBADF);
         return -1;
     }
+    let listener = accepting::listener(file);
     leave(file);
-    real!(close(file => c_int) -> c_int)
+    let closed = real!(close(file => c_int) -> c_int);
+    if let Some(listener) = listener {
+        accepting::tell_closed(listener);
+    }
+    closed
 }
 
 /// close_range(2).

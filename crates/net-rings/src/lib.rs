@@ -14,7 +14,9 @@ mod stream;
 
 pub use name::{ADDRESS_BYTES, BY_ITSELF, HELLO_BYTES, Hello, Hint, MARK, NAME_BYTES, Name, Role};
 pub use process::{Process, STREAMS, SUPERVISOR_ASLEEP, WAITERS};
-pub use request::{ATTACH, GROW, LEVEL, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS};
+pub use request::{
+    ATTACH, GROW, LEVEL, LISTENER_CLOSED, TAKE_BACK, UPGRADE, VERSION, WAITER, WORDS,
+};
 pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
 
 /// Bytes of a process's segment.

@@ -14,5 +14,7 @@ pub const UPGRADE: i32 = 3;
 pub const TAKE_BACK: i32 = 4;
 /// Asks for a stream's large rings.
 pub const GROW: i32 = 5;
+/// Says that a descriptor of a listener was closed, by its inode's number: of no descriptor.
+pub const LISTENER_CLOSED: i32 = 6;
 /// Words of 32 bits in each request's value.
 pub const WORDS: usize = 4;

@@ -9,7 +9,8 @@
 //! a listener with those that do not.
 
 use super::named::{
-    ACCEPTING, connect_named, end_bytes, ends_of, is_accepting, listener_of, peers_name, read_name,
+    ACCEPTING, connect_named, end_bytes, ends_of, is_accepting, is_there, listener_of, peers_name,
+    read_name,
 };
 use super::{Supervisor, resets};
 use crate::caller::Caller;
@@ -429,6 +430,15 @@ impl Supervisor {
     /// Somebody waits for a session by a call: the near end does not tell of it.
     pub(super) fn watch_waiting(&mut self, inode: u64) {
         self.direct.overdue.insert(inode);
+    }
+
+    /// A program has closed a descriptor of a listener: where no other one is left, whoever connects
+    /// is refused from now on.
+    pub(super) fn look_at_listener(&mut self, inode: u64) {
+        let name = self.listening(inode).and_then(|it| it.name.clone());
+        if name.is_some_and(|name| !is_there(&name)) {
+            self.forget(inode);
+        }
     }
 
     /// Looks at the listeners again that are overdue.

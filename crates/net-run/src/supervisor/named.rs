@@ -18,6 +18,13 @@ pub(super) fn connect_named(name: &Name, to: &SocketAddrUnix) -> Result<OwnedFd,
     Ok(socket)
 }
 
+/// True while some process has the listening end of this name.
+pub(super) fn is_there(name: &SocketAddrUnix) -> bool {
+    // The name can be taken once nobody has it; to connect would leave something in its queue.
+    let probe = local_stream(true);
+    !probe.is_ok_and(|probe| rustix::net::bind(&probe, name).is_ok())
+}
+
 /// A new near end of a listener that is accepted from directly.
 ///
 /// # Errors

@@ -165,6 +165,10 @@ impl Supervisor {
                 self.bar(inode);
                 return Ok(ZERO);
             }
+            rings::LISTENER_CLOSED => {
+                self.look_at_listener(asked.into());
+                return Ok(ZERO);
+            }
             _ => return Err(Errno::NOPROTOOPT),
         };
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
