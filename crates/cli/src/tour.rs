@@ -30,11 +30,14 @@ pub(crate) struct Args {
 }
 
 /// External programs that the tour needs, with their steps.
-const TOOLS: [(&str, &str); 7] = [
+const TOOLS: [(&str, &str); 10] = [
     ("mkfs.erofs", "making a file system of a directory"),
     ("diff", "comparing the mounted tree"),
     ("zstd", "unpacking an image without Sidecore"),
     ("nbdcopy", "reading it over NBD"),
+    ("openssl", "a key to sign an image with"),
+    ("busybox", "a web server to read it from"),
+    ("gcc", "building a program of the Cell"),
     ("ip", "a network of the tour's own"),
     ("ping", "asking the stack from the kernel"),
     ("nc", "talking to the stack from the kernel"),
@@ -81,7 +84,9 @@ impl Args {
             .and_then(|()| tour.off_load())
             .and_then(|()| tour.tlb())
             .and_then(|()| tour.phylo(self.quick))
-            .and_then(|()| tour.net(self.quick));
+            .and_then(|()| tour.net(self.quick))
+            .and_then(|()| tour.rdma())
+            .and_then(|()| tour.cell());
         tour.finish(result)
     }
 
@@ -285,6 +290,16 @@ impl Tour {
         }
     }
 
+    /// Starts somebody else's server.
+    fn start(&mut self, name: &str, args: &[&str]) -> Result<Server> {
+        say(&format!("$ {name} {} &", args.join(" ")))?;
+        let mut command = self.command(name);
+        command.args(args).stdin(Stdio::null());
+        let child = command.spawn();
+        let child = child.with_context(|| format!("cannot start `{name}`"))?;
+        Ok(Server(child))
+    }
+
     fn fail(&mut self, what: &str) -> Result<()> {
         say(&format!("  PROBLEM: {what}"))?;
         self.failed.push(what.to_owned());
@@ -322,6 +337,21 @@ impl Tour {
         }
         Ok(Outcome::Problem)
     }
+}
+
+/// Waits until something is so, as long as a server may take to accept.
+///
+/// # Errors
+/// It did not become so.
+fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
+    let begun = Instant::now();
+    while !is_so() {
+        if begun.elapsed() > READY_WAIT {
+            bail!("a server did not become ready");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
 }
 
 /// Large directories of a Debian installation, candidates for packing.

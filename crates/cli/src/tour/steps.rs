@@ -3,9 +3,10 @@
 //! Why here: `tour` runs and shows commands; which, and what they prove, is this file.
 //! Must stay true: a step names what it proves; whatever it starts ends with it.
 
-use super::{Namespace, Tour, text};
+use super::{Namespace, Tour, text, wait_until};
 use crate::output;
 use anyhow::Result;
+use std::io::Read;
 use std::path::Path;
 
 impl Tour {
@@ -21,6 +22,7 @@ impl Tour {
         self.mounted(directory, &image)?;
         self.over_nbd(&image)?;
         self.without_us(&image)?;
+        self.elsewhere(directory)?;
         if !quick {
             self.as_device(&image)?;
             self.step(
@@ -45,8 +47,14 @@ impl Tour {
         let daemon = self.serve(&["daemon", "--socket", socket, "--engines", "1"])?;
         let at = ["--socket", socket];
         self.sidecore(&[&["offload", "call", "empty", "--count", "100000"][..], &at].concat())?;
-        let program = self.program.clone();
-        let hash = ["offload", "call", "xxh3", "--input", text(&program)?];
+        // An engine's arena holds input and output: 64 MiB of the program are enough of it.
+        let part = self.scratch.join("part.bin");
+        let program = std::fs::File::open(&self.program)?;
+        std::io::copy(
+            &mut program.take(64 << 20),
+            &mut std::fs::File::create(&part)?,
+        )?;
+        let hash = ["offload", "call", "xxh3", "--input", text(&part)?];
         self.sidecore(&[&hash[..], &at].concat())?;
         self.sidecore(&[&["top", "--once"][..], &at].concat())?;
         drop(daemon);
@@ -156,6 +164,86 @@ impl Tour {
         Ok(())
     }
 
+    pub(super) fn rdma(&mut self) -> Result<()> {
+        self.step(
+            "RDMA over TCP: a program's memory is read and written by another one",
+            "what came back in each of 10 rounds is what was sent",
+        )?;
+        let address = free_address()?;
+        let server = self.serve(&["rdma", "serve", &address])?;
+        let asked = self.sidecore(&["rdma", "ping", &address]);
+        drop(server);
+        asked
+    }
+
+    pub(super) fn cell(&mut self) -> Result<()> {
+        self.step(
+            "A program of the Cell, from its source: eight contexts, DMA, a mailbox each",
+            "eight SPU programs fetched their data and sent the right sums",
+        )?;
+        output::file(&self.scratch.join("tour_spu.c"), include_str!("tour_spu.c"))?;
+        output::file(&self.scratch.join("tour.c"), include_str!("tour_host.c"))?;
+        let program = text(&self.program)?.to_owned();
+        let built = format!(
+            "cd \"{}\" && eval \"$(\"{program}\" spe env)\" && \
+             spu-gcc -O3 -o tour_spu tour_spu.c && \
+             ppu-embedspu -m64 tour_spu tour_spu tour_spu_image.o && \
+             ppu-gcc -m64 -O2 -o tour tour.c tour_spu_image.o -lspe2 -lpthread && \
+             \"{program}\" spe run ./tour",
+            text(&self.scratch)?
+        );
+        self.tool("sh", &["-c", &built])
+    }
+
+    fn elsewhere(&mut self, directory: &Path) -> Result<()> {
+        self.step(
+            "Sign it, put it on a web server, and read it from there",
+            "it was unpacked from its URL, and a changed copy was refused",
+        )?;
+        let folder = self.scratch.join("www");
+        std::fs::create_dir_all(&folder)?;
+        let [key, public, image, raw] =
+            ["key", "key.pub", "www/signed.img", "signed.raw"].map(|name| self.scratch.join(name));
+        let (key, public, image) = (text(&key)?, text(&public)?, text(&image)?);
+        self.tool(
+            "openssl",
+            &["genpkey", "-algorithm", "ed25519", "-out", key],
+        )?;
+        self.tool("openssl", &["pkey", "-in", key, "-pubout", "-out", public])?;
+        let pack = [
+            "block",
+            "pack",
+            text(directory)?,
+            "-o",
+            image,
+            "--sign",
+            key,
+        ];
+        self.sidecore(&pack)?;
+        let address = free_address()?;
+        let folder = text(&folder)?.to_owned();
+        let server = ["httpd", "-f", "-p", &address, "-h", &folder];
+        let server = self.start("busybox", &server)?;
+        let port = address.clone();
+        wait_until(|| std::net::TcpStream::connect(&port).is_ok())?;
+        let url = format!("http://{address}/signed.img");
+        let trusted = ["--verify-key", public];
+        self.sidecore(&[&["block", "info", &url][..], &trusted].concat())?;
+        let unpack = ["block", "unpack", &url, "-o", text(&raw)?];
+        let unpacked = self.sidecore(&[&unpack[..], &trusted].concat());
+        std::fs::remove_file(&raw).ok();
+        // One byte of the first frame is another one.
+        let program = text(&self.program)?.to_owned();
+        let changed = format!(
+            "printf '\\377' | dd of=\"{image}\" bs=1 seek=4096 conv=notrunc status=none && \
+             ! \"{program}\" block unpack {url} -o \"{}\" --verify-key \"{public}\"",
+            text(&raw)?
+        );
+        let refused = self.tool("sh", &["-c", &changed]);
+        drop(server);
+        unpacked.and(refused)
+    }
+
     fn mounted(&mut self, directory: &Path, image: &Path) -> Result<()> {
         self.step(
             "Mount it: programs that know nothing of Sidecore read it through the kernel",
@@ -209,6 +297,12 @@ impl Tour {
         self.sidecore(&["block", "detach", &device])?;
         read
     }
+}
+
+/// An address of the loopback whose port nobody has at the moment.
+fn free_address() -> Result<String> {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
+    Ok(listener.local_addr()?.to_string())
 }
 
 /// The stack's own address in the tour's namespace.

@@ -432,8 +432,8 @@ impl Supervisor {
         self.direct.overdue.insert(inode);
     }
 
-    /// A program has closed a descriptor of a listener: where no other one is left, whoever connects
-    /// is refused from now on.
+    /// A program has closed a descriptor of a listener: where no other one is left, whoever
+    /// connects is refused from now on.
     pub(super) fn look_at_listener(&mut self, inode: u64) {
         let name = self.listening(inode).and_then(|it| it.name.clone());
         if name.is_some_and(|name| !is_there(&name)) {
