@@ -21,16 +21,20 @@ struct Trace {
 
 static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
 
-fn line(context: u32, rest: Arguments<'_>) {
-    let trace = TRACE.get_or_init(|| {
+fn trace() -> Option<&'static Trace> {
+    let open = || {
         let path = std::env::var_os("SIDECORE_SPE_TRACE")?;
         let file = File::options().append(true).create(true).open(path).ok()?;
         Some(Trace {
             file,
             start: Instant::now(),
         })
-    });
-    if let Some(trace) = trace {
+    };
+    TRACE.get_or_init(open).as_ref()
+}
+
+fn line(context: u32, rest: Arguments<'_>) {
+    if let Some(trace) = trace() {
         let time = trace.start.elapsed().as_micros();
         let text = format!("{time}\t{context}\t{rest}\n");
         // A full disk ends the trace, not the program.
@@ -51,6 +55,9 @@ pub(crate) fn parked(context: u32, op: u64, channel: u64) {
 }
 
 pub(crate) fn waited(context: u32, op: u64, channel: u64, since: Instant) {
+    if trace().is_none() {
+        return;
+    }
     let time = since.elapsed().as_micros();
     if time > 0 {
         line(context, format_args!("spun\t{op}\t{channel}\t{time}"));
