@@ -4,9 +4,10 @@
 //! Why: a host and a program that both spin exchange a word in the time that a line of the cache
 //! takes from one core to the other; a lock would add a line for each side.
 //!
-//! Each side writes lines of its own. `inward` is the host's: a ring in which an entry is valid
-//! once it carries its number. `own` is the program's: entries that it took, and the events that
-//! it has seen. `outward` holds the two outbound words, which both sides exchange with 0.
+//! `inward` is the host's line: a ring in which an entry is valid once it carries its number.
+//! `outward` has the outbound words, which the program exchanges for 0 and the host for 0 again.
+//! `own` is the program's, and seldom read by others: what it took, and the events that it has
+//! seen. Each side spins on one line that the other one writes.
 //!
 //! Must stay true: the functions under "the program's side" are called by the engine that has the
 //! context, or under the context's lock while none has it; all others by anybody. Whoever moves a
@@ -40,8 +41,9 @@ pub(crate) mod watch {
     pub(crate) const OVERWRITE: u32 = 16;
 }
 
-const FULL: u64 = 1 << 32;
 const DEPTH: u32 = IN_DEPTH as u32;
+/// `outward.taken` is at most so many entries behind `own.taken`, lest numbers that wrap meet.
+const COPY_EVERY: u32 = 1 << 24;
 
 /// The mailboxes. Lines are 128 bytes apart: processors prefetch them in pairs.
 #[derive(Debug)]
@@ -52,12 +54,13 @@ pub(crate) struct Mail {
     watch: Watch,
 }
 
-#[derive(Debug, Default)]
+/// Written by the host.
+#[derive(Debug)]
 #[repr(align(128))]
 struct Inward {
-    /// Number of the next entry.
+    /// Number of the next entry, or a number of before: a place to begin the search at.
     head: AtomicU32,
-    /// A value that `taken` had: while it says that there is room, the other line is not read.
+    /// A value that `own.taken` had: while it says that there is room, the other line is not read.
     taken_seen: AtomicU32,
     /// Entry n is at n mod 4: n + 1 above, the word below.
     places: [AtomicU64; IN_DEPTH],
@@ -69,7 +72,11 @@ struct Inward {
 struct Outward {
     mailbox: AtomicU64,
     interrupt: AtomicU64,
+    /// A value that `own.taken` had.
+    taken: AtomicU32,
 }
+
+const FULL: u64 = 1 << 32;
 
 #[derive(Debug)]
 #[repr(align(128))]
@@ -88,7 +95,12 @@ struct Watch(AtomicU32);
 impl Mail {
     pub(crate) fn new() -> Mail {
         Mail {
-            inward: Inward::default(),
+            inward: Inward {
+                head: AtomicU32::new(0),
+                taken_seen: AtomicU32::new(0),
+                // As if the lap before had been written and taken.
+                places: std::array::from_fn(|place| AtomicU64::new(entry_before(place as u32))),
+            },
             outward: Outward::default(),
             own: Own {
                 taken: AtomicU32::new(0),
@@ -122,29 +134,45 @@ impl Mail {
             head,
             taken_seen,
             places,
+            ..
         } = &self.inward;
+        // Relaxed: any number that was the next one is a place to begin at, and any value that
+        // `taken` ever had is a safe one, since that only grows.
+        let mut number = head.load(Ordering::Relaxed);
+        let mut seen = taken_seen.load(Ordering::Relaxed);
         loop {
-            let number = head.load(Ordering::SeqCst);
-            // Relaxed: any value that `taken` ever had is a safe one, since that only grows.
-            if number.wrapping_sub(taken_seen.load(Ordering::Relaxed)) >= DEPTH {
+            if number.wrapping_sub(seen) >= DEPTH {
                 // Partners with the exchange in `pop`: the place was read before it is written.
-                let taken = self.own.taken.load(Ordering::SeqCst);
-                taken_seen.store(taken, Ordering::Relaxed);
-                if number.wrapping_sub(taken) >= DEPTH {
-                    if head.load(Ordering::SeqCst) == number {
-                        return false;
-                    }
-                    continue;
+                seen = self.own.taken.load(Ordering::SeqCst);
+                taken_seen.store(seen, Ordering::Relaxed);
+                match number.wrapping_sub(seen) {
+                    0..DEPTH => {}
+                    DEPTH => return false,
+                    // The number is of long ago.
+                    _ => number = seen,
                 }
+                continue;
             }
-            let next = number.wrapping_add(1);
-            // The place is this thread's once the number is.
-            if head
-                .compare_exchange(number, next, Ordering::SeqCst, Ordering::Relaxed)
+            let place = &places[number as usize % IN_DEPTH];
+            let before = place.load(Ordering::SeqCst);
+            let next = (before >> 32) as u32;
+            if next != number.wrapping_sub(DEPTH - 1) {
+                // Another thread's entry is here.
+                number = next;
+                continue;
+            }
+            // One exchange writes the entry and makes it this thread's: between two, the line
+            // would be fetched by the program that spins on it.
+            if place
+                .compare_exchange(
+                    before,
+                    entry(number, value),
+                    Ordering::SeqCst,
+                    Ordering::SeqCst,
+                )
                 .is_ok()
             {
-                let entry = u64::from(next) << 32 | u64::from(value);
-                places[number as usize % IN_DEPTH].swap(entry, Ordering::SeqCst);
+                head.store(number.wrapping_add(1), Ordering::Relaxed);
                 return true;
             }
         }
@@ -156,33 +184,42 @@ impl Mail {
     pub(crate) fn push_over(&self, value: u32) {
         self.watch(watch::OVERWRITE);
         while !self.push(value) {
-            // Full: four entries are before the last one's end, and a program stops behind the
-            // first that it takes.
-            let head = self.inward.head.load(Ordering::SeqCst);
-            if head.wrapping_sub(self.own.taken.load(Ordering::SeqCst)) < DEPTH {
-                continue;
+            // Full: a program that takes the first entry from now on waits behind it.
+            let taken = self.own.taken.load(Ordering::SeqCst);
+            let last = taken.wrapping_add(DEPTH - 1);
+            let place = &self.inward.places[last as usize % IN_DEPTH];
+            if self.entry(last).is_some() {
+                place.store(entry(last, value), Ordering::SeqCst);
+                break;
             }
-            let last = head.wrapping_sub(1) as usize % IN_DEPTH;
-            let entry = u64::from(head) << 32;
-            let place = &self.inward.places[last];
-            let before = place.load(Ordering::SeqCst);
-            // An entry whose writer is not done yet is written behind this one.
-            if before & !0xffff_ffff == entry {
-                place.store(entry | u64::from(value), Ordering::SeqCst);
-            }
-            break;
         }
         self.unwatch(watch::OVERWRITE);
     }
 
     /// Takes the outbound word.
     pub(crate) fn take_out(&self) -> Option<u32> {
-        take(&self.outward.mailbox)
+        self.take(&self.outward.mailbox)
     }
 
     /// Takes the interrupting word.
     pub(crate) fn take_interrupt(&self) -> Option<u32> {
-        take(&self.outward.interrupt)
+        self.take(&self.outward.interrupt)
+    }
+
+    fn take(&self, place: &AtomicU64) -> Option<u32> {
+        let mut word = place.load(Ordering::SeqCst);
+        while word != 0 {
+            match place.compare_exchange(word, 0, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => {
+                    // With this line comes what the program has taken: no need to ask for it.
+                    let seen = self.outward.taken.load(Ordering::SeqCst);
+                    self.inward.taken_seen.store(seen, Ordering::Relaxed);
+                    return Some(word as u32);
+                }
+                Err(other) => word = other,
+            }
+        }
+        None
     }
 
     pub(crate) fn out_entries(&self) -> u32 {
@@ -196,13 +233,12 @@ impl Mail {
     /// Free places of the inbound mailbox.
     pub(crate) fn in_room(&self) -> u32 {
         let mut taken = self.own.taken.load(Ordering::SeqCst);
-        // Both numbers of one moment, unless the program takes words all the time.
+        // Entries of one moment, unless the program takes words all the time.
         for _ in 0..IN_DEPTH {
-            let head = self.inward.head.load(Ordering::SeqCst);
+            let used = self.entries_from(taken);
             let now = self.own.taken.load(Ordering::SeqCst);
-            let used = head.wrapping_sub(taken);
-            if now == taken || used == 0 {
-                return DEPTH - used.min(DEPTH);
+            if now == taken {
+                return DEPTH - used;
             }
             taken = now;
         }
@@ -222,6 +258,9 @@ impl Mail {
         let word = self.entry(number)?;
         let next = number.wrapping_add(1);
         self.own.taken.swap(next, Ordering::SeqCst);
+        if next.is_multiple_of(COPY_EVERY) {
+            self.outward.taken.store(next, Ordering::SeqCst);
+        }
         // It held an entry, so it came to hold one if it did not at the last look.
         self.rise(event::IN_MAILBOX, self.entry(next).is_some());
         Some(word)
@@ -229,25 +268,29 @@ impl Mail {
 
     /// Entries that can be read at once.
     pub(crate) fn in_entries(&self) -> u32 {
-        let number = self.own.taken.load(Ordering::Relaxed);
-        let ready = |index: &u32| self.entry(number.wrapping_add(*index)).is_some();
-        (0..DEPTH).take_while(ready).count() as u32
+        self.entries_from(self.own.taken.load(Ordering::Relaxed))
     }
 
     /// Writes the outbound mailbox; false where it is full.
     pub(crate) fn put_out(&self, value: u32) -> bool {
-        let done = put(&self.outward.mailbox, value);
-        if done {
-            self.rise(event::OUT_MAILBOX, false);
-        }
-        done
+        self.put(&self.outward.mailbox, event::OUT_MAILBOX, value)
     }
 
     /// Writes the interrupting mailbox; false where it is full.
     pub(crate) fn put_interrupt(&self, value: u32) -> bool {
-        let done = put(&self.outward.interrupt, value);
+        self.put(&self.outward.interrupt, event::OUT_INTERRUPT, value)
+    }
+
+    fn put(&self, place: &AtomicU64, condition: u32, value: u32) -> bool {
+        let word = FULL | u64::from(value);
+        let taken = self.own.taken.load(Ordering::Relaxed);
+        self.outward.taken.store(taken, Ordering::Relaxed);
+        // No look before it: the exchange brings the line once, and as this core's own.
+        let done = place
+            .compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed)
+            .is_ok();
         if done {
-            self.rise(event::OUT_INTERRUPT, false);
+            self.rise(condition, false);
         }
         done
     }
@@ -296,6 +339,11 @@ impl Mail {
         }
     }
 
+    fn entries_from(&self, number: u32) -> u32 {
+        let there = |index: &u32| self.entry(number.wrapping_add(*index)).is_some();
+        (0..DEPTH).take_while(there).count() as u32
+    }
+
     /// The word of an entry that is there.
     fn entry(&self, number: u32) -> Option<u32> {
         let entry = self.inward.places[number as usize % IN_DEPTH].load(Ordering::SeqCst);
@@ -303,23 +351,14 @@ impl Mail {
     }
 }
 
-fn take(place: &AtomicU64) -> Option<u32> {
-    let mut word = place.load(Ordering::SeqCst);
-    while word != 0 {
-        match place.compare_exchange_weak(word, 0, Ordering::SeqCst, Ordering::SeqCst) {
-            Ok(_) => return Some(word as u32),
-            Err(other) => word = other,
-        }
-    }
-    None
+/// An entry of the inbound ring.
+fn entry(number: u32, value: u32) -> u64 {
+    u64::from(number.wrapping_add(1)) << 32 | u64::from(value)
 }
 
-fn put(place: &AtomicU64, value: u32) -> bool {
-    let word = FULL | u64::from(value);
-    // No look before it: the exchange brings the line once, and as this core's own.
-    place
-        .compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed)
-        .is_ok()
+/// The entry in whose place the one of this number comes.
+fn entry_before(number: u32) -> u64 {
+    entry(number.wrapping_sub(DEPTH), 0)
 }
 
 #[cfg(test)]
@@ -349,29 +388,57 @@ mod tests {
         assert!(mail.put_interrupt(7) && !mail.put_interrupt(8));
         assert_eq!(mail.status(), 1 | 4 << 8 | 1 << 16);
         assert_eq!((mail.take_out(), mail.take_out()), (Some(0), None));
-        assert_eq!((mail.take_interrupt(), mail.take_interrupt()), (Some(7), None));
+        assert_eq!(
+            (mail.take_interrupt(), mail.take_interrupt()),
+            (Some(7), None)
+        );
+    }
+
+    /// Mailboxes in which `number` words went in, and as many out.
+    fn after(number: u32) -> Mail {
+        let mail = Mail::new();
+        for value in [
+            &mail.inward.head,
+            &mail.inward.taken_seen,
+            &mail.own.taken,
+            &mail.outward.taken,
+        ] {
+            value.store(number, Ordering::SeqCst);
+        }
+        for index in 0..DEPTH {
+            let next = number.wrapping_add(index);
+            mail.inward.places[next as usize % IN_DEPTH]
+                .store(entry_before(next), Ordering::SeqCst);
+        }
+        mail
     }
 
     #[test]
     fn numbers_wrap() {
-        let mail = Mail::new();
-        let begin = u32::MAX - 5;
-        mail.inward.head.store(begin, Ordering::SeqCst);
-        mail.inward.taken_seen.store(begin, Ordering::SeqCst);
-        mail.own.taken.store(begin, Ordering::SeqCst);
+        let mail = after(u32::MAX - 5);
         for word in 0..12 {
             assert!(mail.push(word) && mail.push(100 + word));
             assert_eq!((mail.in_room(), mail.in_entries()), (2, 2));
             assert_eq!((mail.pop(), mail.pop()), (Some(word), Some(100 + word)));
             assert_eq!((mail.pop(), mail.in_room()), (None, 4));
+            assert!(mail.put_out(word) && !mail.put_out(9) && mail.out_entries() == 1);
+            assert_eq!((mail.take_out(), mail.take_out()), (Some(word), None));
+            assert_eq!((mail.out_entries(), mail.interrupt_entries()), (0, 0));
         }
         // Full across the end of the numbers.
-        mail.inward.head.store(u32::MAX - 1, Ordering::SeqCst);
-        mail.own.taken.store(u32::MAX - 1, Ordering::SeqCst);
+        let mail = after(u32::MAX - 1);
         assert!((0..4).all(|word| mail.push(word)) && !mail.push(4));
         mail.push_over(5);
+        assert_eq!(mail.in_room(), 0);
         let words: Vec<_> = std::iter::from_fn(|| mail.pop()).collect();
         assert_eq!(words, [0, 1, 2, 5]);
+        // A number to begin at that a thread wrote late.
+        for late in [0, 1, u32::MAX - 1, 1 << 31] {
+            mail.inward.head.store(late, Ordering::SeqCst);
+            mail.inward.taken_seen.store(late, Ordering::SeqCst);
+            assert!(mail.push(late));
+            assert_eq!((mail.pop(), mail.in_room()), (Some(late), 4));
+        }
     }
 
     #[test]
@@ -393,7 +460,10 @@ mod tests {
         assert!(mail.put_out(2));
         assert_eq!(mail.events(), event::OUT_MAILBOX);
         assert!(mail.put_interrupt(1) && !mail.has_events());
-        assert_eq!((mail.take_interrupt(), mail.events()), (Some(1), event::OUT_INTERRUPT));
+        assert_eq!(
+            (mail.take_interrupt(), mail.events()),
+            (Some(1), event::OUT_INTERRUPT)
+        );
     }
 
     /// Two writers, a reader, and DMA that overwrites: the words of each writer arrive in order,

@@ -11,6 +11,8 @@ use spe2::api::{
 use std::ffi::{CString, c_void};
 use std::process::Command;
 use std::ptr::null_mut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 const FLAG_MAP_PS: u32 = 0x40;
@@ -43,6 +45,8 @@ impl Spe {
 
     fn start(self, argp: usize, envp: usize) -> std::thread::JoinHandle<i32> {
         std::thread::spawn(move || {
+            // The engine's thread is started by this one, and stays here with it.
+            stay_on(1);
             let mut entry = u32::MAX;
             let (argp, envp) = (argp as *mut c_void, envp as *mut c_void);
             // SAFETY: a loaded context.
@@ -60,6 +64,64 @@ fn exits(thread: std::thread::JoinHandle<i32>) {
     assert_eq!(thread.join().ok(), Some(0), "the program exits");
 }
 
+/// Processors that the process may use, as it was started.
+fn processors() -> &'static [usize] {
+    static PLACES: OnceLock<Vec<usize>> = OnceLock::new();
+    PLACES.get_or_init(|| {
+        // SAFETY: all zeroes is a set, and it is ours.
+        let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+        // SAFETY: as above.
+        unsafe { libc::sched_getaffinity(0, size_of_val(&set), &mut set) };
+        let places = 0..libc::CPU_SETSIZE as usize;
+        // SAFETY: within the set.
+        places
+            .filter(|place| unsafe { libc::CPU_ISSET(*place, &set) })
+            .collect()
+    })
+}
+
+/// Keeps this thread, and those that it starts, on one of the processors, if there are two.
+fn stay_on(index: usize) {
+    if let [first, second, ..] = processors() {
+        // SAFETY: all zeroes is a set, and it is ours; the numbers are within it.
+        unsafe {
+            let mut set: libc::cpu_set_t = std::mem::zeroed();
+            libc::CPU_SET([*first, *second][index], &mut set);
+            libc::sched_setaffinity(0, size_of_val(&set), &set);
+        }
+    }
+}
+
+/// Nanoseconds in which a word goes to another thread and back by two lines of the cache, each side
+/// spinning: what the machine allows.
+fn line_round_trips() -> Vec<f64> {
+    #[repr(align(128))]
+    struct Line(AtomicU32);
+    let lines = [Line(AtomicU32::new(0)), Line(AtomicU32::new(0))];
+    let mut samples = Vec::with_capacity(SLICES + 1);
+    std::thread::scope(|scope| {
+        let [there, back] = &lines;
+        scope.spawn(move || {
+            stay_on(1);
+            for round in 1..=(SLICES as u32 + 1) * SLICE_ROUNDS {
+                while there.0.load(Ordering::Acquire) != round {}
+                back.0.store(round, Ordering::Release);
+            }
+        });
+        let mut round = 0;
+        for _ in 0..=SLICES {
+            let begin = Instant::now();
+            for _ in 0..SLICE_ROUNDS {
+                round += 1;
+                there.0.store(round, Ordering::Release);
+                while back.0.load(Ordering::Acquire) != round {}
+            }
+            samples.push(begin.elapsed().as_nanos() as f64 / f64::from(SLICE_ROUNDS));
+        }
+    });
+    samples.split_off(1)
+}
+
 /// Nanoseconds a round trip by mailbox: a sample for each slice of rounds, since a thread of
 /// another program that takes a processor spoils the slice that it falls into, not the others.
 fn round_trips(program: &CString) -> Vec<f64> {
@@ -73,9 +135,7 @@ fn round_trips(program: &CString) -> Vec<f64> {
             // SAFETY: a live context and our own word.
             unsafe {
                 spe_in_mbox_write(spe.pointer(), &mut word, 1, ALL_BLOCKING);
-                while spe_out_mbox_status(spe.pointer()) == 0 {
-                    std::hint::spin_loop();
-                }
+                while spe_out_mbox_status(spe.pointer()) == 0 {}
                 spe_out_mbox_read(spe.pointer(), &mut word, 1);
             }
         }
@@ -127,18 +187,28 @@ pub(crate) fn print() {
         "gcc -mx32 builds"
     );
     let program = CString::new(program.as_os_str().as_encoded_bytes()).expect("a path");
+    let two = processors().len() > 1;
+    stay_on(0);
+    let lines = if two { line_round_trips() } else { Vec::new() };
     let round_trips = round_trips(&program);
     let switches: Vec<f64> = (0..SAMPLES).map(|_| switch(&program)).collect();
     std::fs::remove_dir_all(&folder).ok();
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("0");
-    let processors = std::thread::available_parallelism().map_or(1, usize::from);
-    let figures = [
+    let processors = processors().len();
+    let mut figures = vec![
         Figure::new("mailbox_round_trip", round_trips),
         Figure::new("context_switch", switches),
     ];
+    if two {
+        figures.insert(0, Figure::new("two_lines", lines));
+    }
     if std::env::args().any(|argument| argument == "--json") {
-        let rows = figures.map(|figure| figure.json()).join(",");
+        let rows = figures
+            .iter()
+            .map(Figure::json)
+            .collect::<Vec<_>>()
+            .join(",");
         println!("{{\"processors\":{processors},\"load\":{load},\"rows\":[{rows}]}}");
         return;
     }
