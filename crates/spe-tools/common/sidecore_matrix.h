@@ -9,23 +9,29 @@
 
 #include <math.h>
 #include <vec_types.h>
+/* Programs count on it. */
+#ifdef __SPU__
+#include <spu_intrinsics.h>
+#else
+#include <altivec.h>
+#endif
 
 #define __SDK_INLINE static __inline__ __attribute__((unused))
 
-__SDK_INLINE vec_float4 __vec_of(float x, float y, float z, float w)
+__SDK_INLINE vec_float4 __sdk_of(float x, float y, float z, float w)
 {
 	vec_float4 v = { x, y, z, w };
 	return v;
 }
-__SDK_INLINE vec_float4 __vec_all(float x) { return __vec_of(x, x, x, x); }
-__SDK_INLINE vec_float4 __vec_sqrt(vec_float4 v)
+__SDK_INLINE vec_float4 __sdk_all(float x) { return __sdk_of(x, x, x, x); }
+__SDK_INLINE vec_float4 __sdk_sqrt(vec_float4 v)
 {
-	return __vec_of(sqrtf(v[0]), sqrtf(v[1]), sqrtf(v[2]), sqrtf(v[3]));
+	return __sdk_of(sqrtf(v[0]), sqrtf(v[1]), sqrtf(v[2]), sqrtf(v[3]));
 }
 
 /* libvector. */
 
-__SDK_INLINE vec_float4 _load_vec_float4(float a, float b, float c, float d) { return __vec_of(a, b, c, d); }
+__SDK_INLINE vec_float4 _load_vec_float4(float a, float b, float c, float d) { return __sdk_of(a, b, c, d); }
 __SDK_INLINE vec_int4 _load_vec_int4(int a, int b, int c, int d)
 {
 	vec_int4 v = { a, b, c, d };
@@ -54,7 +60,7 @@ __SDK_INLINE void _cross_product3_v(vec_float4 *x, vec_float4 *y, vec_float4 *z,
 }
 __SDK_INLINE vec_float4 _cross_product3(vec_float4 a, vec_float4 b)
 {
-	return __vec_of(a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0], 0);
+	return __sdk_of(a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0], 0);
 }
 /* Homogeneous vectors: the fourth elements are multiplied. */
 __SDK_INLINE vec_float4 _cross_product4(vec_float4 a, vec_float4 b)
@@ -66,14 +72,14 @@ __SDK_INLINE vec_float4 _cross_product4(vec_float4 a, vec_float4 b)
 __SDK_INLINE float _length_vec3(vec_float4 v) { return sqrtf(_dot_product3(v, v)); }
 __SDK_INLINE vec_float4 _length_vec3_v(vec_float4 x, vec_float4 y, vec_float4 z)
 {
-	return __vec_sqrt(_dot_product3_v(x, y, z, x, y, z));
+	return __sdk_sqrt(_dot_product3_v(x, y, z, x, y, z));
 }
 __SDK_INLINE float _inv_length_vec3(vec_float4 v) { return 1.0f / _length_vec3(v); }
 __SDK_INLINE vec_float4 _inv_length_vec3_v(vec_float4 x, vec_float4 y, vec_float4 z)
 {
-	return __vec_all(1.0f) / _length_vec3_v(x, y, z);
+	return __sdk_all(1.0f) / _length_vec3_v(x, y, z);
 }
-__SDK_INLINE vec_float4 _normalize3(vec_float4 v) { return v * __vec_all(_inv_length_vec3(v)); }
+__SDK_INLINE vec_float4 _normalize3(vec_float4 v) { return v * __sdk_all(_inv_length_vec3(v)); }
 __SDK_INLINE void _normalize3_v(vec_float4 *x, vec_float4 *y, vec_float4 *z, vec_float4 x1, vec_float4 y1,
 	vec_float4 z1)
 {
@@ -84,36 +90,36 @@ __SDK_INLINE void _normalize3_v(vec_float4 *x, vec_float4 *y, vec_float4 *z, vec
 }
 __SDK_INLINE vec_float4 _normalize4(vec_float4 v)
 {
-	return v * __vec_all(1.0f / sqrtf(_dot_product4(v, v)));
+	return v * __sdk_all(1.0f / sqrtf(_dot_product4(v, v)));
 }
 __SDK_INLINE vec_float4 _lerp_vec(vec_float4 a, vec_float4 b, vec_float4 part) { return a + part * (b - a); }
 /* The part of a vector along a normal of length 1 changes its sign. */
 __SDK_INLINE vec_float4 _reflect_vec3(vec_float4 v, vec_float4 normal)
 {
-	return v - normal * __vec_all(2.0f * _dot_product3(v, normal));
+	return v - normal * __sdk_all(2.0f * _dot_product3(v, normal));
 }
 __SDK_INLINE void _reflect_vec3_v(vec_float4 *x, vec_float4 *y, vec_float4 *z, vec_float4 vx, vec_float4 vy,
 	vec_float4 vz, vec_float4 nx, vec_float4 ny, vec_float4 nz)
 {
-	vec_float4 twice = _dot_product3_v(vx, vy, vz, nx, ny, nz) * __vec_all(2.0f);
+	vec_float4 twice = _dot_product3_v(vx, vy, vz, nx, ny, nz) * __sdk_all(2.0f);
 	*x = vx - twice * nx;
 	*y = vy - twice * ny;
 	*z = vz - twice * nz;
 }
 __SDK_INLINE vec_float4 _xform_vec4(vec_float4 v, const vec_float4 *matrix)
 {
-	return matrix[0] * __vec_all(v[0]) + matrix[1] * __vec_all(v[1]) + matrix[2] * __vec_all(v[2])
-		+ matrix[3] * __vec_all(v[3]);
+	return matrix[0] * __sdk_all(v[0]) + matrix[1] * __sdk_all(v[1]) + matrix[2] * __sdk_all(v[2])
+		+ matrix[3] * __sdk_all(v[3]);
 }
 /* A point: its fourth element counts as 1. */
 __SDK_INLINE vec_float4 _xform_vec3(vec_float4 v, const vec_float4 *matrix)
 {
-	return _xform_vec4(__vec_of(v[0], v[1], v[2], 1.0f), matrix);
+	return _xform_vec4(__sdk_of(v[0], v[1], v[2], 1.0f), matrix);
 }
 /* A direction: its fourth element counts as 0. */
 __SDK_INLINE vec_float4 _xform_norm3(vec_float4 v, const vec_float4 *matrix)
 {
-	return _xform_vec4(__vec_of(v[0], v[1], v[2], 0.0f), matrix);
+	return _xform_vec4(__sdk_of(v[0], v[1], v[2], 0.0f), matrix);
 }
 
 /* libmatrix; an output may be an input. */
@@ -122,7 +128,7 @@ __SDK_INLINE void _identity_matrix4x4(vec_float4 *out)
 {
 	int column;
 	for (column = 0; column < 4; column++) {
-		out[column] = __vec_all(0.0f);
+		out[column] = __sdk_all(0.0f);
 		out[column][column] = 1.0f;
 	}
 }
@@ -166,13 +172,13 @@ __SDK_INLINE void _inverse_matrix4x4(vec_float4 *out, const vec_float4 *in)
 		kept = left[step], left[step] = left[best], left[best] = kept;
 		kept = right[step], right[step] = right[best], right[best] = kept;
 		scale = 1.0f / left[step][step];
-		left[step] *= __vec_all(scale);
-		right[step] *= __vec_all(scale);
+		left[step] *= __sdk_all(scale);
+		right[step] *= __sdk_all(scale);
 		for (row = 0; row < 4; row++)
 			if (row != step) {
 				scale = left[row][step];
-				left[row] -= left[step] * __vec_all(scale);
-				right[row] -= right[step] * __vec_all(scale);
+				left[row] -= left[step] * __sdk_all(scale);
+				right[row] -= right[step] * __sdk_all(scale);
 			}
 	}
 	_transpose_matrix4x4(out, right);
@@ -181,23 +187,23 @@ __SDK_INLINE void _scale_matrix4x4(vec_float4 *out, const vec_float4 *in, vec_fl
 {
 	int column;
 	for (column = 0; column < 4; column++)
-		out[column] = in[column] * __vec_all(column < 3 ? scales[column] : 1.0f);
+		out[column] = in[column] * __sdk_all(column < 3 ? scales[column] : 1.0f);
 }
 /* Each element in all places of a vector. */
 __SDK_INLINE void _splat_matrix4x4(vec_float4 *out, const vec_float4 *in)
 {
 	int index;
 	for (index = 15; index >= 0; index--)
-		out[index] = __vec_all(in[index / 4][index % 4]);
+		out[index] = __sdk_all(in[index / 4][index % 4]);
 }
 /* Of a rotation by an angle in radians about an axis of length 1. */
 __SDK_INLINE void __rotation(vec_float4 *out, vec_float4 axis, float angle)
 {
 	float s = sinf(angle), c = cosf(angle), x = axis[0], y = axis[1], z = axis[2], t = 1.0f - c;
-	out[0] = __vec_of(t * x * x + c, t * x * y + s * z, t * x * z - s * y, 0);
-	out[1] = __vec_of(t * x * y - s * z, t * y * y + c, t * y * z + s * x, 0);
-	out[2] = __vec_of(t * x * z + s * y, t * y * z - s * x, t * z * z + c, 0);
-	out[3] = __vec_of(0, 0, 0, 1);
+	out[0] = __sdk_of(t * x * x + c, t * x * y + s * z, t * x * z - s * y, 0);
+	out[1] = __sdk_of(t * x * y - s * z, t * y * y + c, t * y * z + s * x, 0);
+	out[2] = __sdk_of(t * x * z + s * y, t * y * z - s * x, t * z * z + c, 0);
+	out[3] = __sdk_of(0, 0, 0, 1);
 }
 __SDK_INLINE void _rotate_matrix4x4(vec_float4 *out, vec_float4 axis, float angle)
 {
@@ -206,11 +212,11 @@ __SDK_INLINE void _rotate_matrix4x4(vec_float4 *out, vec_float4 axis, float angl
 __SDK_INLINE void _frustum_matrix4x4(vec_float4 *out, float left, float right, float bottom, float top,
 	float near, float far)
 {
-	out[0] = __vec_of(2 * near / (right - left), 0, 0, 0);
-	out[1] = __vec_of(0, 2 * near / (top - bottom), 0, 0);
-	out[2] = __vec_of((right + left) / (right - left), (top + bottom) / (top - bottom),
+	out[0] = __sdk_of(2 * near / (right - left), 0, 0, 0);
+	out[1] = __sdk_of(0, 2 * near / (top - bottom), 0, 0);
+	out[2] = __sdk_of((right + left) / (right - left), (top + bottom) / (top - bottom),
 		-(far + near) / (far - near), -1);
-	out[3] = __vec_of(0, 0, -2 * far * near / (far - near), 0);
+	out[3] = __sdk_of(0, 0, -2 * far * near / (far - near), 0);
 }
 /* The field of view is vertical, in radians. */
 __SDK_INLINE void _perspective_matrix4x4(vec_float4 *out, float view, float aspect, float near, float far)
@@ -221,26 +227,26 @@ __SDK_INLINE void _perspective_matrix4x4(vec_float4 *out, float view, float aspe
 __SDK_INLINE void _ortho_matrix4x4(vec_float4 *out, float left, float right, float bottom, float top,
 	float near, float far)
 {
-	out[0] = __vec_of(2 / (right - left), 0, 0, 0);
-	out[1] = __vec_of(0, 2 / (top - bottom), 0, 0);
-	out[2] = __vec_of(0, 0, -2 / (far - near), 0);
-	out[3] = __vec_of(-(right + left) / (right - left), -(top + bottom) / (top - bottom),
+	out[0] = __sdk_of(2 / (right - left), 0, 0, 0);
+	out[1] = __sdk_of(0, 2 / (top - bottom), 0, 0);
+	out[2] = __sdk_of(0, 0, -2 / (far - near), 0);
+	out[3] = __sdk_of(-(right + left) / (right - left), -(top + bottom) / (top - bottom),
 		-(far + near) / (far - near), 1);
 }
 /* Quaternions: the vector's part first, the scalar last. */
 __SDK_INLINE vec_float4 _mult_quat(vec_float4 a, vec_float4 b)
 {
-	vec_float4 product = __vec_all(a[3]) * b + __vec_all(b[3]) * a + _cross_product3(a, b);
+	vec_float4 product = __sdk_all(a[3]) * b + __sdk_all(b[3]) * a + _cross_product3(a, b);
 	product[3] = a[3] * b[3] - _dot_product3(a, b);
 	return product;
 }
 __SDK_INLINE void _quat_to_rot_matrix4x4(vec_float4 *out, vec_float4 q)
 {
 	float x = q[0], y = q[1], z = q[2], w = q[3];
-	out[0] = __vec_of(1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y), 0);
-	out[1] = __vec_of(2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x), 0);
-	out[2] = __vec_of(2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y), 0);
-	out[3] = __vec_of(0, 0, 0, 1);
+	out[0] = __sdk_of(1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y), 0);
+	out[1] = __sdk_of(2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x), 0);
+	out[2] = __sdk_of(2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y), 0);
+	out[3] = __sdk_of(0, 0, 0, 1);
 }
 
 #endif

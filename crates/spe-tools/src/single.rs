@@ -15,6 +15,14 @@ pub(crate) struct Library {
 /// Libraries that consist of such headers.
 pub(crate) const LIBRARIES: &[Library] = &[
     Library {
+        header: "libgmath",
+        inside: "sidecore_gmath",
+        functions: &[
+            "cos14", "cos14_v", "cos18", "cos18_v", "cos8", "cos8_v", "sin14", "sin14_v", "sin18",
+            "sin18_v", "sin8", "sin8_v",
+        ],
+    },
+    Library {
         header: "libvector",
         inside: "sidecore_matrix",
         functions: &[

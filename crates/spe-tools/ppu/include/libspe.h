@@ -32,7 +32,6 @@ typedef struct sidecore_spe1_group *spe_gid_t;
 /* Events of spe_get_event. */
 #define SPE_EVENT_MAILBOX 0x0001
 #define SPE_EVENT_STOP 0x0002
-#define SPE_EVENT_TAG_GROUP 0x0004
 #define SPE_EVENT_DMA_ALIGNMENT 0x0008
 #define SPE_EVENT_SPE_ERROR 0x0010
 #define SPE_EVENT_SPE_DATA_SEGMENT 0x0020

@@ -1,4 +1,5 @@
 /* The SDK's libraries of small functions; the exit status is the number of checks that fail. */
+#include <libgmath.h>
 #include <libmatrix.h>
 #include <libsim.h>
 #include <libsync.h>
@@ -6,6 +7,7 @@
 #include <math.h>
 #include <profile.h>
 #include <stdio.h>
+#include <vec_literal.h>
 #ifdef __SPU__
 #include <spu_mfcio.h>
 #include <spu_timer.h>
@@ -47,6 +49,8 @@ static void vectors(void)
 	check("normalize of four", near(x[3], 1 / sqrtf(3)));
 	reflect_vec3_v(&x, &y, &z, a, b, a, up, up, up);
 	check("reflect of four", near(y[1], 0.5f - 2 * (2 + 0.5f + 2)));
+	check("sines", near(sin8(0.5f), 0.4794255f) && alike(cos18_v(VEC_SPLAT_F32(0.0f)), 1, 1, 1, 1));
+	check("literals", alike(VEC_LITERAL(vec_float4, 1, 2, 3, 4), 1, 2, 3, 4));
 	check("length of four", near(length_vec3_v(a, a, a)[1], sqrtf(12)));
 }
 
