@@ -60,6 +60,8 @@ pub(crate) struct Inner {
     program: Option<Program>,
     token: u32,
     host_waiters: u32,
+    /// Time of the trace's last `at` line.
+    traced_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +123,7 @@ impl Context {
                 program: None,
                 token: 0,
                 host_waiters: 0,
+                traced_at: None,
             }),
             news: AtomicU32::new(0),
             caller: Condvar::new(),
@@ -501,6 +504,21 @@ impl Context {
             .filter(|bytes| *bytes > 0)
     }
 
+    /// Bytes of the store that the program with its data, the heap, and the stack take. Called by
+    /// the engine that has the context.
+    fn usage(&self) -> [u64; 3] {
+        // SAFETY: the header of our own store, which this engine has.
+        let header = unsafe { &*self.store.header() };
+        let base = self.store.base();
+        let program = header.data_end.saturating_sub(base);
+        let heap = match header.break_at {
+            0 => 0,
+            at => (u64::from(self.store.word(at)) & STORE_MASK).saturating_sub(program),
+        };
+        let stack = (base + STORE_BYTES as u64).saturating_sub(header.store_stack);
+        [program, heap, stack.min(STORE_BYTES as u64)]
+    }
+
     fn overflowed(&self, bytes: u64) -> Stop {
         eprintln!(
             "libspe2: context {}: the stack ran {bytes} bytes into the program's data or heap; \
@@ -606,6 +624,9 @@ impl Work for Context {
             let mut inner = self.inner.lock();
             let outcome = self.perform(&mut inner, &request);
             self.settle(&mut inner);
+            if trace::is_due(&mut inner.traced_at) {
+                trace::at(self.id, inner.traffic(), self.usage());
+            }
             let outbox = std::mem::take(&mut inner.channels.mfc.outbox);
             match outcome {
                 Outcome::Value(value) => {
@@ -641,7 +662,8 @@ impl Work for Context {
                     return None;
                 }
                 Outcome::Stopped(stop) => {
-                    trace::stopped(self.id, inner.channels.mfc.traffic);
+                    trace::at(self.id, inner.traffic(), self.usage());
+                    trace::stopped(self.id);
                     inner.run = Run::Stopped(stop);
                     self.caller.notify_all();
                     return None;
@@ -657,6 +679,12 @@ impl Work for Context {
 }
 
 impl Target for Context {
+    fn read_mailbox(&self) -> Option<u32> {
+        let word = self.mail.take_out();
+        self.mail_moved();
+        word
+    }
+
     fn write_register(&self, register: Register, value: u32) {
         match register {
             Register::Signal(index) => self.signal(index, value),
@@ -666,6 +694,16 @@ impl Target for Context {
 }
 
 impl Inner {
+    /// Of the program's commands and the host's.
+    fn traffic(&self) -> Traffic {
+        let (own, host) = (self.channels.mfc.traffic, self.proxy_traffic);
+        Traffic {
+            commands: own.commands + host.commands,
+            got_bytes: own.got_bytes + host.got_bytes,
+            put_bytes: own.put_bytes + host.put_bytes,
+        }
+    }
+
     fn running(&self) -> bool {
         matches!(self.run, Run::Active | Run::Parked | Run::Stopped(_))
     }

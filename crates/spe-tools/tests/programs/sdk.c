@@ -1,6 +1,7 @@
 /* The SDK's libraries of small functions; the exit status is the number of checks that fail. */
 #include <libgmath.h>
 #include <libmatrix.h>
+#include <libmisc.h>
 #include <libsim.h>
 #include <libsync.h>
 #include <libvector.h>
@@ -50,6 +51,8 @@ static void vectors(void)
 	reflect_vec3_v(&x, &y, &z, a, b, a, up, up, up);
 	check("reflect of four", near(y[1], 0.5f - 2 * (2 + 0.5f + 2)));
 	check("sines", near(sin8(0.5f), 0.4794255f) && alike(cos18_v(VEC_SPLAT_F32(0.0f)), 1, 1, 1, 1));
+	x = rand_minus1_to_1_v();
+	check("random", x[0] >= -1 && x[3] <= 1 && x[0] != x[1] && rand_0_to_1_v()[2] >= 0);
 	check("literals", alike(VEC_LITERAL(vec_float4, 1, 2, 3, 4), 1, 2, 3, 4));
 	check("length of four", near(length_vec3_v(a, a, a)[1], sqrtf(12)));
 }

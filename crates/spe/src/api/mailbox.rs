@@ -1,10 +1,11 @@
 //! Mailboxes and signal registers from the host's side.
 
 use super::{SpeContext, call, context};
+use crate::area;
 use crate::context::Context;
 use crate::mail::Mail;
 use std::cell::Cell;
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 const ALL_BLOCKING: c_uint = 1;
@@ -193,4 +194,25 @@ pub unsafe extern "C" fn spe_signal_write(
         own.signal(register as usize - 1, value);
         Ok(0)
     })
+}
+
+/// `sidecore_spe_register_write`: writes a register of a problem-state area, as `cbe_mfc.h`'s
+/// functions do; false (0) where no register can be written there.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidecore_spe_register_write(register: *const c_void, value: c_uint) -> c_int {
+    call(0, || {
+        let write = area::find(register as u64, value);
+        let found = write.is_some();
+        if let Some(write) = write {
+            write.deliver();
+        }
+        Ok(found.into())
+    })
+}
+
+/// `sidecore_spe_register_read`: the outbound mailbox's word, 0 where there is none or where no
+/// register can be read.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidecore_spe_register_read(register: *const c_void) -> c_uint {
+    call(0, || Ok(area::read(register as u64).unwrap_or(0)))
 }
