@@ -54,9 +54,9 @@ pub(crate) fn draw(trace: &Trace) -> Result<String> {
     };
     Ok(picture::<PlotError>((WIDTH, (axis + 60) as u32), |area| {
         let title = format!(
-            "{} contexts on {} engines over {}",
-            trace.contexts.len(),
-            engines.len(),
+            "{} on {} over {}",
+            counted(trace.contexts.len(), "context"),
+            counted(engines.len(), "engine"),
             duration(scale.end_us)
         );
         text(area, &title, (20, 18), 18, HPos::Left)?;
@@ -189,6 +189,11 @@ fn bar(
     let corners = [(from, top), (to, top + ROW - 4)];
     area.draw(&Rectangle::new(corners, colour.filled()))
         .map_err(failed)
+}
+
+fn counted(count: usize, thing: &str) -> String {
+    let ending = if count == 1 { "" } else { "s" };
+    format!("{count} {thing}{ending}")
 }
 
 /// Microseconds in a unit that suits them.
