@@ -3,7 +3,8 @@
 //! Must stay true: pure but for the MFC's copies and the clock; nothing here blocks, an operation
 //! that cannot be done answers [`Outcome::Blocked`] and is asked again later. Numbers and depths
 //! are the hardware's. Events are found when the program's side looks: each of their conditions
-//! ends by an operation of the program, before which it looks. Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
+//! ends by an operation of the program, before which it looks.
+//! Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
 
 use crate::mail::Mail;
 use crate::mfc::{Command, Mfc};

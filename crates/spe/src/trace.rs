@@ -8,7 +8,7 @@
 //! | `run` | engine | that engine has it |
 //! | `wait` | operation, channel | parked |
 //! | `spun` | operation, channel, microseconds | waited on its engine until now |
-//! | `at` | DMA commands, bytes got, bytes put; bytes of the store that program, heap, stack take | |
+//! | `at` | DMA commands, bytes got, put; bytes of the store: program, heap, stack | |
 //! | `stop` | | |
 //! | `full` | | nothing follows: the file has as many lines as it may |
 //!

@@ -19,8 +19,8 @@ use std::time::{Duration, Instant};
 /// Arguments of `spe document`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-The programs count the time base's ticks times 40: cycles of 3.19 GHz. Rows that cannot be measured \
-say why.
+The programs count the time base's ticks times 40: cycles of 3.19 GHz. Rows that cannot be \
+measured say why.
 
 Exit status: 0 printed, also where rows say why they have no figure; 2 could not run.")]
 pub(crate) struct Document {
@@ -289,8 +289,8 @@ mod tests {
 
     #[test]
     fn both_programs_are_found_in_a_text() {
-        let text = "1 Words\n#include <stdlib.h>\nint main()\n{\n\tspe_image_open(\"tlb-spu\");\n}\n\
-                    more words\n#include <spu_mfcio.h>\nint main()\n{\n\tif (1) {\n\t}\n}\nthe end";
+        let text = "1 Words\n#include <stdlib.h>\nint main()\n{\n\tspe_image_open(\"tlb-spu\");\n\
+                    }\nmore words\n#include <spu_mfcio.h>\nint main()\n{\n\tif (1) {\n\t}\n}\nthe end";
         let (host, spu) = programs(text).unwrap();
         assert!(host.starts_with("#include <stdlib.h>") && host.ends_with(";\n}"));
         assert!(spu.starts_with("#include <spu_mfcio.h>") && spu.ends_with("\t}\n}"));

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 /// Arguments of `spe run`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-On a terminal the lowest lines show the contexts while the program runs; behind it comes a table of \
-what each ran, waited for, moved by DMA and took of its store.
+On a terminal the lowest lines show the contexts while the program runs; behind it comes a table \
+of what each ran, waited for, moved by DMA and took of its store.
 
 Exit status: the program's; 128 + N where signal N ended it.")]
 pub(crate) struct Run {

@@ -232,7 +232,7 @@ mod tests {
     /// Left end, width and top of the bars of a colour below the legend.
     fn bars(svg: &str, colour: RGBColor) -> Vec<(i32, i32, i32)> {
         let hex = format!("#{:02X}{:02X}{:02X}", colour.0, colour.1, colour.2);
-        let bars = svg.split("<rect ").filter(|rect| rect.contains(&hex));
+        let bars = svg.split("<rect").filter(|rect| rect.contains(&hex));
         let number = |rect: &str, name: &str| {
             let text = rect.split_once(&format!("{name}=\"")).unwrap().1;
             text.split('"').next().unwrap().parse::<i32>().unwrap()
