@@ -290,7 +290,8 @@ mod tests {
     #[test]
     fn both_programs_are_found_in_a_text() {
         let text = "1 Words\n#include <stdlib.h>\nint main()\n{\n\tspe_image_open(\"tlb-spu\");\n\
-                    }\nmore words\n#include <spu_mfcio.h>\nint main()\n{\n\tif (1) {\n\t}\n}\nthe end";
+                    }\nmore words\n#include <spu_mfcio.h>\nint main()\n{\n\tif (1) {\n\t}\n\
+                    }\nthe end";
         let (host, spu) = programs(text).unwrap();
         assert!(host.starts_with("#include <stdlib.h>") && host.ends_with(";\n}"));
         assert!(spu.starts_with("#include <spu_mfcio.h>") && spu.ends_with("\t}\n}"));
