@@ -307,3 +307,53 @@ fn span(ticks: u64) -> Duration {
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(TIME_BASE);
     Duration::from_nanos(nanoseconds as u64)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_decrementer_passes_zero_once_and_goes_on() {
+        let mail = Mail::new();
+        let mut channels = Channels::new([false; 2]);
+        channels.event_mask = event::DECREMENTER;
+        channels.decrementer = (Instant::now() - Duration::from_millis(1), 10);
+        channels.decrementer_armed = true;
+        assert_eq!(channels.count(&mail, 0), Outcome::Value(1));
+        assert_eq!(
+            channels.read(&mail, 0),
+            Outcome::Value(event::DECREMENTER.into())
+        );
+        // At 79.8 MHz a millisecond is far below zero, and nothing is raised a second time.
+        let Outcome::Value(value) = channels.read(&mail, 8) else {
+            panic!("it can always be read")
+        };
+        assert!(value > u64::from(u32::MAX) / 2, "{value}");
+        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
+        // From the largest value it passes zero after 53 seconds, not now.
+        channels.decrementer = (Instant::now(), u32::MAX);
+        channels.decrementer_armed = true;
+        let Outcome::Blocked(Some(at)) = channels.read(&mail, 0) else {
+            panic!("an event is waited for")
+        };
+        let seconds = (at - Instant::now()).as_secs();
+        assert!((45..54).contains(&seconds), "{seconds}");
+    }
+
+    #[test]
+    fn a_signal_that_came_and_went_is_an_event() {
+        let mail = Mail::new();
+        let mut channels = Channels::new([true, false]);
+        channels.event_mask = event::SIGNAL_1 | event::SIGNAL_2;
+        channels.signal(0, 1);
+        channels.signal(0, 4);
+        channels.signal(1, 1);
+        channels.signal(1, 4);
+        assert_eq!(channels.read(&mail, 3), Outcome::Value(5));
+        assert_eq!(channels.read(&mail, 4), Outcome::Value(4));
+        assert_eq!(channels.read(&mail, 4), Outcome::Blocked(None));
+        let both = u64::from(event::SIGNAL_1 | event::SIGNAL_2);
+        assert_eq!(channels.read(&mail, 0), Outcome::Value(both));
+        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
+    }
+}

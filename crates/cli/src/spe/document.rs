@@ -89,7 +89,8 @@ impl Document {
 
     fn build(&self) -> Result<Built> {
         let given = self.folder.clone();
-        let named = std::env::var_os("SIDECORE_DOCUMENTS").map(PathBuf::from);
+        let named = std::env::var_os("SIDECORE_DOCUMENTS").filter(|name| !name.is_empty());
+        let named = named.map(PathBuf::from);
         let Some(folder) = given.or(named) else {
             bail!("needs the document's text; name its folder by --folder or SIDECORE_DOCUMENTS");
         };
@@ -261,8 +262,8 @@ impl Built {
 
 /// The program maps 16 MiB of a file there, whatever it gets.
 fn huge_pages_are_there() -> Result<()> {
-    const HUGETLBFS: i64 = 0x9584_58f6;
-    let kind = rustix::fs::statfs(HUGE).map(|found| found.f_type as i64);
+    const HUGETLBFS: i128 = 0x9584_58f6;
+    let kind = rustix::fs::statfs(HUGE).map(|found| i128::from(found.f_type));
     ensure!(
         kind.is_ok_and(|kind| kind == HUGETLBFS),
         "the document's program maps a file in {HUGE}: mkdir {HUGE} && mount -t hugetlbfs none \
