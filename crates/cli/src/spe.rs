@@ -3,6 +3,8 @@
 //! Must stay true: under a driver's name nothing but the tool's own output is printed, and the exit
 //! status is the tool's.
 
+mod document;
+mod live;
 mod run;
 mod timeline;
 mod trace;
@@ -23,6 +25,8 @@ pub(crate) enum Command {
     Env(Env),
     /// Run a host program; say what its contexts ran, waited for and moved by DMA.
     Run(run::Run),
+    /// Build and run the programs that the document on the Cell's address translation prints.
+    Document(document::Document),
 }
 
 /// Arguments of `spe env`.
@@ -40,6 +44,7 @@ impl Command {
                 Ok(Outcome::Done)
             }
             Self::Run(run) => run.run(),
+            Self::Document(document) => document.run(),
         }
     }
 }

@@ -11,10 +11,14 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// The folder beside the repository.
+fn beside() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/papers")
+}
+
 /// The text with both programs, where a folder holds it.
 fn document() -> Option<String> {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/papers");
-    let folder = std::env::var_os("SIDECORE_DOCUMENTS").map_or(beside, PathBuf::from);
+    let folder = std::env::var_os("SIDECORE_DOCUMENTS").map_or_else(beside, PathBuf::from);
     let files = std::fs::read_dir(folder).ok()?.flatten();
     files
         .filter_map(|file| std::fs::read_to_string(file.path()).ok())
@@ -73,5 +77,60 @@ fn the_documents_programs_build_and_measure_both_walks() {
             .collect::<Vec<_>>();
         assert_eq!(costs.len(), 4, "{walk}: {printed}");
         assert!(costs.iter().all(|cost| *cost > 0.0), "{walk}: {printed}");
+    }
+    // And by the command, whose rows stand in `sidecore papers`.
+    let documents = std::env::var_os("SIDECORE_DOCUMENTS").map_or_else(beside, PathBuf::from);
+    let script = format!(
+        "sidecore spe document --quick --json --folder '{}'",
+        documents.display()
+    );
+    let (ended, printed, errors) = run(&script);
+    assert!(ended, "{errors}");
+    let report: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    let rows = report["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 8);
+    for row in &rows[..4] {
+        assert!(row["here"].as_f64().is_some_and(|cost| cost > 0.0), "{row}");
+    }
+    for row in &rows[4..] {
+        let note = row["note"]
+            .as_str()
+            .is_some_and(|note| note.contains("huge"));
+        assert!(row["here"].is_f64() || note, "{row}");
+    }
+}
+
+#[test]
+fn without_the_text_every_row_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let rows = |command: &mut Command| {
+        let output = command
+            .env("SIDECORE_SPE_CACHE", folder.path().join("cache"))
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+        report["rows"].as_array().unwrap().clone()
+    };
+    let sidecore = || Command::new(env!("CARGO_BIN_EXE_sidecore"));
+    let nowhere = rows(
+        sidecore()
+            .args(["spe", "document", "--json"])
+            .env_remove("SIDECORE_DOCUMENTS"),
+    );
+    let empty = rows(
+        sidecore()
+            .args(["spe", "document", "--json"])
+            .env("SIDECORE_DOCUMENTS", folder.path()),
+    );
+    for (rows, reason) in [
+        (nowhere, "SIDECORE_DOCUMENTS"),
+        (empty, "none has its program"),
+    ] {
+        assert_eq!(rows.len(), 8);
+        for row in rows {
+            assert!(row["here"].is_null());
+            assert!(row["note"].as_str().unwrap().contains(reason), "{row}");
+        }
     }
 }

@@ -24,4 +24,48 @@ typedef struct mfc_list_element {
 #define MFC_TAG_UPDATE_ANY 0x1
 #define MFC_TAG_UPDATE_ALL 0x2
 
+#ifndef __SPU__
+/* Registers of problem-state areas, which spe_ps_area_get gives: mailboxes block as long as they are full
+ * or empty. Plain loads and stores of these registers have no effect here. */
+#include <cbea_map.h>
+#include <sched.h>
+#ifdef __cplusplus
+extern "C" {
+#endif
+extern int sidecore_spe_register_write(volatile void *, unsigned int);
+extern unsigned int sidecore_spe_register_read(volatile void *);
+
+static __inline__ unsigned int _spe_out_mbox_status(volatile spe_spu_control_area_t *area)
+{
+	return area->SPU_Mbox_Stat & 0xff;
+}
+static __inline__ unsigned int _spe_in_mbox_status(volatile spe_spu_control_area_t *area)
+{
+	return area->SPU_Mbox_Stat >> 8 & 0xff;
+}
+static __inline__ unsigned int _spe_out_mbox_read(volatile spe_spu_control_area_t *area)
+{
+	while (!_spe_out_mbox_status(area))
+		sched_yield();
+	return sidecore_spe_register_read(&area->SPU_Out_Mbox);
+}
+static __inline__ void _spe_in_mbox_write(volatile spe_spu_control_area_t *area, unsigned int word)
+{
+	while (!_spe_in_mbox_status(area))
+		sched_yield();
+	sidecore_spe_register_write(&area->SPU_In_Mbox, word);
+}
+static __inline__ void _spe_sig_notify_1_write(volatile spe_sig_notify_1_area_t *area, unsigned int word)
+{
+	sidecore_spe_register_write(&area->SPU_Sig_Notify_1, word);
+}
+static __inline__ void _spe_sig_notify_2_write(volatile spe_sig_notify_2_area_t *area, unsigned int word)
+{
+	sidecore_spe_register_write(&area->SPU_Sig_Notify_2, word);
+}
+#ifdef __cplusplus
+}
+#endif
+#endif
+
 #endif

@@ -44,6 +44,19 @@ static __inline__ float rand_minus1_to_1(void) { return 2.0f * rand_0_to_1() - 1
 #ifdef __cplusplus
 }
 #endif
+
+#include <vec_types.h>
+/* Four numbers at once. */
+static __inline__ __attribute__((unused)) vec_float4 rand_0_to_1_v(void)
+{
+	vec_float4 all = { rand_0_to_1(), rand_0_to_1(), rand_0_to_1(), rand_0_to_1() };
+	return all;
+}
+static __inline__ __attribute__((unused)) vec_float4 rand_minus1_to_1_v(void)
+{
+	vec_float4 all = { rand_minus1_to_1(), rand_minus1_to_1(), rand_minus1_to_1(), rand_minus1_to_1() };
+	return all;
+}
 /* Names without the underscore, of later releases. */
 #define malloc_align _malloc_align
 #define calloc_align _calloc_align

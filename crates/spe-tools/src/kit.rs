@@ -9,6 +9,7 @@
 
 use crate::files::FILES;
 use crate::flags::COMPILE;
+use crate::single::{LIBRARIES, Library};
 use crate::{Error, names, tool};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -176,6 +177,9 @@ impl Kit {
             let path = fresh.join(format!("include/common/simdmath/{name}.h"));
             write(&path, "#include <simdmath.h>\n")?;
         }
+        for (name, text) in LIBRARIES.iter().flat_map(Library::headers) {
+            write(&fresh.join(format!("include/common/{name}.h")), &text)?;
+        }
         for name in C_HEADERS {
             let path = fresh.join(format!("include/spu++/c{name}"));
             write(&path, &format!("#include <{name}.h>\nnamespace std {{}}\n"))?;
@@ -189,7 +193,7 @@ impl Kit {
         }
         make_folder(&fresh.join("lib"))?;
         if let Some(library) = &parts.library {
-            for name in ["libspe2.so", "libspe2.so.2"] {
+            for name in ["libspe2.so", "libspe2.so.2", "libspe.so"] {
                 link(library, &fresh.join("lib").join(name))?;
             }
         }
@@ -219,6 +223,9 @@ fn cache_folder() -> Result<PathBuf, Error> {
 fn name(parts: &Parts) -> String {
     let mut hasher = DefaultHasher::new();
     FILES.hash(&mut hasher);
+    for header in LIBRARIES.iter().flat_map(Library::headers) {
+        header.hash(&mut hasher);
+    }
     // The archive in it is compiled by them.
     COMPILE.hash(&mut hasher);
     parts.headers.hash(&mut hasher);

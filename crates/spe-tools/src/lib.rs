@@ -19,6 +19,7 @@ mod options;
 mod ppu;
 mod rewrite;
 mod run;
+mod single;
 mod spu;
 mod step;
 mod tool;

@@ -235,6 +235,8 @@ const SPU_DROPPED: &[&str] = &[
     "-lsim",
     "-lspu_timer",
     "-lsync",
+    "-lvector",
+    "-lmatrix",
     "-lsputimer",
     "-static",
     "-pie",
@@ -262,7 +264,9 @@ const HOST_DROPPED: &[&str] = &[
     "-lmisc",
     "-lgmath",
     "-lsync",
-    "-lspe",
+    "-lvector",
+    "-lmatrix",
+    "-lsim",
     "-N",
 ];
 /// Options of the SPU's linker, and those that its images alone can bear.

@@ -147,6 +147,57 @@ mailbox 28: 42
     assert_eq!(ran(folder.path(), "image", &["41"]), (wanted.into(), 5));
 }
 
+/// One source for both sides: the SDK's libraries of small functions.
+#[test]
+fn libraries_of_the_sdk_do_the_same_on_both_sides() {
+    let Some(folder) = folder() else { return };
+    let options = "-O2 -Wall -Werror -o image sdk.c -lvector -lmatrix -lsync -lspu_timer";
+    driven(folder.path(), "spu-gcc", options);
+    assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 0));
+    let options = "-m64 -O2 -Wall -Werror -o own sdk.c -lvector -lmatrix -lsync -lsim";
+    driven(folder.path(), "ppu-gcc", options);
+    let output = Command::new(folder.path().join("own")).output();
+    let output = output.expect("the host program runs");
+    assert!(output.status.success(), "{output:?}");
+    driven(folder.path(), "spu-g++", "-O1 -x c++ -c sdk.c -o plus.o");
+}
+
+/// Every header of one function stands alone, and leaves the name without the underscore free.
+#[test]
+fn headers_of_one_function_stand_alone() {
+    let Some(folder) = folder() else { return };
+    let kit = drivers().parent().expect("the kit");
+    let common = std::fs::read_dir(kit.join("include/common")).expect("the kit's headers");
+    let mut count = 0;
+    for header in common.flatten() {
+        let text = std::fs::read_to_string(header.path()).unwrap_or_default();
+        let single = ["sidecore_gmath", "sidecore_matrix", "sidecore_sync"]
+            .iter()
+            .any(|inside| text == format!("#include <{inside}.h>\n"));
+        let name = header.file_name().to_string_lossy().into_owned();
+        if !single {
+            continue;
+        }
+        count += 1;
+        let function = name.trim_end_matches(".h");
+        let source =
+            format!("#include <{name}>\nint {function} = 1;\nvoid *own = (void *)_{function};\n");
+        std::fs::write(folder.path().join(format!("{function}.c")), source).expect("written");
+    }
+    assert!(count > 75, "{count}");
+    let sources = std::fs::read_dir(folder.path()).expect("a folder can be read");
+    let mut sources = sources
+        .flatten()
+        .map(|file| file.file_name().to_string_lossy().into_owned())
+        .filter(|name| {
+            kit.join("include/common")
+                .join(name.replace(".c", ".h"))
+                .exists()
+        });
+    let sources = sources.by_ref().collect::<Vec<_>>().join(" ");
+    driven(folder.path(), "spu-gcc", &format!("-c {sources}"));
+}
+
 #[test]
 fn cplusplus_has_constructors_and_virtual_functions() {
     let Some(folder) = folder() else { return };

@@ -2,7 +2,8 @@
 //!
 //! An area is a page of memory. What an MFC puts to a signal register or to the inbound mailbox of
 //! an area reaches the context; the mailbox status word of the control area is kept up to date.
-//! Plain stores of the host are not seen: the calls are for those.
+//! Plain loads and stores of the host are not seen: `cbe_mfc.h`'s functions for registers, and
+//! libspe2's calls, are for those.
 //!
 //! Must stay true: the table's lock is held only for a look-up, and no context's lock under it.
 
@@ -51,6 +52,9 @@ pub(crate) enum Register {
 /// A context, as its areas see it.
 pub(crate) trait Target: Debug + Send + Sync {
     fn write_register(&self, register: Register, value: u32);
+
+    /// Takes the outbound word.
+    fn read_mailbox(&self) -> Option<u32>;
 }
 
 impl Write {
@@ -66,6 +70,7 @@ const PAGE: u64 = 4096;
 /// Offsets of registers within their areas (Cell Broadband Engine Architecture).
 const SIGNAL: u64 = 12;
 const IN_MAILBOX: u64 = 12;
+const OUT_MAILBOX: u64 = 4;
 const MAILBOX_STATUS: usize = 20;
 
 static TABLE: RwLock<BTreeMap<u64, Weak<dyn Target>>> = RwLock::new(BTreeMap::new());
@@ -119,8 +124,8 @@ impl Drop for Areas {
     }
 }
 
-/// The register at an address of the process, if it is one.
-pub(crate) fn find(address: u64, value: u32) -> Option<Write> {
+/// The context, area and offset of an address of the process, if it is in an area.
+fn place(address: u64) -> Option<(Weak<dyn Target>, Kind, u64)> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
@@ -128,14 +133,29 @@ pub(crate) fn find(address: u64, value: u32) -> Option<Write> {
     let (pages, context) = table.range(..=address).next_back()?;
     let offset = address - pages;
     let kind = Kind::ALL.get((offset / PAGE) as usize)?;
-    let register = match (kind, offset % PAGE) {
+    Some((context.clone(), *kind, offset % PAGE))
+}
+
+/// Reads the register at an address: the outbound mailbox's word, 0 where there is none, is taken.
+/// `None` where no register can be read there.
+pub(crate) fn read(address: u64) -> Option<u32> {
+    let (context, kind, offset) = place(address)?;
+    let mailbox = matches!((kind, offset), (Kind::Control, OUT_MAILBOX));
+    let context = context.upgrade().filter(|_| mailbox)?;
+    Some(context.read_mailbox().unwrap_or(0))
+}
+
+/// The register at an address of the process, if it is one.
+pub(crate) fn find(address: u64, value: u32) -> Option<Write> {
+    let (context, kind, offset) = place(address)?;
+    let register = match (kind, offset) {
         (Kind::Signal1, SIGNAL) => Register::Signal(0),
         (Kind::Signal2, SIGNAL) => Register::Signal(1),
         (Kind::Control, IN_MAILBOX) => Register::InMailbox,
         _ => return None,
     };
     Some(Write {
-        context: context.clone(),
+        context,
         register,
         value,
     })

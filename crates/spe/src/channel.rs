@@ -2,15 +2,15 @@
 //!
 //! Must stay true: pure but for the MFC's copies and the clock; nothing here blocks, an operation
 //! that cannot be done answers [`Outcome::Blocked`] and is asked again later. Numbers and depths
-//! are the hardware's. Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
+//! are the hardware's. Events are found when the program's side looks: each of their conditions
+//! ends by an operation of the program, before which it looks.
+//! Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
 
+use crate::mail::Mail;
 use crate::mfc::{Command, Mfc};
 use crate::store::Store;
-use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Places of the inbound mailbox.
-pub(crate) const IN_DEPTH: usize = 4;
 /// Time base of the decrementer, in ticks a second.
 pub(crate) const TIME_BASE: u64 = 79_800_000;
 /// A program that waits for a lost reservation has the line looked at this often: the host's plain
@@ -46,15 +46,12 @@ pub(crate) enum Outcome {
 const DONE: Outcome = Outcome::Value(0);
 const BAD: Outcome = Outcome::Stopped(Stop::BadChannel);
 
-/// Event bits of channel 0.
+/// Event bits of channel 0; the mailboxes' are in `mail`.
 mod event {
     pub(super) const TAG: u32 = 0x1;
     pub(super) const LIST_STALL: u32 = 0x2;
     pub(super) const QUEUE: u32 = 0x8;
-    pub(super) const IN_MAILBOX: u32 = 0x10;
     pub(super) const DECREMENTER: u32 = 0x20;
-    pub(super) const OUT_INTERRUPT: u32 = 0x40;
-    pub(super) const OUT_MAILBOX: u32 = 0x80;
     pub(super) const SIGNAL_2: u32 = 0x100;
     pub(super) const SIGNAL_1: u32 = 0x200;
     pub(super) const RESERVATION: u32 = 0x400;
@@ -64,9 +61,6 @@ mod event {
 /// State of one context's channels.
 #[derive(Debug)]
 pub(crate) struct Channels {
-    pub(crate) in_mailbox: VecDeque<u32>,
-    pub(crate) out_mailbox: Option<u32>,
-    pub(crate) out_interrupt: Option<u32>,
     signals: [Option<u32>; 2],
     signals_or: [bool; 2],
     pub(crate) mfc: Mfc,
@@ -87,9 +81,6 @@ pub(crate) struct Channels {
 impl Channels {
     pub(crate) fn new(signals_or: [bool; 2]) -> Channels {
         Channels {
-            in_mailbox: VecDeque::with_capacity(IN_DEPTH),
-            out_mailbox: None,
-            out_interrupt: None,
             signals: [None; 2],
             signals_or,
             mfc: Mfc::default(),
@@ -108,7 +99,7 @@ impl Channels {
             decrementer: (Instant::now(), 0),
             decrementer_armed: false,
             save: 0,
-            before: event::QUEUE | event::OUT_MAILBOX | event::OUT_INTERRUPT,
+            before: event::QUEUE,
         }
     }
 
@@ -120,38 +111,17 @@ impl Channels {
             0
         };
         self.signals[index] = Some(old | value);
-        self.refresh();
-    }
-
-    /// Writes the inbound mailbox from outside; false where it is full.
-    pub(crate) fn push(&mut self, value: u32) -> bool {
-        let fits = self.in_mailbox.len() < IN_DEPTH;
-        if fits {
-            self.in_mailbox.push_back(value);
-            self.refresh();
-        }
-        fits
-    }
-
-    /// Entries outbound, places inbound, entries interrupting, as the status register has them.
-    pub(crate) fn mailbox_status(&self) -> u32 {
-        u32::from(self.out_mailbox.is_some())
-            | ((IN_DEPTH - self.in_mailbox.len()) as u32) << 8
-            | u32::from(self.out_interrupt.is_some()) << 16
     }
 
     /// Finds events: conditions that hold now and did not at the last look.
-    pub(crate) fn refresh(&mut self) {
+    fn refresh(&mut self, mail: &Mail) {
         let holds = |condition: bool, bit: u32| if condition { bit } else { 0 };
         let now = holds(self.tag_status().is_some(), event::TAG)
             | holds(self.mfc.stall_mask != 0, event::LIST_STALL)
             | holds(self.mfc.free() > 0, event::QUEUE)
-            | holds(!self.in_mailbox.is_empty(), event::IN_MAILBOX)
-            | holds(self.out_interrupt.is_none(), event::OUT_INTERRUPT)
-            | holds(self.out_mailbox.is_none(), event::OUT_MAILBOX)
             | holds(self.signals[0].is_some(), event::SIGNAL_1)
             | holds(self.signals[1].is_some(), event::SIGNAL_2);
-        self.raise(now & !self.before);
+        self.raise(now & !self.before | mail.events());
         self.before = now;
     }
 
@@ -163,20 +133,21 @@ impl Channels {
     }
 
     /// Does one MFC command.
-    pub(crate) fn issue(&mut self, store: &Store, command: Command) -> Outcome {
+    pub(crate) fn issue(&mut self, store: &Store, mail: &Mail, command: Command) -> Outcome {
         // A command that finds no place waits for one, as the channel does.
         if self.mfc.free() == 0 {
             return Outcome::Blocked(None);
         }
         let issued = self.mfc.issue(store, command);
-        self.refresh();
+        self.refresh(mail);
         match issued {
             Ok(()) => DONE,
             Err(code) => Outcome::Stopped(Stop::Exception(code)),
         }
     }
 
-    pub(crate) fn read(&mut self, channel: u64) -> Outcome {
+    pub(crate) fn read(&mut self, mail: &Mail, channel: u64) -> Outcome {
+        self.refresh(mail);
         let value = match channel {
             0 => return self.read_event(),
             3 | 4 => self.signals[channel as usize - 3].take(),
@@ -188,14 +159,21 @@ impl Channels {
             24 => self.tag_status().inspect(|_| self.tag_update = None),
             25 => Some(std::mem::take(&mut self.mfc.stall_mask)).filter(|mask| *mask != 0),
             27 => self.mfc.atomic_status.take(),
-            29 => self.in_mailbox.pop_front(),
+            29 => mail.pop(),
             _ => return BAD,
         };
-        self.refresh();
+        self.refresh(mail);
         value.map_or(Outcome::Blocked(None), |value| Outcome::Value(value.into()))
     }
 
-    pub(crate) fn write(&mut self, store: &Store, channel: u64, value: u32) -> Outcome {
+    pub(crate) fn write(
+        &mut self,
+        store: &Store,
+        mail: &Mail,
+        channel: u64,
+        value: u32,
+    ) -> Outcome {
+        self.refresh(mail);
         match channel {
             1 => {
                 self.event_mask = value;
@@ -225,7 +203,7 @@ impl Channels {
             20 => self.command.tag = value,
             21 => {
                 self.command.code = value;
-                let outcome = self.issue(store, self.command);
+                let outcome = self.issue(store, mail, self.command);
                 if outcome == DONE {
                     // The high half must be written anew for the next command.
                     self.command.ea &= 0xffff_ffff;
@@ -236,24 +214,24 @@ impl Channels {
             23 => self.tag_update = Some(value),
             26 => {
                 let resumed = self.mfc.resume(store, value & 31);
-                self.refresh();
+                self.refresh(mail);
                 if let Err(code) = resumed {
                     return Outcome::Stopped(Stop::Exception(code));
                 }
             }
-            28 if self.out_mailbox.is_some() => return Outcome::Blocked(None),
-            28 => self.out_mailbox = Some(value),
-            30 if self.out_interrupt.is_some() => return Outcome::Blocked(None),
-            30 => self.out_interrupt = Some(value),
+            28 if !mail.put_out(value) => return Outcome::Blocked(None),
+            30 if !mail.put_interrupt(value) => return Outcome::Blocked(None),
+            28 | 30 => {}
             _ => return BAD,
         }
-        self.refresh();
+        self.refresh(mail);
         DONE
     }
 
-    pub(crate) fn count(&mut self, channel: u64) -> Outcome {
+    pub(crate) fn count(&mut self, mail: &Mail, channel: u64) -> Outcome {
         Outcome::Value(match channel {
             0 => {
+                self.refresh(mail);
                 self.look_at_time();
                 self.event_count.into()
             }
@@ -263,9 +241,9 @@ impl Channels {
             24 => self.tag_status().is_some().into(),
             25 => (self.mfc.stall_mask != 0).into(),
             27 => self.mfc.atomic_status.is_some().into(),
-            28 => self.out_mailbox.is_none().into(),
-            29 => self.in_mailbox.len() as u64,
-            30 => self.out_interrupt.is_none().into(),
+            28 => u64::from(1 - mail.out_entries()),
+            29 => mail.in_entries().into(),
+            30 => u64::from(1 - mail.interrupt_entries()),
             1 | 2 | 7..=9 | 11..=20 | 22 | 26 => 1,
             _ => return BAD,
         })
@@ -328,4 +306,54 @@ impl Channels {
 fn span(ticks: u64) -> Duration {
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(TIME_BASE);
     Duration::from_nanos(nanoseconds as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_decrementer_passes_zero_once_and_goes_on() {
+        let mail = Mail::new();
+        let mut channels = Channels::new([false; 2]);
+        channels.event_mask = event::DECREMENTER;
+        channels.decrementer = (Instant::now() - Duration::from_millis(1), 10);
+        channels.decrementer_armed = true;
+        assert_eq!(channels.count(&mail, 0), Outcome::Value(1));
+        assert_eq!(
+            channels.read(&mail, 0),
+            Outcome::Value(event::DECREMENTER.into())
+        );
+        // At 79.8 MHz a millisecond is far below zero, and nothing is raised a second time.
+        let Outcome::Value(value) = channels.read(&mail, 8) else {
+            panic!("it can always be read")
+        };
+        assert!(value > u64::from(u32::MAX) / 2, "{value}");
+        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
+        // From the largest value it passes zero after 53 seconds, not now.
+        channels.decrementer = (Instant::now(), u32::MAX);
+        channels.decrementer_armed = true;
+        let Outcome::Blocked(Some(at)) = channels.read(&mail, 0) else {
+            panic!("an event is waited for")
+        };
+        let seconds = (at - Instant::now()).as_secs();
+        assert!((45..54).contains(&seconds), "{seconds}");
+    }
+
+    #[test]
+    fn a_signal_that_came_and_went_is_an_event() {
+        let mail = Mail::new();
+        let mut channels = Channels::new([true, false]);
+        channels.event_mask = event::SIGNAL_1 | event::SIGNAL_2;
+        channels.signal(0, 1);
+        channels.signal(0, 4);
+        channels.signal(1, 1);
+        channels.signal(1, 4);
+        assert_eq!(channels.read(&mail, 3), Outcome::Value(5));
+        assert_eq!(channels.read(&mail, 4), Outcome::Value(4));
+        assert_eq!(channels.read(&mail, 4), Outcome::Blocked(None));
+        let both = u64::from(event::SIGNAL_1 | event::SIGNAL_2);
+        assert_eq!(channels.read(&mail, 0), Outcome::Value(both));
+        assert_eq!(channels.count(&mail, 0), Outcome::Value(0));
+    }
 }

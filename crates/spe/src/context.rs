@@ -3,21 +3,24 @@
 //! Life: idle, active (an engine has it or will), parked (waits at a channel), stopped (its caller
 //! will see why), paused (its caller returned and may go on with it).
 //!
-//! Must stay true: whoever changes what a parked program may wait for does so under the lock and
-//! then calls `changed`, which makes it active again; only the engine that has an active context
-//! touches its header. Of two contexts at most one is locked by a thread.
+//! Must stay true: whoever changes what a parked program may wait for then calls `changed` under
+//! the lock, which makes it active again; words of the mailboxes move without the lock and ask for
+//! it only if somebody is to be told (`mail`). Only the engine that has an active context touches
+//! its header. Of two contexts at most one is locked by a thread.
 
 use crate::area::{Areas, Kind, Register, Target};
 use crate::channel::{Channels, Outcome, Stop};
 use crate::engine::{self, Request, Work};
 use crate::image::{Image, ImageError};
+use crate::mail::{Mail, watch};
 use crate::mfc::{self, Command, Traffic};
 use crate::source::{Source, Sources};
 use crate::store::{STORE_BYTES, STORE_MASK, Store};
-use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, Start};
+use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, Performed, Start};
 use crate::trace;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
+use std::ffi::c_void;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -32,9 +35,8 @@ pub(crate) struct Context {
     /// Itself, for the engines' queue and the areas' table.
     own: Weak<Context>,
     inner: Mutex<Inner>,
-    /// The mailboxes' state, for looks without the lock.
-    status: AtomicU32,
-    /// Counts changes from outside, for engines that spin on it.
+    pub(crate) mail: Mail,
+    /// Counts changes from outside but the mailboxes', for engines that spin on it.
     news: AtomicU32,
     caller: Condvar,
     /// Threads of the host that wait for a place inbound, and for an interrupting entry.
@@ -57,8 +59,9 @@ pub(crate) struct Inner {
     answer: u64,
     program: Option<Program>,
     token: u32,
-    break_at: Option<u64>,
     host_waiters: u32,
+    /// Time of the trace's last `at` line.
+    traced_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -101,13 +104,13 @@ impl Context {
         let or = [flags & FLAG_SIGNAL1_OR != 0, flags & FLAG_SIGNAL2_OR != 0];
         let channels = Channels::new(or);
         let store = Store::new()?;
-        Ok(Arc::new_cyclic(|own| Context {
+        let own = Arc::new_cyclic(|own| Context {
             own: own.clone(),
             // Relaxed: only distinct numbers are asked for.
             id: IDS.fetch_add(1, Ordering::Relaxed),
             flags,
             store,
-            status: AtomicU32::new(channels.mailbox_status()),
+            mail: Mail::new(),
             inner: Mutex::new(Inner {
                 channels,
                 sources: Sources::default(),
@@ -119,24 +122,29 @@ impl Context {
                 answer: 0,
                 program: None,
                 token: 0,
-                break_at: None,
                 host_waiters: 0,
+                traced_at: None,
             }),
             news: AtomicU32::new(0),
             caller: Condvar::new(),
             host_in: Condvar::new(),
             host_interrupt: Condvar::new(),
             areas: OnceLock::new(),
-        }))
+        });
+        // SAFETY: the header of the new store, which no engine has yet.
+        let header = unsafe { &mut *own.store.header() };
+        header.context = Arc::as_ptr(&own).cast();
+        header.channel = Some(perform_at_once);
+        Ok(own)
     }
 
     /// Address of one of the context's problem-state areas.
     pub(crate) fn area(&self, kind: Kind) -> io::Result<u64> {
         if self.areas.get().is_none() {
             let areas = Areas::new(self.own.clone())?;
-            areas.show_mailboxes(self.mailbox_status());
             // Another thread's set, if it was first, is as good.
             self.areas.set(areas).ok();
+            self.settle(&mut self.inner.lock());
         }
         Ok(self.areas.get().map_or(0, |areas| areas.address(kind)))
     }
@@ -153,7 +161,10 @@ impl Context {
             end: image.end(),
         });
         inner.run = Run::Idle;
-        inner.break_at = None;
+        // SAFETY: the header of our own store; no engine has the context.
+        let header = unsafe { &mut *self.store.header() };
+        header.data_end = self.store.base() + u64::from(image.end());
+        header.break_at = 0;
         Ok(true)
     }
 
@@ -261,12 +272,6 @@ impl Context {
         self.inner.lock()
     }
 
-    /// The mailboxes' state as last shown.
-    pub(crate) fn mailbox_status(&self) -> u32 {
-        // Acquire partners with the Release in `settle`.
-        self.status.load(Ordering::Acquire)
-    }
-
     pub(crate) fn signal(&self, index: usize, value: u32) {
         let mut inner = self.inner.lock();
         inner.channels.signal(index, value);
@@ -276,11 +281,7 @@ impl Context {
     /// Writes the inbound mailbox as DMA does: into a full one the last entry is overwritten.
     pub(crate) fn push_in_mailbox(&self, value: u32) {
         let mut inner = self.inner.lock();
-        if !inner.channels.push(value)
-            && let Some(last) = inner.channels.in_mailbox.back_mut()
-        {
-            *last = value;
-        }
+        self.mail.push_over(value);
         self.changed(&mut inner);
     }
 
@@ -308,23 +309,35 @@ impl Context {
         done
     }
 
+    /// A word moved on the host's side, without the lock: tells those who are to be told.
+    pub(crate) fn mail_moved(&self) {
+        if self.mail.watched() != 0 {
+            self.changed(&mut self.inner.lock());
+        }
+    }
+
     /// Shows the state to lookers and waiters on the host's side.
     pub(crate) fn settle(&self, inner: &mut Inner) {
-        let status = inner.channels.mailbox_status();
-        // Relaxed: only written under the lock.
-        if self.status.load(Ordering::Relaxed) != status {
-            // Release partners with the Acquire in `mailbox_status`.
-            self.status.store(status, Ordering::Release);
-            if let Some(areas) = self.areas.get() {
-                areas.show_mailboxes(status);
-            }
-            // One is enough: it changes the status again when it takes its word or place.
-            if inner.host_waiters > 0 && status >> 8 & 0xff != 0 {
-                self.host_in.notify_one();
-            }
-            if inner.host_waiters > 0 && status >> 16 & 0xff != 0 {
-                self.host_interrupt.notify_one();
-            }
+        // Bits first: a word that moves behind the look is told by whoever moves it.
+        if !inner.sources.is_empty() {
+            self.mail.watch(watch::SOURCES);
+        }
+        if self.areas.get().is_some() {
+            self.mail.watch(watch::AREAS);
+        }
+        if self.mail.watched() & !watch::PARKED == 0 {
+            return;
+        }
+        let status = self.mail.status();
+        if let Some(areas) = self.areas.get() {
+            areas.show_mailboxes(status);
+        }
+        // One is enough: it moves a word itself, which is told in turn.
+        if inner.host_waiters > 0 && status >> 8 & 0xff != 0 {
+            self.host_in.notify_one();
+        }
+        if inner.host_waiters > 0 && status >> 16 & 0xff != 0 {
+            self.host_interrupt.notify_one();
         }
         if !inner.sources.is_empty() {
             let (tags, stops) = (inner.proxy_tags != 0, !inner.stops.is_empty());
@@ -346,61 +359,97 @@ impl Context {
         self.news.fetch_add(1, Ordering::Release);
         if inner.run == Run::Parked {
             inner.run = Run::Active;
+            self.mail.unwatch(watch::PARKED);
             if let Some(own) = self.own.upgrade() {
                 engine::push(own);
             }
         }
     }
 
-    /// Waits on the host's side until a mailbox changes, inbound or interrupting.
-    pub(crate) fn wait_host(&self, inner: &mut MutexGuard<'_, Inner>, inbound: bool) {
+    /// Waits on the host's side for a place inbound, or for an interrupting entry.
+    pub(crate) fn wait_host(&self, inbound: bool) {
         const LOOKS: u32 = 1000;
-        let seen = self.mailbox_status();
-        MutexGuard::unlocked(inner, || {
-            for _ in 0..LOOKS {
-                if self.mailbox_status() != seen {
-                    break;
-                }
-                std::hint::spin_loop();
-            }
-        });
-        // The lock is held again: no change comes between this look and the wait.
-        if self.mailbox_status() != seen {
-            return;
-        }
-        inner.host_waiters += 1;
-        let condition = if inbound {
-            &self.host_in
-        } else {
-            &self.host_interrupt
+        let comes = || match inbound {
+            true => self.mail.in_room() > 0,
+            false => self.mail.interrupt_entries() > 0,
         };
-        condition.wait(inner);
+        for _ in 0..LOOKS {
+            if comes() {
+                return;
+            }
+            std::hint::spin_loop();
+        }
+        let mut inner = self.inner.lock();
+        inner.host_waiters += 1;
+        self.mail.watch(watch::HOST);
+        // The lock is held: whoever moves a word from here on finds the bit and waits for it.
+        if !comes() {
+            let condition = if inbound {
+                &self.host_in
+            } else {
+                &self.host_interrupt
+            };
+            condition.wait(&mut inner);
+        }
         inner.host_waiters -= 1;
+        if inner.host_waiters == 0 {
+            self.mail.unwatch(watch::HOST);
+        }
     }
 
     /// Spins until something changed, something else is ready, or the time is over.
-    fn spin(&self, news: u32, since: Instant) {
+    fn spin(&self, news: u32, since: Instant, request: &Request) {
         const LOOKS: u32 = 64;
         while since.elapsed() < SPIN && !engine::work_waits() {
+            // Without the processor's pause, which takes as long as a line of the cache on its way.
             for _ in 0..LOOKS {
-                if self.news.load(Ordering::Acquire) != news {
+                if self.mail_lets(request) || self.news.load(Ordering::Acquire) != news {
                     return;
                 }
-                std::hint::spin_loop();
             }
         }
+    }
+
+    /// True where the mailboxes let a request be done that was blocked.
+    fn mail_lets(&self, request: &Request) -> bool {
+        match (request.op, request.args[0]) {
+            (1, 29) => self.mail.has_word(),
+            (2, 28) => self.mail.out_entries() == 0,
+            (2, 30) => self.mail.interrupt_entries() == 0,
+            (1, 0) => self.mail.has_events(),
+            _ => false,
+        }
+    }
+
+    /// An operation on a mailbox, without the lock; `None` where it is another or cannot be done.
+    fn mail_operation(&self, op: u64, channel: u64, value: u64) -> Option<u64> {
+        let value = match (op, channel) {
+            (1, 29) => self.mail.pop()?.into(),
+            (2, 28) if self.mail.put_out(value as u32) => 0,
+            (2, 30) if self.mail.put_interrupt(value as u32) => 0,
+            (3, 28) => return Some(u64::from(1 - self.mail.out_entries())),
+            (3, 29) => return Some(self.mail.in_entries().into()),
+            (3, 30) => return Some(u64::from(1 - self.mail.interrupt_entries())),
+            _ => return None,
+        };
+        if self.mail.watched() != 0 {
+            self.settle(&mut self.inner.lock());
+        }
+        Some(value)
     }
 
     fn perform(&self, inner: &mut Inner, request: &Request) -> Outcome {
         let [a, b, c, d] = request.args;
-        if let Some(stop) = self.overflow(inner, request) {
-            return Outcome::Stopped(stop);
+        if request.op != OP_FAULT
+            && let Some(bytes) = self.overflow()
+        {
+            return Outcome::Stopped(self.overflowed(bytes));
         }
         let channels = &mut inner.channels;
         match request.op {
-            1 => channels.read(a),
-            2 => channels.write(&self.store, a, b as u32),
-            3 => channels.count(a),
+            1 => channels.read(&self.mail, a),
+            2 => channels.write(&self.store, &self.mail, a, b as u32),
+            3 => channels.count(&self.mail, a),
             4 => {
                 inner.token = inner.token.wrapping_add(4) & STORE_MASK as u32;
                 let code = (a & 0x3fff) as u32;
@@ -428,10 +477,11 @@ impl Context {
                     tag: (c >> 32) as u32,
                     code: d as u32,
                 };
-                channels.issue(&self.store, command)
+                channels.issue(&self.store, &self.mail, command)
             }
             8 => {
-                inner.break_at = Some(a);
+                // SAFETY: the header of our own store, which this engine has.
+                unsafe { (*self.store.header()).break_at = self.store.at(a & !3) };
                 Outcome::Value(0)
             }
             OP_FAULT => Outcome::Stopped(self.fault(inner)),
@@ -439,28 +489,43 @@ impl Context {
         }
     }
 
-    /// Finds a stack that grew into the program or its heap.
-    fn overflow(&self, inner: &Inner, request: &Request) -> Option<Stop> {
-        if request.op == OP_FAULT {
-            return None;
-        }
+    /// Bytes by which the stack grew into the program or its heap. Called by the engine that has
+    /// the context.
+    fn overflow(&self) -> Option<u64> {
         // SAFETY: the header of our own store, which this engine has.
-        let stack = unsafe { (*self.store.header()).store_stack };
-        let program = inner.program?;
-        let end = self.store.base() + u64::from(program.end);
-        let heap = inner
-            .break_at
-            .map_or(0, |at| self.store.word(at & STORE_MASK));
-        let limit = end.max(self.store.base() + (u64::from(heap) & STORE_MASK));
-        (stack < limit).then(|| {
-            eprintln!(
-                "libspe2: context {}: the stack ran {} bytes into the program's data or heap; \
-                 a local store has 256 KiB for code, data, heap and stack",
-                self.id,
-                limit - stack
-            );
-            Stop::Fatal(libc::ENOMEM)
-        })
+        let header = unsafe { &*self.store.header() };
+        let mut limit = header.data_end;
+        if header.break_at != 0 {
+            let heap = u64::from(self.store.word(header.break_at)) & STORE_MASK;
+            limit = limit.max(self.store.base() + heap);
+        }
+        limit
+            .checked_sub(header.store_stack)
+            .filter(|bytes| *bytes > 0)
+    }
+
+    /// Bytes of the store that the program with its data, the heap, and the stack take. Called by
+    /// the engine that has the context.
+    fn usage(&self) -> [u64; 3] {
+        // SAFETY: the header of our own store, which this engine has.
+        let header = unsafe { &*self.store.header() };
+        let base = self.store.base();
+        let program = header.data_end.saturating_sub(base);
+        let heap = match header.break_at {
+            0 => 0,
+            at => (u64::from(self.store.word(at)) & STORE_MASK).saturating_sub(program),
+        };
+        let stack = (base + STORE_BYTES as u64).saturating_sub(header.store_stack);
+        [program, heap, stack.min(STORE_BYTES as u64)]
+    }
+
+    fn overflowed(&self, bytes: u64) -> Stop {
+        eprintln!(
+            "libspe2: context {}: the stack ran {bytes} bytes into the program's data or heap; \
+             a local store has 256 KiB for code, data, heap and stack",
+            self.id
+        );
+        Stop::Fatal(libc::ENOMEM)
     }
 
     /// Translates a fault, and says on the standard error what it was.
@@ -505,6 +570,25 @@ impl Context {
     }
 }
 
+/// An operation on a mailbox that the gate tries before it leaves the program: neither lock nor
+/// switch where both sides are there. While another context waits for an engine nothing is done
+/// here, so that a program that polls gives way.
+extern "sysv64" fn perform_at_once(
+    context: *const c_void,
+    op: u64,
+    channel: u64,
+    value: u64,
+) -> Performed {
+    // SAFETY: the context whose header the gate found; the engine that called it holds it.
+    let own = unsafe { &*context.cast::<Context>() };
+    let refused = Performed { value: 0, done: 0 };
+    if engine::work_waits() || own.overflow().is_some() {
+        return refused;
+    }
+    own.mail_operation(op, channel, value)
+        .map_or(refused, |value| Performed { value, done: 1 })
+}
+
 impl Work for Context {
     fn id(&self) -> u32 {
         self.id
@@ -526,11 +610,23 @@ impl Work for Context {
     fn serve(&self, request: Request) -> Option<u64> {
         let mut blocked_since = None;
         loop {
+            let [channel, value, ..] = request.args;
+            if blocked_since.is_some()
+                && let Some(value) = self.mail_operation(request.op, channel, value)
+            {
+                if let Some(since) = blocked_since {
+                    trace::waited(self.id, request.op, channel, since);
+                }
+                return Some(value);
+            }
             // Before the look, so that a change behind it is seen. Acquire as in `changed`.
             let news = self.news.load(Ordering::Acquire);
             let mut inner = self.inner.lock();
             let outcome = self.perform(&mut inner, &request);
             self.settle(&mut inner);
+            if trace::is_due(&mut inner.traced_at) {
+                trace::at(self.id, inner.traffic(), self.usage());
+            }
             let outbox = std::mem::take(&mut inner.channels.mfc.outbox);
             match outcome {
                 Outcome::Value(value) => {
@@ -547,7 +643,13 @@ impl Work for Context {
                     let since = *blocked_since.get_or_insert_with(Instant::now);
                     if since.elapsed() < SPIN && !engine::work_waits() {
                         drop(inner);
-                        self.spin(news, since);
+                        self.spin(news, since, &request);
+                        continue;
+                    }
+                    // The bit first: a word that moves behind this look is told.
+                    self.mail.watch(watch::PARKED);
+                    if self.mail_lets(&request) {
+                        self.mail.unwatch(watch::PARKED);
                         continue;
                     }
                     inner.request = Some(request);
@@ -560,7 +662,8 @@ impl Work for Context {
                     return None;
                 }
                 Outcome::Stopped(stop) => {
-                    trace::stopped(self.id, inner.channels.mfc.traffic);
+                    trace::at(self.id, inner.traffic(), self.usage());
+                    trace::stopped(self.id);
                     inner.run = Run::Stopped(stop);
                     self.caller.notify_all();
                     return None;
@@ -576,6 +679,12 @@ impl Work for Context {
 }
 
 impl Target for Context {
+    fn read_mailbox(&self) -> Option<u32> {
+        let word = self.mail.take_out();
+        self.mail_moved();
+        word
+    }
+
     fn write_register(&self, register: Register, value: u32) {
         match register {
             Register::Signal(index) => self.signal(index, value),
@@ -585,6 +694,16 @@ impl Target for Context {
 }
 
 impl Inner {
+    /// Of the program's commands and the host's.
+    fn traffic(&self) -> Traffic {
+        let (own, host) = (self.channels.mfc.traffic, self.proxy_traffic);
+        Traffic {
+            commands: own.commands + host.commands,
+            got_bytes: own.got_bytes + host.got_bytes,
+            put_bytes: own.put_bytes + host.put_bytes,
+        }
+    }
+
     fn running(&self) -> bool {
         matches!(self.run, Run::Active | Run::Parked | Run::Stopped(_))
     }

@@ -51,6 +51,8 @@ struct Pool {
     taken: u64,
     idle: usize,
     engines: usize,
+    /// Numbers that engines have, by index.
+    numbers: [bool; ENGINES_MAX],
     reminders: BinaryHeap<Reverse<Reminder>>,
 }
 
@@ -84,6 +86,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     taken: 0,
     idle: 0,
     engines: 0,
+    numbers: [false; ENGINES_MAX],
     reminders: BinaryHeap::new(),
 });
 static WORK: Condvar = Condvar::new();
@@ -122,6 +125,7 @@ pub(crate) fn work_waits() -> bool {
 
 /// Queues an active context.
 pub(crate) fn push(context: Arc<dyn Work>) {
+    trace::ready(context.id());
     let mut pool = POOL.lock();
     pool.ready.push_back(context);
     WAITING.store(pool.ready.len(), Ordering::Relaxed);
@@ -144,8 +148,12 @@ pub(crate) fn remind(at: Instant, context: Weak<dyn Work>) {
 fn start_engine(pool: &mut Pool) {
     let relief = pool.engines >= count();
     let name = if relief { "spe-relief" } else { "spe-engine" };
-    if spawn(name, move || engine(relief)) {
+    let Some(number) = pool.numbers.iter().position(|taken| !taken) else {
+        return;
+    };
+    if spawn(name, move || engine(number, relief)) {
         pool.engines += 1;
+        pool.numbers[number] = true;
     }
 }
 
@@ -175,8 +183,9 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
 }
 
 /// An engine's thread.
-fn engine(relief: bool) {
+fn engine(number: usize, relief: bool) {
     fault::prepare_thread();
+    trace::is_engine(number);
     let mut pool = POOL.lock();
     loop {
         if let Some(context) = pool.ready.pop_front() {
@@ -195,6 +204,7 @@ fn engine(relief: bool) {
         }
     }
     pool.engines -= 1;
+    pool.numbers[number] = false;
     drop(pool);
     fault::release_thread();
 }
@@ -215,7 +225,6 @@ fn run(context: &Arc<dyn Work>) {
         };
         if work_waits() && since.elapsed() > SLICE {
             context.put_step(answer);
-            trace::yields(context.id());
             push(context.clone());
             return;
         }

@@ -8,6 +8,7 @@
 //! uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a call keeps.
 
 use std::arch::global_asm;
+use std::ffi::c_void;
 
 /// Words that the gate and the engine exchange; the host's page below a store's lower guard.
 #[repr(C)]
@@ -21,6 +22,13 @@ pub(crate) struct Header {
     pub(crate) op: u64,
     /// Its arguments.
     pub(crate) args: [u64; 4],
+    /// Argument of `channel`: the context.
+    pub(crate) context: *const c_void,
+    /// What the gate calls for an operation on a mailbox before it leaves the program.
+    pub(crate) channel: Option<Channel>,
+    /// End of the program's data, as an address; and that of the word that holds the heap's, or 0.
+    pub(crate) data_end: u64,
+    pub(crate) break_at: u64,
     /// The signal that ended the program, where `op` is [`OP_FAULT`].
     pub(crate) fault_signal: u64,
     /// The address that could not be accessed, and the instruction's.
@@ -29,6 +37,19 @@ pub(crate) struct Header {
     pub(crate) fault_pc: u64,
     /// 1 once the whole store may be executed.
     pub(crate) executable: u64,
+}
+
+/// Performs an operation on a channel at once, if that can be done: context, operation, channel,
+/// value. Called on the engine's stack.
+pub(crate) type Channel = extern "sysv64" fn(*const c_void, u64, u64, u64) -> Performed;
+
+/// Outcome of [`Channel`], in rax and rdx.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Performed {
+    pub(crate) value: u64,
+    /// 0 where the engine must be asked.
+    pub(crate) done: u64,
 }
 
 /// Distance of the header below its store, far from where a stack that overflows may write.
@@ -64,12 +85,6 @@ global_asm!(
     ".globl sidecore_spe_gate",
     ".hidden sidecore_spe_gate",
     "sidecore_spe_gate:",
-    "push rbx",
-    "push rbp",
-    "push r12",
-    "push r13",
-    "push r14",
-    "push r15",
     "mov rax, rsp",
     "and rax, -0x40000",
     "sub rax, 0x40000",
@@ -79,6 +94,33 @@ global_asm!(
     "mov [rax + 32], rdx",
     "mov [rax + 40], rcx",
     "mov [rax + 48], r8",
+    // Reading, writing, counting channels 28 to 30: tried before the program is left. The engine's
+    // stack is 8 bytes off a multiple of 16, as `enter` leaves it.
+    "cmp rdi, 3",
+    "ja 2f",
+    "lea r9, [rsi - 28]",
+    "cmp r9, 2",
+    "ja 2f",
+    "mov [rax + 8], rsp",
+    "mov rsp, [rax]",
+    "push rax",
+    "mov rcx, rdx",
+    "mov rdx, rsi",
+    "mov rsi, rdi",
+    "mov rdi, [rax + 56]",
+    "call [rax + 64]",
+    "pop rcx",
+    "mov rsp, [rcx + 8]",
+    "test edx, edx",
+    "jz 3f",
+    "ret",
+    "3: mov rax, rcx",
+    "2: push rbx",
+    "push rbp",
+    "push r12",
+    "push r13",
+    "push r14",
+    "push r15",
     "mov [rax + 8], rsp",
     "mov rsp, [rax]",
     // A fault's handler comes in here with the stack of `enter` restored.

@@ -1,18 +1,34 @@
-//! The trace that `sidecore spe run` draws from: lines of tab-separated fields in a file.
+//! The trace that `sidecore spe run` shows and draws: lines of tab-separated fields in a file.
 //!
 //! Fields: microseconds since the library's first use, context, event, and what belongs to it:
-//! `run`, `yield`, `wait OP CHANNEL` (parked), `spun OP CHANNEL MICROSECONDS` (waited on its
-//! engine), `stop COMMANDS GOT_BYTES PUT_BYTES`.
+//!
+//! | event | fields | |
+//! |---|---|---|
+//! | `ready` | | it waits for an engine |
+//! | `run` | engine | that engine has it |
+//! | `wait` | operation, channel | parked |
+//! | `spun` | operation, channel, microseconds | waited on its engine until now |
+//! | `at` | DMA commands, bytes got, put; bytes of the store: program, heap, stack | |
+//! | `stop` | | |
+//! | `full` | | nothing follows: the file has as many lines as it may |
 //!
 //! Must stay true: without SIDECORE_SPE_TRACE in the environment each call is one load and a
-//! branch; a line is one write, so that a process that is killed leaves whole lines.
+//! branch; a line is one write, so that a process that is killed leaves whole lines; the file is
+//! bounded.
 
 use crate::mfc::Traffic;
+use std::cell::Cell;
 use std::fmt::Arguments;
 use std::fs::File;
 use std::io::Write;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Lines at most: about 60 MB.
+const LINES_MAX: u64 = 2_000_000;
+/// Distance of a context's `at` lines.
+const SNAPSHOT: Duration = Duration::from_millis(50);
 
 struct Trace {
     file: File,
@@ -21,29 +37,57 @@ struct Trace {
 
 static TRACE: OnceLock<Option<Trace>> = OnceLock::new();
 
-fn line(context: u32, rest: Arguments<'_>) {
-    let trace = TRACE.get_or_init(|| {
+fn trace() -> Option<&'static Trace> {
+    let open = || {
         let path = std::env::var_os("SIDECORE_SPE_TRACE")?;
         let file = File::options().append(true).create(true).open(path).ok()?;
         Some(Trace {
             file,
             start: Instant::now(),
         })
-    });
-    if let Some(trace) = trace {
-        let time = trace.start.elapsed().as_micros();
-        let text = format!("{time}\t{context}\t{rest}\n");
-        // A full disk ends the trace, not the program.
-        (&trace.file).write_all(text.as_bytes()).ok();
-    }
+    };
+    TRACE.get_or_init(open).as_ref()
+}
+
+static LINES: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    /// Number of the engine that this thread is.
+    static ENGINE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Tells which engine this thread is.
+pub(crate) fn is_engine(number: usize) {
+    ENGINE.set(number);
+}
+
+/// True where there is a trace.
+pub(crate) fn is_on() -> bool {
+    trace().is_some()
+}
+
+fn line(context: u32, rest: Arguments<'_>) {
+    let Some(trace) = trace() else { return };
+    // Relaxed: only the number counts.
+    let rest = match LINES.fetch_add(1, Ordering::Relaxed) {
+        0..LINES_MAX => rest,
+        LINES_MAX => format_args!("full"),
+        _ => return,
+    };
+    let time = trace.start.elapsed().as_micros();
+    let text = format!("{time}\t{context}\t{rest}\n");
+    // A full disk ends the trace, not the program.
+    (&trace.file).write_all(text.as_bytes()).ok();
+}
+
+pub(crate) fn ready(context: u32) {
+    line(context, format_args!("ready"));
 }
 
 pub(crate) fn runs(context: u32) {
-    line(context, format_args!("run"));
-}
-
-pub(crate) fn yields(context: u32) {
-    line(context, format_args!("yield"));
+    if is_on() {
+        line(context, format_args!("run\t{}", ENGINE.get()));
+    }
 }
 
 pub(crate) fn parked(context: u32, op: u64, channel: u64) {
@@ -51,13 +95,30 @@ pub(crate) fn parked(context: u32, op: u64, channel: u64) {
 }
 
 pub(crate) fn waited(context: u32, op: u64, channel: u64, since: Instant) {
+    if !is_on() {
+        return;
+    }
     let time = since.elapsed().as_micros();
     if time > 0 {
         line(context, format_args!("spun\t{op}\t{channel}\t{time}"));
     }
 }
 
-pub(crate) fn stopped(context: u32, traffic: Traffic) {
+/// True where it is time for a context's `at` line; `last` is kept for it.
+pub(crate) fn is_due(last: &mut Option<Instant>) -> bool {
+    if !is_on() {
+        return false;
+    }
+    let now = Instant::now();
+    let due = last.is_none_or(|last| now - last >= SNAPSHOT);
+    if due {
+        *last = Some(now);
+    }
+    due
+}
+
+/// DMA so far, and the bytes that program, heap and stack take of the store.
+pub(crate) fn at(context: u32, traffic: Traffic, [program, heap, stack]: [u64; 3]) {
     let Traffic {
         commands,
         got_bytes,
@@ -65,6 +126,10 @@ pub(crate) fn stopped(context: u32, traffic: Traffic) {
     } = traffic;
     line(
         context,
-        format_args!("stop\t{commands}\t{got_bytes}\t{put_bytes}"),
+        format_args!("at\t{commands}\t{got_bytes}\t{put_bytes}\t{program}\t{heap}\t{stack}"),
     );
+}
+
+pub(crate) fn stopped(context: u32) {
+    line(context, format_args!("stop"));
 }

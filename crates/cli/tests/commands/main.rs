@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 33] = [
+const RUNS: [(&str, &str); 34] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -93,6 +93,7 @@ const RUNS: [(&str, &str); 33] = [
     ("tlb", "--quick --levels-only --json"),
     ("spe env", ""),
     ("spe run", "--timeline spe.svg -- true"),
+    ("spe document", "--quick --json"),
     ("doctor", "--json"),
     (
         "net bench",

@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 73] = [
+const REFUSALS: [(&str, &str, &str); 74] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -104,6 +104,7 @@ const REFUSALS: [(&str, &str, &str); 73] = [
     ("tlb", "--core 9999", "9999"),
     ("spe env", "--nonsense", "--nonsense"),
     ("spe run", "/nonexistent/program", "/nonexistent/program"),
+    ("spe document", "--folder", "--folder"),
     ("net up", "bad.toml", "line 1"),
     ("net status", "--socket nowhere.sock", "nowhere.sock"),
     ("net echo", "nowhere:7", "nowhere:7"),

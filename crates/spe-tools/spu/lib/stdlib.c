@@ -274,6 +274,7 @@ void __assert_fail(const char *text, const char *file, unsigned int line, const 
 void __assert(const char *text, const char *file, int line) { __assert_fail(text, file, line, "?"); }
 
 /* C++. */
+extern void *memalign(size_t, size_t);
 void __cxa_pure_virtual(void) { abort(); }
 void *_Znwj(size_t bytes) { return malloc(bytes); }
 void *_Znaj(size_t bytes) { return malloc(bytes); }
@@ -283,6 +284,13 @@ void _ZdlPv(void *memory) { free(memory); }
 void _ZdaPv(void *memory) { free(memory); }
 void _ZdlPvj(void *memory, size_t bytes) { free(memory); }
 void _ZdaPvj(void *memory, size_t bytes) { free(memory); }
+/* Of types whose alignment is beyond malloc's. */
+void *_ZnwjSt11align_val_t(size_t bytes, size_t alignment) { return memalign(alignment, bytes); }
+void *_ZnajSt11align_val_t(size_t bytes, size_t alignment) { return memalign(alignment, bytes); }
+void _ZdlPvSt11align_val_t(void *memory, size_t alignment) { free(memory); }
+void _ZdaPvSt11align_val_t(void *memory, size_t alignment) { free(memory); }
+void _ZdlPvjSt11align_val_t(void *memory, size_t bytes, size_t alignment) { free(memory); }
+void _ZdaPvjSt11align_val_t(void *memory, size_t bytes, size_t alignment) { free(memory); }
 
 /* What a long jump brings back: rbx, rbp, r12 to r15, rsp, and the address behind the call. */
 __asm__(".text\n"

@@ -62,6 +62,9 @@ __attribute__((used)) uint64_t answer(uint32_t operation, uint64_t a, uint64_t b
 	case 1:
 		if (a == 29)
 			return mailbox[mailbox_next++ % MAILBOX_MAX];
+		/* The decrementer, a thousand ticks later at each look. */
+		if (a == 8)
+			return channels[7] -= 1000;
 		return a == 24 ? channels[22] : channels[a & 127];
 	case 2:
 		channels[a & 127] = b;
@@ -85,7 +88,13 @@ __attribute__((used)) uint64_t answer(uint32_t operation, uint64_t a, uint64_t b
 			memcpy(place, (void *)b, (uint32_t)c);
 		else if ((d & 0xff) == 0x20)
 			memcpy((void *)b, place, (uint32_t)c);
-		else
+		else if ((d & 0xff) == 0xd0) {
+			memcpy(place, (void *)b, 128);
+			channels[27] = 4;
+		} else if ((d & 0xff) == 0xb4) {
+			memcpy((void *)b, place, 128);
+			channels[27] = 0;
+		} else
 			printf("command %x\n", (unsigned int)d & 0xff);
 	}
 	return 0;

@@ -14,6 +14,9 @@ struct Square : Shape {
 };
 template <class T> T twice(T x) { return spu_add(x, x); }
 static Square fixed(3);
+struct Line {
+	int words[32] __attribute__((aligned(128)));
+};
 
 int main(unsigned long long, unsigned long long, unsigned long long)
 {
@@ -22,5 +25,11 @@ int main(unsigned long long, unsigned long long, unsigned long long)
 	vector unsigned int rolled = spu_rlqwbyte(spu_promote(9u, 0), 4);
 	printf("%d %d %g %u\n", fixed.area(), shape->area(), spu_extract(v, 2), spu_extract(rolled, 3));
 	delete shape;
+	Line *line = new Line, *lines = new Line[3];
+	bool aligned = (((unsigned long)line | (unsigned long)lines) & 127) == 0;
+	delete line;
+	delete[] lines;
+	if (!aligned)
+		return 1;
 	return 0;
 }

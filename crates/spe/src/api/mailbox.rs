@@ -1,10 +1,11 @@
 //! Mailboxes and signal registers from the host's side.
 
 use super::{SpeContext, call, context};
-use crate::channel::Channels;
-use crate::context::{Context, Inner};
+use crate::area;
+use crate::context::Context;
+use crate::mail::Mail;
 use std::cell::Cell;
-use std::ffi::{c_int, c_uint};
+use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 
 const ALL_BLOCKING: c_uint = 1;
@@ -17,7 +18,7 @@ fn words(
     count: usize,
     behaviour: c_uint,
     inbound: bool,
-    mut step: impl FnMut(&mut Inner, usize) -> bool,
+    mut step: impl FnMut(&Mail, usize) -> bool,
 ) -> Result<c_int, c_int> {
     let blocking = match behaviour {
         ALL_BLOCKING => count,
@@ -26,20 +27,18 @@ fn words(
         _ => return Err(libc::EINVAL),
     };
     let mut done = 0;
-    let mut inner = own.lock();
     loop {
         let before = done;
-        while done < count && step(&mut inner, done) {
+        while done < count && step(&own.mail, done) {
             done += 1;
         }
         if done > before {
-            own.changed(&mut inner);
+            own.mail_moved();
         }
         if done >= blocking {
-            drop(inner);
             return Ok(looked(done as c_int));
         }
-        own.wait_host(&mut inner, inbound);
+        own.wait_host(inbound);
     }
 }
 
@@ -85,13 +84,12 @@ unsafe fn read_words(
     data: *mut c_uint,
     count: usize,
     behaviour: c_uint,
-    take: impl Fn(&mut Channels) -> Option<c_uint>,
+    take: impl Fn(&Mail) -> Option<c_uint>,
 ) -> Result<c_int, c_int> {
-    words(own, count, behaviour, false, |inner, index| {
-        let Some(value) = take(&mut inner.channels) else {
+    words(own, count, behaviour, false, |mail, index| {
+        let Some(value) = take(mail) else {
             return false;
         };
-        inner.channels.refresh();
         // SAFETY: by the caller; an index is below the count.
         unsafe { data.add(index).write(value) };
         true
@@ -109,13 +107,8 @@ pub unsafe extern "C" fn spe_out_mbox_read(
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
         let count = buffer(data, count)?;
-        // Who polls an empty mailbox does not hold the lock that the program needs to fill it.
-        if own.mailbox_status() & 0xff == 0 {
-            return Ok(looked(0));
-        }
-        let take = |channels: &mut Channels| channels.out_mailbox.take();
         // SAFETY: room for `count` words, as the header asks for.
-        unsafe { read_words(own, data, count, ANY_NONBLOCKING, take) }
+        unsafe { read_words(own, data, count, ANY_NONBLOCKING, Mail::take_out) }
     })
 }
 
@@ -124,8 +117,8 @@ pub unsafe extern "C" fn spe_out_mbox_read(
 pub unsafe extern "C" fn spe_out_mbox_status(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
-        let status = unsafe { context(spe) }?.mailbox_status();
-        Ok(looked((status & 0xff) as c_int))
+        let entries = unsafe { context(spe) }?.mail.out_entries();
+        Ok(looked(entries as c_int))
     })
 }
 
@@ -141,9 +134,9 @@ pub unsafe extern "C" fn spe_in_mbox_write(
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
         let count = buffer(data, count)?;
-        words(own, count, behaviour, true, |inner, index| {
+        words(own, count, behaviour, true, |mail, index| {
             // SAFETY: `count` words are there, as the header asks for.
-            inner.channels.push(unsafe { data.add(index).read() })
+            mail.push(unsafe { data.add(index).read() })
         })
     })
 }
@@ -153,8 +146,8 @@ pub unsafe extern "C" fn spe_in_mbox_write(
 pub unsafe extern "C" fn spe_in_mbox_status(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
-        let status = unsafe { context(spe) }?.mailbox_status();
-        Ok(looked((status >> 8 & 0xff) as c_int))
+        let room = unsafe { context(spe) }?.mail.in_room();
+        Ok(looked(room as c_int))
     })
 }
 
@@ -170,9 +163,8 @@ pub unsafe extern "C" fn spe_out_intr_mbox_read(
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
         let count = buffer(data, count)?;
-        let take = |channels: &mut Channels| channels.out_interrupt.take();
         // SAFETY: room for `count` words, as the header asks for.
-        unsafe { read_words(own, data, count, behaviour, take) }
+        unsafe { read_words(own, data, count, behaviour, Mail::take_interrupt) }
     })
 }
 
@@ -181,8 +173,8 @@ pub unsafe extern "C" fn spe_out_intr_mbox_read(
 pub unsafe extern "C" fn spe_out_intr_mbox_status(spe: *mut SpeContext) -> c_int {
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
-        let status = unsafe { context(spe) }?.mailbox_status();
-        Ok(looked((status >> 16 & 0xff) as c_int))
+        let entries = unsafe { context(spe) }?.mail.interrupt_entries();
+        Ok(looked(entries as c_int))
     })
 }
 
@@ -202,4 +194,25 @@ pub unsafe extern "C" fn spe_signal_write(
         own.signal(register as usize - 1, value);
         Ok(0)
     })
+}
+
+/// `sidecore_spe_register_write`: writes a register of a problem-state area, as `cbe_mfc.h`'s
+/// functions do; false (0) where no register can be written there.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidecore_spe_register_write(register: *const c_void, value: c_uint) -> c_int {
+    call(0, || {
+        let write = area::find(register as u64, value);
+        let found = write.is_some();
+        if let Some(write) = write {
+            write.deliver();
+        }
+        Ok(found.into())
+    })
+}
+
+/// `sidecore_spe_register_read`: the outbound mailbox's word, 0 where there is none or where no
+/// register can be read.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidecore_spe_register_read(register: *const c_void) -> c_uint {
+    call(0, || Ok(area::read(register as u64).unwrap_or(0)))
 }
