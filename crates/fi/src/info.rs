@@ -162,10 +162,16 @@ fn fits(hints: &fi_info, api_version: u32) -> bool {
         }
     }
     if let Some(rx) = rx {
+        let is_shared = ep.is_some_and(|ep| ep.rx_ctx_cnt == FI_SHARED_CONTEXT);
+        let receives_max = if is_shared {
+            sidecore_rdma::RECEIVES_MAX
+        } else {
+            DEPTH_MAX
+        };
         let is_ours = rx.caps & !CAPS == 0
             && rx.op_flags & !FI_COMPLETION == 0
             && rx.msg_order & !ORDERS == 0
-            && rx.size <= DEPTH_MAX
+            && rx.size <= receives_max
             && rx.iov_limit <= PIECES;
         if !is_ours {
             return false;

@@ -90,6 +90,7 @@ int main(int count, char **arguments) {
     hints->caps = FI_MSG | FI_RMA | FI_ATOMIC;
     hints->ep_attr->type = FI_EP_MSG;
     hints->ep_attr->rx_ctx_cnt = FI_SHARED_CONTEXT;
+    hints->rx_attr->size = 4096; /* as ofi_rxm asks for them */
     hints->domain_attr->mr_mode = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->fabric_attr->prov_name = strdup(arguments[1]);
     CHECK(fi_getinfo(FI_VERSION(1, 17), "127.0.0.1", NULL, FI_SOURCE, hints, &info) == 0);
