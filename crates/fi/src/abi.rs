@@ -13,6 +13,7 @@ pub(crate) const fn version(major: u32, minor: u32) -> u32 {
 
 pub(crate) const FI_MSG: u64 = 1 << 1;
 pub(crate) const FI_RMA: u64 = 1 << 2;
+pub(crate) const FI_ATOMIC: u64 = 1 << 4;
 pub(crate) const FI_READ: u64 = 1 << 8;
 pub(crate) const FI_WRITE: u64 = 1 << 9;
 pub(crate) const FI_RECV: u64 = 1 << 10;
@@ -33,6 +34,9 @@ pub(crate) const FI_NUMERICHOST: u64 = 1 << 55;
 pub(crate) const FI_SOURCE: u64 = 1 << 57;
 pub(crate) const FI_RX_CQ_DATA: u64 = 1 << 56;
 pub(crate) const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
+// Of fi_query_atomic alone: the bits have other meanings elsewhere.
+pub(crate) const FI_FETCH_ATOMIC: u64 = 1 << 58;
+pub(crate) const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 
 pub(crate) const FI_MR_BASIC: c_int = 1;
 pub(crate) const FI_MR_VIRT_ADDR: c_int = 1 << 4;
@@ -60,6 +64,7 @@ pub(crate) const FI_RM_ENABLED: c_int = 2;
 pub(crate) const FI_CLASS_FABRIC: usize = 1;
 pub(crate) const FI_CLASS_DOMAIN: usize = 2;
 pub(crate) const FI_CLASS_EP: usize = 3;
+pub(crate) const FI_CLASS_SRX_CTX: usize = 6;
 pub(crate) const FI_CLASS_PEP: usize = 9;
 pub(crate) const FI_CLASS_MR: usize = 12;
 pub(crate) const FI_CLASS_EQ: usize = 13;
@@ -96,6 +101,17 @@ pub(crate) const FI_EAVAIL: i32 = 259;
 pub(crate) const FI_ENOCQ: i32 = 263;
 
 pub(crate) const FI_SHARED_CONTEXT: usize = usize::MAX;
+
+pub(crate) const FI_INT64: c_int = 6;
+pub(crate) const FI_UINT64: c_int = 7;
+pub(crate) const FI_SUM: c_int = 2;
+pub(crate) const FI_BOR: c_int = 6;
+pub(crate) const FI_BAND: c_int = 7;
+pub(crate) const FI_BXOR: c_int = 9;
+pub(crate) const FI_ATOMIC_READ: c_int = 10;
+pub(crate) const FI_ATOMIC_WRITE: c_int = 11;
+pub(crate) const FI_CSWAP: c_int = 12;
+pub(crate) const FI_MSWAP: c_int = 18;
 
 /// Declares structures of plain words; all of them are copied as they are.
 macro_rules! layouts {
@@ -199,8 +215,10 @@ layouts! {
             *mut fid_domain, *mut fi_cntr_attr, *mut *mut fid_cntr, *mut c_void) -> c_int>,
         poll_open: Fn1<c_int>,
         stx_ctx: Fn1<c_int>,
-        srx_ctx: Fn1<c_int>,
-        query_atomic: Fn1<c_int>,
+        srx_ctx: Option<unsafe extern "C" fn(
+            *mut fid_domain, *mut fi_rx_attr, *mut *mut fid_ep, *mut c_void) -> c_int>,
+        query_atomic: Option<unsafe extern "C" fn(
+            *mut fid_domain, c_int, c_int, *mut fi_atomic_attr, u64) -> c_int>,
         query_collective: Fn1<c_int>,
         endpoint2: Fn1<c_int>,
     }
@@ -358,9 +376,53 @@ layouts! {
         injectdata: Option<unsafe extern "C" fn(
             *mut fid_ep, *const c_void, usize, u64, u64, u64, u64) -> isize>,
     }
+    fi_ioc { addr: *mut c_void, count: usize, }
+    fi_rma_ioc { addr: u64, count: usize, key: u64, }
+    fi_atomic_attr { count: usize, size: usize, }
+    fi_msg_atomic {
+        msg_iov: *const fi_ioc, desc: *mut *mut c_void, iov_count: usize, addr: u64,
+        rma_iov: *const fi_rma_ioc, rma_iov_count: usize, datatype: c_int, op: c_int,
+        context: *mut c_void, data: u64,
+    }
+    fi_ops_atomic {
+        size: usize,
+        write: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, u64, u64, u64, c_int, c_int,
+            *mut c_void) -> isize>,
+        writev: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const fi_ioc, *mut *mut c_void, usize, u64, u64, u64, c_int, c_int,
+            *mut c_void) -> isize>,
+        writemsg: Option<unsafe extern "C" fn(*mut fid_ep, *const fi_msg_atomic, u64) -> isize>,
+        inject: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, u64, u64, u64, c_int, c_int) -> isize>,
+        readwrite: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64,
+            u64, c_int, c_int, *mut c_void) -> isize>,
+        readwritev: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const fi_ioc, *mut *mut c_void, usize, *mut fi_ioc, *mut *mut c_void,
+            usize, u64, u64, u64, c_int, c_int, *mut c_void) -> isize>,
+        readwritemsg: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const fi_msg_atomic, *mut fi_ioc, *mut *mut c_void, usize, u64)
+            -> isize>,
+        compwrite: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *const c_void, *mut c_void,
+            *mut c_void, *mut c_void, u64, u64, u64, c_int, c_int, *mut c_void) -> isize>,
+        compwritev: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const fi_ioc, *mut *mut c_void, usize, *const fi_ioc,
+            *mut *mut c_void, usize, *mut fi_ioc, *mut *mut c_void, usize, u64, u64, u64, c_int,
+            c_int, *mut c_void) -> isize>,
+        compwritemsg: Option<unsafe extern "C" fn(
+            *mut fid_ep, *const fi_msg_atomic, *const fi_ioc, *mut *mut c_void, usize,
+            *mut fi_ioc, *mut *mut c_void, usize, u64) -> isize>,
+        writevalid: Option<unsafe extern "C" fn(*mut fid_ep, c_int, c_int, *mut usize) -> c_int>,
+        readwritevalid: Option<unsafe extern "C" fn(
+            *mut fid_ep, c_int, c_int, *mut usize) -> c_int>,
+        compwritevalid: Option<unsafe extern "C" fn(
+            *mut fid_ep, c_int, c_int, *mut usize) -> c_int>,
+    }
     fid_ep {
         fid: fid, ops: *const fi_ops_ep, cm: *const fi_ops_cm, msg: *const fi_ops_msg,
-        rma: *const fi_ops_rma, tagged: *const c_void, atomic: *const c_void,
+        rma: *const fi_ops_rma, tagged: *const c_void, atomic: *const fi_ops_atomic,
         collective: *const c_void,
     }
     fid_pep { fid: fid, ops: *const fi_ops_ep, cm: *const fi_ops_cm, }

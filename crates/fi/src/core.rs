@@ -7,8 +7,10 @@
 //! completions are bounded by the endpoints that are bound to them.
 
 use crate::abi::*;
+use crate::bell::{Bell, Waiter};
 use crate::place::{DEPTH_MAX, INJECT_BYTES, gather};
-use rustix::event::epoll::{self, EventData, EventFlags};
+use crate::slab::Slab;
+use crate::srx::Srx;
 use sidecore_rdma::{
     Completion, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post, QueueId,
     Queued, Queues, RdmaError, Receive, Remote, Stag, Status, Transport, Work,
@@ -16,7 +18,7 @@ use sidecore_rdma::{
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Completions that one look takes.
@@ -72,8 +74,17 @@ pub(crate) struct Entry {
     pub(crate) len: usize,
     pub(crate) buf: usize,
     pub(crate) data: u64,
-    /// The endpoint whose place it takes, and whether it is a receive's.
-    pub(crate) of: (usize, bool),
+    /// Whose place it takes until it is read.
+    pub(crate) of: Of,
+}
+
+/// Bounds that completions count against.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Of {
+    /// An endpoint's, of its sends or (true) its receives.
+    Ep(usize, bool),
+    /// A shared receive context's.
+    Srx(usize),
 }
 
 /// A counter.
@@ -106,15 +117,6 @@ pub(crate) struct EqEvent {
     pub(crate) context: usize,
 }
 
-/// Wakes a waiter: an eventfd in an epoll with the device's descriptor, made when it is asked
-/// for.
-#[derive(Default)]
-pub(crate) struct Bell {
-    descriptors: Option<(OwnedFd, OwnedFd)>,
-    is_armed: bool,
-    has_rung: bool,
-}
-
 /// A listening endpoint.
 pub(crate) struct Pep {
     pub(crate) fid: usize,
@@ -136,6 +138,8 @@ pub(crate) struct Ep {
     pub(crate) eq: Option<usize>,
     pub(crate) send_cq: Option<(usize, bool)>,
     pub(crate) receive_cq: Option<(usize, bool)>,
+    /// Context that its receives come from.
+    pub(crate) srx: Option<usize>,
     /// Counters of sends, receives, reads, writes.
     pub(crate) cntrs: [Option<usize>; 4],
     pub(crate) op_flags: u64,
@@ -172,6 +176,25 @@ pub(crate) struct Op {
     counter: usize,
     /// Of a receive: its number at the pair.
     pub(crate) number: u64,
+    /// Address for a word as it was before an atomic; 0 for none.
+    result: usize,
+}
+
+impl Op {
+    /// A receive into `buffers`.
+    pub(crate) fn receive(asked: &Asked, buffers: &[iovec], number: u64, is_told: bool) -> Self {
+        Self {
+            context: asked.context,
+            flags: FI_RECV | FI_MSG,
+            len: 0,
+            buf: buffers.first().map_or(0, |buffer| buffer.iov_base.addr()),
+            is_told,
+            is_silent: false,
+            counter: 1,
+            number,
+            result: 0,
+        }
+    }
 }
 
 /// Work that an endpoint is asked for.
@@ -195,39 +218,12 @@ pub(crate) struct Core {
     pub(crate) eqs: Slab<Eq>,
     pub(crate) peps: Slab<Pep>,
     pub(crate) eps: Slab<Ep>,
+    pub(crate) srxs: Slab<Srx>,
     by_connection: HashMap<ConnectionId, usize>,
     /// Times that anybody made progress.
     pub(crate) looks: u64,
     /// Looks at completion queues since one found something.
     pub(crate) vain: u32,
-}
-
-/// A table whose numbers are used again.
-pub(crate) struct Slab<T>(Vec<Option<T>>);
-
-impl<T> Slab<T> {
-    pub(crate) fn insert(&mut self, value: T) -> usize {
-        let free = self.0.iter().position(Option::is_none);
-        let index = free.unwrap_or_else(|| {
-            self.0.push(None);
-            self.0.len() - 1
-        });
-        self.0[index] = Some(value);
-        index
-    }
-
-    pub(crate) fn get(&mut self, index: usize) -> Option<&mut T> {
-        self.0.get_mut(index)?.as_mut()
-    }
-
-    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
-        self.0.get_mut(index)?.take()
-    }
-
-    fn each(&mut self) -> impl Iterator<Item = (usize, &mut T)> {
-        let places = self.0.iter_mut().enumerate();
-        places.filter_map(|(index, place)| Some((index, place.as_mut()?)))
-    }
 }
 
 /// Options of every pair: a message waits for its receive, both sides may send first.
@@ -277,11 +273,12 @@ impl Fabric {
                 device,
                 queue,
                 local,
-                cqs: Slab(Vec::new()),
-                cntrs: Slab(Vec::new()),
-                eqs: Slab(Vec::new()),
-                peps: Slab(Vec::new()),
-                eps: Slab(Vec::new()),
+                cqs: Slab::default(),
+                cntrs: Slab::default(),
+                eqs: Slab::default(),
+                peps: Slab::default(),
+                eps: Slab::default(),
+                srxs: Slab::default(),
                 by_connection: HashMap::new(),
                 looks: 0,
                 vain: 0,
@@ -292,55 +289,6 @@ impl Fabric {
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
         // Nothing here unwinds between two steps that belong together.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Bell {
-    /// The descriptor to wait for.
-    pub(crate) fn descriptor(&mut self, device: &Device) -> io::Result<&OwnedFd> {
-        if self.descriptors.is_none() {
-            let flags =
-                rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-            let bell = rustix::event::eventfd(0, flags)?;
-            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-            epoll::add(&both, &bell, EventData::new_u64(0), EventFlags::IN)?;
-            if let Some(descriptor) = device.descriptor() {
-                epoll::add(&both, descriptor, EventData::new_u64(1), EventFlags::IN)?;
-            }
-            self.descriptors = Some((bell, both));
-        }
-        let both = self.descriptors.as_ref().map(|(_, both)| both);
-        both.ok_or_else(|| io::ErrorKind::NotFound.into())
-    }
-
-    /// The eventfd alone.
-    pub(crate) fn own(&self) -> Option<&OwnedFd> {
-        self.descriptors.as_ref().map(|(bell, _)| bell)
-    }
-
-    pub(crate) fn arm(&mut self) {
-        self.is_armed = true;
-    }
-
-    /// Wakes whoever waits.
-    pub(crate) fn ring(&mut self) {
-        if self.is_armed
-            && !self.has_rung
-            && let Some((bell, _)) = &self.descriptors
-        {
-            rustix::io::write(bell, &1_u64.to_ne_bytes()).ok();
-            self.has_rung = true;
-        }
-    }
-
-    /// Nothing is there any more.
-    pub(crate) fn calm(&mut self) {
-        self.is_armed = false;
-        if std::mem::take(&mut self.has_rung)
-            && let Some((bell, _)) = &self.descriptors
-        {
-            rustix::io::read(bell, &mut [0; 8]).ok();
-        }
     }
 }
 
@@ -356,6 +304,7 @@ impl Ep {
             eq: None,
             send_cq: None,
             receive_cq: None,
+            srx: None,
             cntrs: [None; 4],
             op_flags: 0,
             receive_flags: 0,
@@ -425,12 +374,23 @@ impl Core {
             ep.data = completion.immediate;
             return;
         }
-        let op = if is_receive {
-            ep.receives.pop_front()
-        } else {
-            ep.sends.pop_front()
+        let op = match ep.srx {
+            Some(srx) if is_receive => {
+                let is_selective = ep.receive_cq.is_some_and(|(_, is_selective)| is_selective);
+                let srx = self.srxs.get(srx);
+                let op = srx.and_then(|srx| srx.receives.remove(&completion.id));
+                op.map(|op| Op {
+                    is_told: op.is_told || !is_selective,
+                    ..op
+                })
+            }
+            None if is_receive => ep.receives.pop_front(),
+            _ => ep.sends.pop_front(),
         };
         if let Some(op) = op {
+            if let (Some(original), true) = (completion.original, op.result != 0) {
+                crate::atomic::answer(op.result, original);
+            }
             self.finish(index, op, is_receive, &completion);
         }
     }
@@ -460,7 +420,10 @@ impl Core {
             },
             buf: if is_receive { op.buf } else { 0 },
             data: 0,
-            of: (index, is_receive),
+            of: match ep.srx {
+                Some(srx) if is_receive => Of::Srx(srx),
+                _ => Of::Ep(index, is_receive),
+            },
         };
         if is_receive
             && is_done
@@ -499,8 +462,15 @@ impl Core {
         } else {
             return;
         }
-        ep.unread[usize::from(is_receive)] += 1;
         cq.bell.ring();
+        match entry.of {
+            Of::Ep(_, is_receive) => ep.unread[usize::from(is_receive)] += 1,
+            Of::Srx(srx) => {
+                if let Some(srx) = self.srxs.get(srx) {
+                    srx.unread += 1;
+                }
+            }
+        }
     }
 
     fn event(&mut self, event: Event) {
@@ -633,6 +603,10 @@ impl Core {
     pub(crate) fn attach(&mut self, index: usize, connection: ConnectionId) -> Result<(), i32> {
         let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
         ep.connection = Some(connection);
+        if let Some(srx) = ep.srx {
+            self.share(connection, srx)?;
+        }
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
         for receive in std::mem::take(&mut ep.early) {
             let posted = self.device.post_receive(connection, receive);
             posted.map_err(|error| negative(&error))?;
@@ -691,9 +665,15 @@ impl Core {
     }
 
     /// A completion was read.
-    pub(crate) fn was_read(&mut self, (ep, is_receive): (usize, bool)) {
-        if let Some(ep) = self.eps.get(ep) {
-            let unread = &mut ep.unread[usize::from(is_receive)];
+    pub(crate) fn was_read(&mut self, of: Of) {
+        let unread = match of {
+            Of::Ep(ep, is_receive) => {
+                let ep = self.eps.get(ep);
+                ep.map(|ep| &mut ep.unread[usize::from(is_receive)])
+            }
+            Of::Srx(srx) => self.srxs.get(srx).map(|srx| &mut srx.unread),
+        };
+        if let Some(unread) = unread {
             *unread = unread.saturating_sub(1);
         }
     }
@@ -738,24 +718,19 @@ impl Core {
             None => ep.early.push_back(receive),
         }
         let is_selective = ep.receive_cq.is_some_and(|(_, is_selective)| is_selective);
-        ep.receives.push_back(Op {
-            context: asked.context,
-            flags: FI_RECV | FI_MSG,
-            len: 0,
-            buf: buffers.first().map_or(0, |buffer| buffer.iov_base.addr()),
-            is_told: !is_selective || asked.flags & FI_COMPLETION != 0,
-            is_silent: false,
-            counter: 1,
-            number,
-        });
+        let is_told = !is_selective || asked.flags & FI_COMPLETION != 0;
+        let op = Op::receive(asked, buffers, number, is_told);
+        ep.receives.push_back(op);
         Ok(())
     }
 
-    /// Posts work of an endpoint; `flags` of its completion, and the counter that it moves.
+    /// Posts work of an endpoint; `results` are addresses for the words of its atomics, `flags` of its
+    /// completion, and the counter that it moves.
     pub(crate) fn post(
         &mut self,
         index: usize,
         work: Vec<Work>,
+        results: &[usize],
         len: usize,
         asked: &Asked,
         (flags, counter): (u64, usize),
@@ -799,8 +774,13 @@ impl Core {
         let mut fence = asked.flags & FI_FENCE != 0;
         let all = ahead.into_iter().chain(work).chain(behind).chain(proof);
         let mut all = all.peekable();
+        let mut results = results.iter();
         while let Some(work) = all.next() {
             let is_last = all.peek().is_none();
+            let result = match work {
+                Work::Atomic { .. } => results.next().copied().unwrap_or(0),
+                _ => 0,
+            };
             let post = Post {
                 id: 0,
                 work,
@@ -815,6 +795,7 @@ impl Core {
                 is_silent: !is_last,
                 counter,
                 number: 0,
+                result,
             };
             let posted = self.device.post(connection, post);
             posted.map_err(|error| negative(&error))?;
@@ -887,12 +868,4 @@ impl Core {
         let (bell, device) = self.bell(of).ok_or(io::ErrorKind::NotFound)?;
         Ok(bell.descriptor(device)?.as_raw_fd())
     }
-}
-
-/// An object that somebody waits for.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Waiter {
-    Cq(usize),
-    Cntr(usize),
-    Eq(usize),
 }

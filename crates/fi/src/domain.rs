@@ -1,9 +1,10 @@
 //! Domains, and what is opened in one: memory, completion queues, counters.
 
 use crate::abi::*;
-use crate::core::{Bell, Cntr, Core, Cq, Entry, Fabric, Waiter};
+use crate::bell::{Bell, Waiter};
+use crate::core::{Cntr, Core, Cq, Entry, Fabric, Of};
 use crate::eq::{wait, wait_control};
-use crate::{Object, ep, head, plain_ops};
+use crate::{Object, atomic, ep, head, plain_ops, srx};
 use sidecore_rdma::{Access, Region};
 use std::collections::VecDeque;
 use std::ffi::{c_int, c_void};
@@ -19,8 +20,8 @@ static DOMAIN: fi_ops_domain = fi_ops_domain {
     cntr_open: Some(open_cntr),
     poll_open: Some(missing_int),
     stx_ctx: Some(missing_int),
-    srx_ctx: Some(missing_int),
-    query_atomic: Some(missing_int),
+    srx_ctx: Some(srx::open),
+    query_atomic: Some(atomic::query),
     query_collective: None,
     endpoint2: None,
 };
@@ -283,7 +284,7 @@ unsafe fn take(
     }
     let bytes = entry_bytes(cq.format);
     let mut taken = 0;
-    let mut read = [(0, false); 16];
+    let mut read = [Of::Ep(0, false); 16];
     while taken < count.min(read.len()) {
         let Some(entry) = cq.entries.pop_front() else {
             break;

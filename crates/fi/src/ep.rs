@@ -4,7 +4,7 @@ use crate::abi::*;
 use crate::core::{Core, Ep, FLUSHED, Pep};
 use crate::info::{address_of, raw_address, take_request};
 use crate::place::CM_BYTES;
-use crate::{Object, head, plain_ops, transfer};
+use crate::{Object, atomic, head, plain_ops, transfer};
 use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const COUNTERS: [u64; 4] = [FI_SEND, FI_RECV, FI_READ, FI_WRITE];
 
 static EP_FID: fi_ops = plain_ops(close, Some(bind), Some(control));
 static PEP_FID: fi_ops = plain_ops(close_passive, Some(bind_passive), Some(control_passive));
-static EP: fi_ops_ep = fi_ops_ep {
+pub(crate) static EP: fi_ops_ep = fi_ops_ep {
     size: size_of::<fi_ops_ep>(),
     cancel: Some(cancel),
     getopt: Some(getopt),
@@ -26,7 +26,7 @@ static EP: fi_ops_ep = fi_ops_ep {
     rx_size_left: Some(missing_long),
     tx_size_left: Some(missing_long),
 };
-static CM: fi_ops_cm = fi_ops_cm {
+pub(crate) static CM: fi_ops_cm = fi_ops_cm {
     size: size_of::<fi_ops_cm>(),
     setname: Some(setname),
     getname: Some(getname),
@@ -166,7 +166,7 @@ pub(crate) unsafe extern "C" fn open(
             msg: &transfer::MSG,
             rma: &transfer::RMA,
             tagged: std::ptr::null(),
-            atomic: std::ptr::null(),
+            atomic: &atomic::OPS,
             collective: std::ptr::null(),
         };
         let object = Object { raw, fabric, index }.hand_out(out);
@@ -194,6 +194,10 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
         };
         match (*other).fclass {
             FI_CLASS_EQ => ep.eq = Some(Object::<fid_eq>::of_fid(other).index),
+            FI_CLASS_SRX_CTX => {
+                let srx = Object::<fid_ep>::of_fid(other).index;
+                return status(core.bind_srx(object.index, srx));
+            }
             FI_CLASS_CQ => {
                 let cq = Object::<fid_cq>::of_fid(other).index;
                 let is_selective = flags & FI_SELECTIVE_COMPLETION != 0;
@@ -254,13 +258,16 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: an endpoint of ours, by libfabric's contract.
     unsafe {
-        if (*fid).fclass != FI_CLASS_EP {
-            return -(libc::ENOENT as isize);
-        }
         let object = Object::<fid_ep>::of_fid(fid);
         let mut core = object.fabric.lock();
         // What has come already is told as received.
         core.progress();
+        if (*fid).fclass == FI_CLASS_SRX_CTX {
+            return core.cancel_shared(object.index, context.expose_provenance());
+        }
+        if (*fid).fclass != FI_CLASS_EP {
+            return -(libc::ENOENT as isize);
+        }
         if core.cancel(object.index, context.expose_provenance()) {
             0
         } else {

@@ -1,7 +1,8 @@
 //! Event queues.
 
 use crate::abi::*;
-use crate::core::{Core, EqEvent, Fabric, Waiter};
+use crate::bell::Waiter;
+use crate::core::{Core, EqEvent, Fabric};
 use crate::{Object, head, plain_ops};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::{c_char, c_int, c_void};

@@ -13,6 +13,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 pub(crate) const NAME: &CStr = c"sidecore";
 const CAPS: u64 = FI_MSG
     | FI_RMA
+    | FI_ATOMIC
     | FI_SEND
     | FI_RECV
     | FI_READ
@@ -21,9 +22,9 @@ const CAPS: u64 = FI_MSG
     | FI_REMOTE_WRITE
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
-const RMA_CAPS: u64 = FI_RMA | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-const TX_CAPS: u64 = FI_MSG | FI_RMA | FI_SEND | FI_READ | FI_WRITE;
-const RX_CAPS: u64 = FI_MSG | FI_RMA | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+const RMA_CAPS: u64 = FI_RMA | FI_ATOMIC | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+const TX_CAPS: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
+const RX_CAPS: u64 = FI_MSG | FI_RMA | FI_ATOMIC | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const TX_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
     | FI_INJECT_COMPLETE
@@ -143,8 +144,7 @@ fn fits(hints: &fi_info, api_version: u32) -> bool {
             && (ep.rx_ctx_cnt <= 1 || ep.rx_ctx_cnt == FI_SHARED_CONTEXT)
             && ep.max_order_war_size == 0
             && ep.auth_key_size == 0;
-        // Shared receives are not offered.
-        if !is_ours || ep.rx_ctx_cnt == FI_SHARED_CONTEXT {
+        if !is_ours {
             return false;
         }
     }
@@ -162,17 +162,23 @@ fn fits(hints: &fi_info, api_version: u32) -> bool {
         }
     }
     if let Some(rx) = rx {
+        let is_shared = ep.is_some_and(|ep| ep.rx_ctx_cnt == FI_SHARED_CONTEXT);
+        let receives_max = if is_shared {
+            sidecore_rdma::RECEIVES_MAX
+        } else {
+            DEPTH_MAX
+        };
         let is_ours = rx.caps & !CAPS == 0
             && rx.op_flags & !FI_COMPLETION == 0
             && rx.msg_order & !ORDERS == 0
-            && rx.size <= DEPTH_MAX
+            && rx.size <= receives_max
             && rx.iov_limit <= PIECES;
         if !is_ours {
             return false;
         }
     }
     if let Some(domain) = domain {
-        let uses_rma = hints.caps == 0 || hints.caps & FI_RMA != 0;
+        let uses_rma = hints.caps == 0 || hints.caps & (FI_RMA | FI_ATOMIC) != 0;
         let mr = domain.mr_mode;
         let is_basic = mr & FI_MR_BASIC != 0;
         let is_old = api_version < version(1, 5) && mr == 0;
@@ -445,12 +451,13 @@ fn make(
         Some(caps) => caps_of(caps),
     };
     // SAFETY: NULL or valid, as `fi_getinfo` demands of its caller.
-    let (tx, rx, domain) = unsafe {
-        hints.map_or((None, None, None), |hints| {
+    let (tx, rx, domain, ep) = unsafe {
+        hints.map_or((None, None, None, None), |hints| {
             (
                 hints.tx_attr.as_ref(),
                 hints.rx_attr.as_ref(),
                 hints.domain_attr.as_ref(),
+                hints.ep_attr.as_ref(),
             )
         })
     };
@@ -494,7 +501,10 @@ fn make(
         max_order_waw_size: MESSAGE_BYTES_MAX,
         mem_tag_format: 0,
         tx_ctx_cnt: 1,
-        rx_ctx_cnt: 1,
+        rx_ctx_cnt: match ep.map_or(0, |ep| ep.rx_ctx_cnt) {
+            FI_SHARED_CONTEXT => FI_SHARED_CONTEXT,
+            _ => 1,
+        },
         auth_key_size: 0,
         auth_key: std::ptr::null_mut(),
     });
@@ -519,7 +529,7 @@ fn make(
         max_ep_tx_ctx: 1,
         max_ep_rx_ctx: 1,
         max_ep_stx_ctx: 0,
-        max_ep_srx_ctx: 0,
+        max_ep_srx_ctx: sidecore_rdma::SHARED_QUEUES_MAX,
         cntr_cnt: 1 << 12,
         mr_iov_limit: 1,
         caps: FI_LOCAL_COMM | FI_REMOTE_COMM,
@@ -570,7 +580,7 @@ fn caps_of(asked: u64) -> u64 {
         caps |= FI_SEND | FI_RECV;
     }
     let directions = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-    if caps & FI_RMA != 0 && caps & directions == 0 {
+    if caps & (FI_RMA | FI_ATOMIC) != 0 && caps & directions == 0 {
         caps |= directions;
     }
     caps

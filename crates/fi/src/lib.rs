@@ -2,7 +2,8 @@
 //!
 //! Top-down: this file has the entry point and the fabric; `info` answers `fi_getinfo`;
 //! `domain` has domains, memory, completion queues and counters; `eq` events; `ep` endpoints,
-//! `transfer` their operations; `core` all state behind them; `abi` the layouts.
+//! `transfer` and `atomic` their operations, `srx` receives that they share; `core` all state behind
+//! them; `abi` the layouts.
 //!
 //! Must stay true: objects are boxes that begin with libfabric's own structure, made by one call
 //! and freed by `close`; what is behind them is in `core`, by number. Nothing unwinds into
@@ -11,19 +12,24 @@
 #![allow(unsafe_code, reason = "a C surface")]
 
 mod abi;
+mod atomic;
+mod bell;
 mod core;
 mod domain;
 mod ep;
 mod eq;
 mod info;
 mod place;
+mod slab;
+mod srx;
 mod transfer;
 
 #[doc(hidden)]
 pub use abi::layouts;
 
 use abi::*;
-use core::{Fabric, Waiter};
+use bell::Waiter;
+use core::Fabric;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 

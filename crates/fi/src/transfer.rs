@@ -77,6 +77,9 @@ unsafe fn operate(
 ) -> isize {
     // SAFETY: the caller's promise.
     let object = unsafe { Object::of(ep) };
+    if object.raw.fid.fclass != FI_CLASS_EP {
+        return -(libc::EINVAL as isize);
+    }
     let posted = buffers.and_then(|buffers| {
         let mut core = object.fabric.lock();
         core.operate(object.index, what, buffers, asked, is_short)
@@ -85,7 +88,7 @@ unsafe fn operate(
 }
 
 /// The outcome of a call, as libfabric has it.
-fn status(outcome: Result<(), i32>) -> isize {
+pub(crate) fn status(outcome: Result<(), i32>) -> isize {
     outcome.err().unwrap_or(0) as isize
 }
 
@@ -135,11 +138,11 @@ impl Core {
                 (reads.collect(), (FI_READ | FI_RMA, 2))
             }
         };
-        self.post(index, work, len, &asked, told)
+        self.post(index, work, &[], len, &asked, told)
     }
 }
 
-fn asked(context: *mut c_void, flags: u64) -> Asked {
+pub(crate) fn asked(context: *mut c_void, flags: u64) -> Asked {
     Asked {
         context: context.expose_provenance(),
         flags,
@@ -149,7 +152,7 @@ fn asked(context: *mut c_void, flags: u64) -> Asked {
 }
 
 /// Work that was copied, of which no completion tells.
-fn injected() -> Asked {
+pub(crate) fn injected() -> Asked {
     Asked {
         context: 0,
         flags: FI_INJECT,
@@ -158,7 +161,7 @@ fn injected() -> Asked {
     }
 }
 
-fn remote(addr: u64, key: u64) -> Remote {
+pub(crate) fn remote(addr: u64, key: u64) -> Remote {
     Remote {
         // A key that is longer than ours is none of ours.
         stag: Stag(u32::try_from(key).unwrap_or(0)),
@@ -202,7 +205,7 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
 /// Posts a receive.
 ///
 /// # Safety
-/// An endpoint of ours; the buffers stay until the completion.
+/// An endpoint or a shared receive context of ours; the buffers stay until the completion.
 unsafe fn receive(
     ep: *mut fid_ep,
     buffers: Result<&[iovec], i32>,
@@ -213,6 +216,9 @@ unsafe fn receive(
     let object = unsafe { Object::of(ep) };
     status(buffers.and_then(|buffers| {
         let mut core = object.fabric.lock();
+        if object.raw.fid.fclass == FI_CLASS_SRX_CTX {
+            return core.post_shared(object.index, buffers, &asked);
+        }
         if is_short && let Some(ep) = core.eps.get(object.index) {
             asked.flags |= ep.receive_flags;
         }

@@ -12,6 +12,7 @@ fn layouts_are_those_of_the_headers() {
     let mut text = String::from(
         "#include <rdma/fabric.h>\n#include <rdma/fi_domain.h>\n#include <rdma/fi_endpoint.h>\n\
          #include <rdma/fi_cm.h>\n#include <rdma/fi_rma.h>\n#include <rdma/fi_eq.h>\n\
+         #include <rdma/fi_atomic.h>\n\
          #include <rdma/providers/fi_prov.h>\n#include <stddef.h>\n#include <stdio.h>\n\
          int main(void) {\n",
     );

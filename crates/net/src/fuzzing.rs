@@ -1,9 +1,10 @@
 //! A hostile application: whatever it writes into its segment, the engine does not panic, others
 //! are served as before, and what it had is given back when it is cut off.
 //!
-//! A [`Target`] is a stack with sockets for other processes, an honest application on them, and a
-//! peer stack that echoes. Each input is a request with fields of the hostile one's choice, or
-//! words that it writes anywhere into its segment. What must hold is in [`Target::input`].
+//! A [`Target`] is a stack with sockets for other processes, an honest application on them, two
+//! hostile ones, which also connect to one another, so that their bytes go across from chunk to
+//! chunk, and a peer stack that echoes. Each input is a request with fields of a hostile one's
+//! choice, or words that it writes anywhere into its segment. What must hold is in [`Target::input`].
 //! [`fuzz_requests`] does the same with decisions from bytes, and [`fuzz_configuration`] reads what
 //! `sidecore net up` is given.
 
@@ -25,6 +26,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 const SESSIONS: usize = 64;
+/// Hostile applications.
+const HOSTILE: usize = 2;
 /// No session, no socket.
 const NONE: u32 = u32::MAX;
 const CHUNKS_EACH: u32 = 8;
@@ -39,12 +42,12 @@ pub struct Target {
     peer: Stack,
     echo: ListenerId,
     server: Server,
-    hostile: Hostile,
+    hostile: [Hostile; HOSTILE],
     honest: Honest,
     choices: Choices,
     now_ns: u64,
     inputs: u64,
-    /// Times that the hostile application was cut off.
+    /// Times that a hostile application was cut off.
     cut_off: u64,
     scratch: Vec<u8>,
 }
@@ -126,7 +129,7 @@ impl Target {
         let echo = peer.listen(SocketAddr::from(([10, 0, 0, 2], 7)), 64);
         let (mailbox, bell) = Mailbox::new().expect("descriptors");
         let mut server = Server::new(mailbox, bell);
-        let hostile = Hostile::new(attach(&mut server, 1));
+        let hostile = [1, 3].map(|pid| Hostile::new(attach(&mut server, pid)));
         let honest = Honest::new(attach(&mut server, 2));
         Self {
             stack: stack(1),
@@ -150,9 +153,10 @@ impl Target {
     /// When something does not hold that must: that is what it is for.
     pub fn input(&mut self) {
         self.inputs += 1;
+        let hostile = &mut self.hostile[self.choices.below(HOSTILE as u64) as usize];
         match self.choices.below(64) {
-            0 => self.hostile.scribble(&mut self.choices),
-            _ => self.hostile.ask(&mut self.choices),
+            0 => hostile.scribble(&mut self.choices),
+            _ => hostile.ask(&mut self.choices),
         }
         if self.choices.below(4) == 0 {
             self.engine_round();
@@ -164,7 +168,9 @@ impl Target {
         self.honest.go_on();
         self.server.poll(&mut self.stack);
         self.carry();
-        self.hostile.apply_event();
+        for hostile in &mut self.hostile {
+            hostile.apply_event();
+        }
         if self.honest.apply_event() {
             self.honest.done_at_input = self.inputs;
         }
@@ -177,17 +183,21 @@ impl Target {
             "an honest application does not get on: {} requests done",
             self.honest.done
         );
-        if self.hostile.attachment.gone.load(Ordering::Acquire) {
-            self.cut_off += 1;
-            // Nothing of it is left: the honest one's session, and what is still being closed.
-            assert_eq!(self.server.status().count(), 1);
-            self.hostile = Hostile::new(attach(&mut self.server, 1));
+        let gone = |hostile: &Hostile| hostile.attachment.gone.load(Ordering::Acquire);
+        let left = self.hostile.iter().filter(|hostile| !gone(hostile)).count();
+        // Nothing of those that are cut off is left.
+        assert_eq!(self.server.status().count(), 1 + left);
+        for hostile in &mut self.hostile {
+            if gone(hostile) {
+                self.cut_off += 1;
+                *hostile = Hostile::new(attach(&mut self.server, 1));
+            }
         }
         assert_eq!(self.server.violations(), self.cut_off);
     }
 
-    /// Another hostile application in the place of the last, which may have left anything behind;
-    /// first the honest one must get an answer beside what that one still has in its rings.
+    /// Other hostile applications in the places of the last, which may have left anything behind;
+    /// first the honest one must get an answer beside what those still have in their rings.
     fn begin_anew(&mut self, choices: Choices) {
         self.choices = Choices::of(&[]);
         let done = self.honest.done;
@@ -202,10 +212,12 @@ impl Target {
                 self.now_ns += 10_000_000;
             }
         }
-        self.hostile.attachment.gone.store(true, Ordering::Release);
+        for hostile in &self.hostile {
+            hostile.attachment.gone.store(true, Ordering::Release);
+        }
         self.server.take_control_messages(&mut self.stack);
-        assert_eq!(self.server.status().count(), 1, "it was not let go of");
-        self.hostile = Hostile::new(attach(&mut self.server, 1));
+        assert_eq!(self.server.status().count(), 1, "one was not let go of");
+        self.hostile = [1, 3].map(|pid| Hostile::new(attach(&mut self.server, pid)));
         self.carry();
         self.honest.done_at_input = self.inputs;
         self.choices = choices;
@@ -215,6 +227,12 @@ impl Target {
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         (self.cut_off, self.honest.done)
+    }
+
+    /// Bytes that went across between two applications of the engine.
+    #[must_use]
+    pub fn across_bytes(&self) -> u64 {
+        self.stack.counters().across_bytes
     }
 
     /// Frames both ways, and what the engine's stack sends to itself; the peer echoes.
@@ -230,12 +248,12 @@ impl Target {
                 frames.len() < 256
             });
             for mut bytes in frames {
-                let to = if bytes[5] == 1 {
-                    &mut self.stack
+                // What comes from outside with an address of ours is dropped.
+                if bytes[5] == 1 {
+                    self.stack.receive_own(self.now_ns, received(&mut bytes));
                 } else {
-                    &mut self.peer
-                };
-                to.receive(self.now_ns, received(&mut bytes));
+                    self.peer.receive(self.now_ns, received(&mut bytes));
+                }
             }
             self.stack.process_staged();
             self.peer.process_staged();
@@ -357,7 +375,7 @@ impl Hostile {
             }
             _ => NO_CHUNK,
         };
-        let host = [1, 2, 2, 3, 255][choices.below(5) as usize];
+        let host = [1, 1, 2, 3, 255][choices.below(5) as usize];
         let port = [7, 7, 80, 0, any as u16][choices.below(5) as usize];
         let entry = Entry {
             kind: if odd { any } else { kind },
@@ -544,5 +562,10 @@ mod tests {
         let (cut_off, done) = target.progress();
         assert!(cut_off > 50, "{cut_off} times cut off");
         assert!(done > 1_000, "{done} requests done");
+        let across = target.across_bytes();
+        assert!(
+            across > 100_000,
+            "{across} bytes went from one to the other"
+        );
     }
 }

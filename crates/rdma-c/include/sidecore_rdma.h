@@ -63,9 +63,10 @@ enum {
     SIDECORE_RDMA_IMMEDIATE = 2,       /* `operand`, eight bytes, into the peer's next receive */
     SIDECORE_RDMA_WRITE = 3,
     SIDECORE_RDMA_READ = 4,            /* into one piece */
-    SIDECORE_RDMA_ADD = 5,             /* adds `operand` to an aligned word of eight bytes */
-    SIDECORE_RDMA_SWAP = 6,            /* the word becomes `operand` in the bits of `compare` */
-    SIDECORE_RDMA_COMPARE_SWAP = 7,    /* it becomes `operand` where it is `compare` */
+    SIDECORE_RDMA_ADD = 5,             /* adds `operand` to an aligned word of eight bytes; bits of
+                                          `operand_mask` are the highest ones of fields of it */
+    SIDECORE_RDMA_SWAP = 6,            /* the word becomes `operand` in the bits of `operand_mask` */
+    SIDECORE_RDMA_COMPARE_SWAP = 7,    /* the same, where it is `compare` in those of `compare_mask` */
     SIDECORE_RDMA_RECEIVE = 8          /* in completions only */
 };
 
@@ -117,7 +118,8 @@ struct sidecore_rdma_options {
     uint8_t without_crc;    /* no CRC, unless the peer wants one */
     uint8_t waits;          /* a message that finds no receive waits for one, else it ends all */
     uint8_t peer_to_peer;   /* the accepting side may send first */
-    uint8_t reserved[5];
+    uint8_t immediate_alone; /* immediate data that are not solicited complete without a receive */
+    uint8_t reserved[4];
 };
 
 struct sidecore_rdma_work {
@@ -129,6 +131,10 @@ struct sidecore_rdma_work {
     uint64_t remote; /* address there */
     uint64_t operand;
     uint64_t compare;
+    uint64_t operand_mask; /* of a swap, and of a compare, 0 stands for all bits */
+    uint64_t compare_mask;
+    uint32_t solicited;    /* of messages and immediate data: told in the peer's completion */
+    uint32_t reserved;
     struct sidecore_rdma_piece pieces[SIDECORE_RDMA_PIECES];
 };
 
@@ -164,6 +170,18 @@ int sidecore_rdma_deregister(struct sidecore_rdma *rdma, uint32_t key);
 
 /* A completion queue of `depth` entries. */
 int64_t sidecore_rdma_queue(struct sidecore_rdma *rdma, unsigned depth);
+/* With its completions; those of its connections are dropped from then on. */
+int sidecore_rdma_drop_queue(struct sidecore_rdma *rdma, int64_t queue);
+
+/* A queue of `depth` receives (at most 16,384) for several connections. */
+int64_t sidecore_rdma_shared(struct sidecore_rdma *rdma, unsigned depth);
+/* With its receives, which have no completion. */
+int sidecore_rdma_drop_shared(struct sidecore_rdma *rdma, int64_t shared);
+/* A connection's receives come from there: before it is accepted, or, where it was asked for from here,
+ * established. Completions come in the connection's receive queue. */
+int sidecore_rdma_share(struct sidecore_rdma *rdma, int64_t connection, int64_t shared);
+int sidecore_rdma_post_shared(struct sidecore_rdma *rdma, int64_t shared, uint64_t id,
+                              const struct sidecore_rdma_piece *pieces, unsigned count);
 
 /* Addresses are "192.0.2.7:7174" or "[2001:db8::7]:7174". Port 0 takes a free one. */
 int64_t sidecore_rdma_listen(struct sidecore_rdma *rdma, const char *address, unsigned backlog,
@@ -175,10 +193,21 @@ int sidecore_rdma_close_listener(struct sidecore_rdma *rdma, int64_t listener);
 int64_t sidecore_rdma_connect(struct sidecore_rdma *rdma, const char *peer,
                               const struct sidecore_rdma_options *options, int64_t send_queue,
                               int64_t receive_queue, const void *private_data, size_t bytes);
+/* The same from an address of this side; on the stack only its port counts. */
+int64_t sidecore_rdma_connect_from(struct sidecore_rdma *rdma, const char *local, const char *peer,
+                                   const struct sidecore_rdma_options *options, int64_t send_queue,
+                                   int64_t receive_queue, const void *private_data, size_t bytes);
+/* Attempts to connect that take longer end (SIDECORE_RDMA_LOST): a minute unless told otherwise. */
+int sidecore_rdma_limit_opening(struct sidecore_rdma *rdma, unsigned limit_ms);
+/* Connections that are asked for from now on hold their first message back for so long: Linux's siw may
+ * not see one that comes right behind its reply. Meanwhile sidecore_rdma_arm returns 0. */
+int sidecore_rdma_hold_first(struct sidecore_rdma *rdma, unsigned time_ms);
 int sidecore_rdma_accept(struct sidecore_rdma *rdma, int64_t connection, int64_t send_queue,
                          int64_t receive_queue, const void *private_data, size_t bytes);
 int sidecore_rdma_reject(struct sidecore_rdma *rdma, int64_t connection,
                          const void *private_data, size_t bytes);
+/* Both streams end in order, which SIDECORE_RDMA_ENDED tells; the place stays until disconnect. */
+int sidecore_rdma_shut(struct sidecore_rdma *rdma, int64_t connection);
 /* In order: what was posted is done, if the peer allows it within some seconds. */
 int sidecore_rdma_disconnect(struct sidecore_rdma *rdma, int64_t connection);
 /* At once. */
@@ -189,6 +218,11 @@ int sidecore_rdma_post(struct sidecore_rdma *rdma, int64_t connection,
 /* Allowed from SIDECORE_RDMA_REQUESTED on. */
 int sidecore_rdma_post_receive(struct sidecore_rdma *rdma, int64_t connection, uint64_t id,
                                const struct sidecore_rdma_piece *pieces, unsigned count);
+
+/* Take a receive back that no message has begun to fill, the first one of that number, which then has no
+ * completion: 1, or 0 if there is none. */
+int sidecore_rdma_cancel_receive(struct sidecore_rdma *rdma, int64_t connection, uint64_t id);
+int sidecore_rdma_cancel_shared(struct sidecore_rdma *rdma, int64_t shared, uint64_t id);
 
 /* 1 and an event, or 0. */
 int sidecore_rdma_event(struct sidecore_rdma *rdma, struct sidecore_rdma_event *out);

@@ -44,7 +44,8 @@ pub struct RawOptions {
     without_crc: u8,
     waits: u8,
     peer_to_peer: u8,
-    reserved: [u8; 5],
+    immediate_alone: u8,
+    reserved: [u8; 4],
 }
 
 /// `struct sidecore_rdma_work`.
@@ -59,6 +60,10 @@ pub struct RawWork {
     remote: u64,
     operand: u64,
     compare: u64,
+    operand_mask: u64,
+    compare_mask: u64,
+    solicited: u32,
+    reserved: u32,
     pieces: [RawPiece; PIECES],
 }
 
@@ -134,7 +139,7 @@ pub(crate) unsafe fn options_of(options: *const RawOptions) -> Result<Options, E
     let Some(raw) = (unsafe { options.as_ref() }) else {
         return Ok(usual);
     };
-    if raw.size as usize != size_of::<RawOptions>() || raw.reserved != [0; 5] {
+    if raw.size as usize != size_of::<RawOptions>() || raw.reserved != [0; 4] {
         return Err(Errno(libc::EINVAL));
     }
     let or = |value: u32, usual: usize| if value == 0 { usual } else { value as usize };
@@ -146,6 +151,7 @@ pub(crate) unsafe fn options_of(options: *const RawOptions) -> Result<Options, E
         crc: raw.without_crc == 0,
         waits_for_receives: raw.waits != 0,
         peer_to_peer: raw.peer_to_peer != 0,
+        immediate_without_receive: raw.immediate_alone != 0,
         send_depth: or(raw.send_depth, usual.send_depth),
         receive_depth: or(raw.receive_depth, usual.receive_depth),
         ird: reads,
@@ -176,20 +182,22 @@ pub(crate) fn post_of(raw: &RawWork) -> Result<Post, Errno> {
         stag: Stag(raw.key),
         offset: raw.remote,
     };
+    let solicited = raw.solicited != 0;
     let send = |invalidate| -> Result<Work, Errno> {
         Ok(Work::Send {
             pieces: pieces_of(pieces)?,
             invalidate,
-            solicited: false,
+            solicited,
         })
     };
+    let all_of = |mask: u64| if mask == 0 { u64::MAX } else { mask };
     let atomic = |atomic| Work::Atomic { atomic, remote };
     let work = match raw.kind {
         0 => send(None)?,
         1 => send(Some(Stag(raw.key)))?,
         2 => Work::Immediate {
             value: raw.operand,
-            solicited: false,
+            solicited,
         },
         3 => Work::Write {
             pieces: pieces_of(pieces)?,
@@ -202,14 +210,19 @@ pub(crate) fn post_of(raw: &RawWork) -> Result<Post, Errno> {
             },
             _ => return Err(Errno(libc::EINVAL)),
         },
-        5 => atomic(Atomic::Add(raw.operand)),
+        5 => atomic(Atomic::AddFields {
+            value: raw.operand,
+            mask: raw.operand_mask,
+        }),
         6 => atomic(Atomic::Swap {
             new: raw.operand,
-            mask: raw.compare,
+            mask: all_of(raw.operand_mask),
         }),
-        7 => atomic(Atomic::CompareSwap {
+        7 => atomic(Atomic::CompareSwapBits {
             expected: raw.compare,
+            compared: all_of(raw.compare_mask),
             new: raw.operand,
+            swapped: all_of(raw.operand_mask),
         }),
         _ => return Err(Errno(libc::EINVAL)),
     };

@@ -11,8 +11,13 @@
 )]
 
 mod convert;
+mod shared;
 
 pub use convert::{RawCompletion, RawEvent, RawOptions, RawPiece, RawRegion, RawWork};
+pub use shared::{
+    sidecore_rdma_cancel_receive, sidecore_rdma_cancel_shared, sidecore_rdma_drop_shared,
+    sidecore_rdma_post_shared, sidecore_rdma_share, sidecore_rdma_shared,
+};
 
 use convert::{Errno, bytes_of, errno, options_of, pieces_of, post_of};
 use sidecore_rdma::{
@@ -204,6 +209,17 @@ pub unsafe extern "C" fn sidecore_rdma_queue(rdma: *mut SidecoreRdma, depth: c_u
 
 /// See the header.
 #[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidecore_rdma_drop_queue(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+    let body = |rdma: &mut SidecoreRdma| {
+        rdma.device.drop_queue(queue(number)?);
+        Ok(0)
+    };
+    // SAFETY: a device, by the caller's promise.
+    unsafe { call(rdma, body) as c_int }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_listen(
     rdma: *mut SidecoreRdma,
     local: *const c_char,
@@ -261,21 +277,87 @@ pub unsafe extern "C" fn sidecore_rdma_connect(
     private_data: *const c_void,
     bytes: usize,
 ) -> i64 {
+    let queues = (send_queue, receive_queue);
+    // SAFETY: the caller's promises are those of that function.
+    unsafe { connect(rdma, None, peer, options, queues, (private_data, bytes)) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidecore_rdma_connect_from(
+    rdma: *mut SidecoreRdma,
+    local: *const c_char,
+    peer: *const c_char,
+    options: *const RawOptions,
+    send_queue: i64,
+    receive_queue: i64,
+    private_data: *const c_void,
+    bytes: usize,
+) -> i64 {
+    let queues = (send_queue, receive_queue);
+    let data = (private_data, bytes);
+    // SAFETY: the caller's promises are those of that function.
+    unsafe { connect(rdma, Some(local), peer, options, queues, data) }
+}
+
+/// Connects.
+///
+/// # Safety
+/// As the header says of both calls.
+unsafe fn connect(
+    rdma: *mut SidecoreRdma,
+    local: Option<*const c_char>,
+    peer: *const c_char,
+    options: *const RawOptions,
+    (send_queue, receive_queue): (i64, i64),
+    (private_data, bytes): (*const c_void, usize),
+) -> i64 {
     let body = |rdma: &mut SidecoreRdma| {
-        // SAFETY: a string, NULL or options, and so many bytes, by the caller's promise.
-        let (peer, options, data) = unsafe {
+        // SAFETY: strings, NULL or options, and so many bytes, by the caller's promise.
+        let (local, peer, options, data) = unsafe {
             (
+                local.map(|local| address(text(local)?)).transpose()?,
                 address(text(peer)?)?,
                 options_of(options)?,
                 bytes_of(private_data, bytes)?,
             )
         };
         let queues = queues(send_queue, receive_queue)?;
-        let connection = rdma.device.connect(peer, options, queues, data);
+        let connection = rdma.device.connect_from(local, peer, options, queues, data);
         Ok(connection.map_err(errno)?.number().cast_signed())
     };
     // SAFETY: a device, by the caller's promise.
     unsafe { call(rdma, body) }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidecore_rdma_limit_opening(
+    rdma: *mut SidecoreRdma,
+    limit_ms: c_uint,
+) -> c_int {
+    let body = |rdma: &mut SidecoreRdma| {
+        let limit = Duration::from_millis(limit_ms.into());
+        rdma.device.limit_opening(limit);
+        Ok(0)
+    };
+    // SAFETY: a device, by the caller's promise.
+    unsafe { call(rdma, body) as c_int }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidecore_rdma_hold_first(
+    rdma: *mut SidecoreRdma,
+    time_ms: c_uint,
+) -> c_int {
+    let body = |rdma: &mut SidecoreRdma| {
+        let time = Duration::from_millis(time_ms.into());
+        rdma.device.hold_first(time);
+        Ok(0)
+    };
+    // SAFETY: a device, by the caller's promise.
+    unsafe { call(rdma, body) as c_int }
 }
 
 /// See the header.
@@ -312,6 +394,17 @@ pub unsafe extern "C" fn sidecore_rdma_reject(
         let data = unsafe { bytes_of(private_data, bytes)? };
         let rejected = rdma.device.reject(connection(number), data);
         rejected.map(|()| 0).map_err(errno)
+    };
+    // SAFETY: a device, by the caller's promise.
+    unsafe { call(rdma, body) as c_int }
+}
+
+/// See the header.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidecore_rdma_shut(rdma: *mut SidecoreRdma, number: i64) -> c_int {
+    let body = |rdma: &mut SidecoreRdma| {
+        let shut = rdma.device.shut(connection(number));
+        shut.map(|()| 0).map_err(errno)
     };
     // SAFETY: a device, by the caller's promise.
     unsafe { call(rdma, body) as c_int }
@@ -356,6 +449,27 @@ pub unsafe extern "C" fn sidecore_rdma_post(
     unsafe { call(rdma, body) as c_int }
 }
 
+/// A receive of the caller's.
+///
+/// # Safety
+/// `count` pieces are at `pieces`, which may be NULL where there are none.
+pub(crate) unsafe fn receive(
+    id: u64,
+    pieces: *const RawPiece,
+    count: c_uint,
+) -> Result<Receive, Errno> {
+    let pieces = if count == 0 {
+        &[]
+    } else if pieces.is_null() {
+        return Err(Errno(libc::EINVAL));
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { std::slice::from_raw_parts(pieces, count as usize) }
+    };
+    let pieces = pieces_of(pieces)?;
+    Ok(Receive { id, pieces })
+}
+
 /// See the header.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_rdma_post_receive(
@@ -366,16 +480,8 @@ pub unsafe extern "C" fn sidecore_rdma_post_receive(
     count: c_uint,
 ) -> c_int {
     let body = |rdma: &mut SidecoreRdma| {
-        let pieces = if count == 0 {
-            &[]
-        } else if pieces.is_null() {
-            return Err(Errno(libc::EINVAL));
-        } else {
-            // SAFETY: so many pieces, by the caller's promise.
-            unsafe { std::slice::from_raw_parts(pieces, count as usize) }
-        };
-        let pieces = pieces_of(pieces)?;
-        let receive = Receive { id, pieces };
+        // SAFETY: so many pieces, by the caller's promise.
+        let receive = unsafe { receive(id, pieces, count)? };
         let posted = rdma.device.post_receive(connection(number), receive);
         posted.map(|()| 0).map_err(errno)
     };

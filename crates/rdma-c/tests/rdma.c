@@ -47,7 +47,7 @@ int main(int count, char **arguments) {
     struct sidecore_rdma_work work;
     struct sidecore_rdma_piece piece;
     struct sidecore_rdma_options options;
-    int64_t from, to, listener, connection, accepted;
+    int64_t from, to, listener, connection, accepted, shared, other;
     char address[64];
     size_t at;
 
@@ -128,6 +128,57 @@ int main(int count, char **arguments) {
     CHECK(sidecore_rdma_post_receive(server, accepted, 9, &piece, 1) == 0);
     CHECK(next_done(server, to) == SIDECORE_RDMA_DONE && done.kind == SIDECORE_RDMA_RECEIVE);
     CHECK(done.id == 9 && done.has_immediate == 1 && done.value == 77);
+
+    /* By its bits; the words of the other side are looked at once it is done. */
+    memset(&work, 0, sizeof work);
+    work.kind = SIDECORE_RDMA_COMPARE_SWAP;
+    work.key = counter.key;
+    work.remote = counter.address + 8;
+    work.compare = 0x10;
+    work.compare_mask = 0xf0;
+    work.operand = 0xabcd;
+    work.operand_mask = 0xff00;
+    words[1] = 0x1215;
+    CHECK(sidecore_rdma_post(client, connection, &work) == 0);
+    CHECK(next_done(client, from) == SIDECORE_RDMA_DONE && done.value == 0x1215);
+    CHECK(words[1] == 0xab15);
+
+    /* A receive that is taken back; and receives that connections share. */
+    CHECK(sidecore_rdma_post_receive(server, accepted, 10, &piece, 1) == 0);
+    CHECK(sidecore_rdma_cancel_receive(server, accepted, 10) == 1);
+    CHECK(sidecore_rdma_cancel_receive(server, accepted, 10) == 0);
+    shared = sidecore_rdma_shared(server, 4);
+    CHECK(shared >= 0);
+    CHECK(sidecore_rdma_share(server, accepted, shared) == -ENOTCONN); /* too late */
+    CHECK(sidecore_rdma_limit_opening(client, 60000) == 0);
+    CHECK(sidecore_rdma_hold_first(client, 0) == 0);
+    other = sidecore_rdma_connect(client, address, &options, from, from, NULL, 0);
+    CHECK(other >= 0 && next_event(server) == SIDECORE_RDMA_REQUESTED);
+    CHECK(sidecore_rdma_share(server, event.connection, shared) == 0);
+    CHECK(sidecore_rdma_accept(server, event.connection, to, to, NULL, 0) == 0);
+    CHECK(next_event(client) == SIDECORE_RDMA_ESTABLISHED);
+    CHECK(next_event(server) == SIDECORE_RDMA_ESTABLISHED);
+    CHECK(sidecore_rdma_post_receive(server, event.connection, 1, &piece, 1) == -EINVAL);
+    memset(&work, 0, sizeof work);
+    work.kind = SIDECORE_RDMA_SEND;
+    work.solicited = 1;
+    work.piece_count = 1;
+    work.pieces[0].address = mine.address;
+    work.pieces[0].bytes = 64;
+    work.pieces[0].key = mine.key;
+    CHECK(sidecore_rdma_post(client, other, &work) == 0);
+    CHECK(next_done(client, from) == SIDECORE_RDMA_DONE);
+    CHECK(sidecore_rdma_post_shared(server, shared, 20, &piece, 1) == 0);
+    CHECK(next_done(server, to) == SIDECORE_RDMA_DONE && done.id == 20 && done.bytes == 64);
+    CHECK(done.connection == event.connection && done.solicited == 1);
+    CHECK(sidecore_rdma_post_shared(server, shared, 21, &piece, 1) == 0);
+    CHECK(sidecore_rdma_cancel_shared(server, shared, 21) == 1);
+    CHECK(sidecore_rdma_drop_shared(server, shared) == 0);
+    CHECK(sidecore_rdma_post_shared(server, shared, 22, &piece, 1) == -ENOTCONN);
+    CHECK(sidecore_rdma_shut(client, other) == 0);
+    CHECK(next_event(client) == SIDECORE_RDMA_ENDED && event.end == SIDECORE_RDMA_ORDERLY);
+    CHECK(next_event(server) == SIDECORE_RDMA_ENDED && event.end == SIDECORE_RDMA_ORDERLY);
+    CHECK(sidecore_rdma_disconnect(client, other) == 0);
 
     /* Deregistered: the peer's key leads nowhere, and costs it the connection. */
     CHECK(sidecore_rdma_deregister(server, theirs.key) == 0);

@@ -8,7 +8,8 @@
 
 use crate::Stag;
 use crate::memory::RegionId;
-use crate::piece::Receive;
+use crate::piece::{Receive, total};
+use crate::work::PostError;
 use siphasher::sip::SipHasher24;
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -28,7 +29,28 @@ pub struct PairId(pub u32);
 
 /// A shared receive queue of a domain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SharedId(usize);
+pub struct SharedId {
+    index: u32,
+    /// Queues that had its place before.
+    generation: u32,
+}
+
+impl SharedId {
+    /// As a number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The queue of a number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
+        Self {
+            index: number as u32,
+            generation: (number >> 32) as u32,
+        }
+    }
+}
 
 /// Rights in a region. Its owner may always read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,9 +139,6 @@ pub enum DomainFull {
     /// Of shared receive queues.
     #[error("the domain has its {SHARED_QUEUES_MAX} shared receive queues")]
     Queues,
-    /// Of receives in a shared queue.
-    #[error("the shared receive queue has its {0} receives")]
-    Receives(usize),
 }
 
 /// A protection domain.
@@ -134,9 +153,11 @@ pub struct Domain {
     queues: Vec<SharedQueue>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct SharedQueue {
+    generation: u32,
     receives: VecDeque<Receive>,
+    /// 0 of one that was dropped.
     depth: usize,
 }
 
@@ -245,43 +266,91 @@ impl Domain {
         Ok(())
     }
 
-    /// A queue of receives for several pairs.
+    /// A queue of `depth` receives, at most [`RECEIVES_MAX`], for several pairs.
     ///
     /// # Errors
     /// [`DomainFull::Queues`].
     pub fn share_receives(&mut self, depth: usize) -> Result<SharedId, DomainFull> {
-        if self.queues.len() == SHARED_QUEUES_MAX {
-            return Err(DomainFull::Queues);
-        }
-        let depth = depth.min(RECEIVES_MAX);
-        let receives = VecDeque::with_capacity(depth);
-        self.queues.push(SharedQueue { receives, depth });
-        Ok(SharedId(self.queues.len() - 1))
+        let vacant = self.queues.iter().position(|queue| queue.depth == 0);
+        let index = match vacant {
+            Some(index) => index,
+            None if self.queues.len() == SHARED_QUEUES_MAX => return Err(DomainFull::Queues),
+            None => {
+                self.queues.push(SharedQueue::default());
+                self.queues.len() - 1
+            }
+        };
+        let queue = &mut self.queues[index];
+        queue.depth = depth.clamp(1, RECEIVES_MAX);
+        Ok(SharedId {
+            index: index as u32,
+            generation: queue.generation,
+        })
+    }
+
+    /// Drops a shared queue, whose pairs find no receive any more; the receives that waited there.
+    pub fn unshare_receives(&mut self, queue: SharedId) -> Vec<Receive> {
+        let Some(place) = self.shared_mut(queue) else {
+            return Vec::new();
+        };
+        // Numbers of queues stay positive where they are signed.
+        place.generation = (place.generation + 1) & (u32::MAX >> 1);
+        place.depth = 0;
+        std::mem::take(&mut place.receives).into()
     }
 
     /// Gives a buffer to a shared receive queue.
     ///
     /// # Errors
-    /// [`DomainFull::Receives`].
-    pub fn post_shared(&mut self, queue: SharedId, receive: Receive) -> Result<(), DomainFull> {
-        let queue = self.queues.get_mut(queue.0).ok_or(DomainFull::Queues)?;
-        if queue.receives.len() >= queue.depth {
-            return Err(DomainFull::Receives(queue.depth));
+    /// [`PostError`]: the queue is full, or there is none ([`PostError::Ended`]); a piece is not in
+    /// a region that may be written. One that is attached to a pair serves messages of that alone.
+    pub fn post_shared(&mut self, queue: SharedId, receive: Receive) -> Result<(), PostError> {
+        let place = self.shared(queue).ok_or(PostError::Ended)?;
+        if place.receives.len() >= place.depth {
+            return Err(PostError::Full(place.depth));
         }
-        queue.receives.push_back(receive);
+        total(&receive.pieces).ok_or(PostError::TooLong)?;
+        for piece in receive.pieces.iter().filter(|piece| piece.bytes > 0) {
+            let registration = self.registration(piece.stag).ok_or(Fault::Stag)?;
+            let pair = registration.pair.unwrap_or(PairId(0));
+            let (offset, bytes) = (piece.offset, piece.bytes.into());
+            self.check(pair, piece.stag, offset, bytes, Access::LOCAL_WRITE)?;
+        }
+        if let Some(place) = self.shared_mut(queue) {
+            place.receives.push_back(receive);
+        }
         Ok(())
+    }
+
+    /// Takes a receive back that no message has begun to fill: the first one of that number; false
+    /// if there is none. It has no completion.
+    pub fn cancel_shared(&mut self, queue: SharedId, id: u64) -> bool {
+        let Some(place) = self.shared_mut(queue) else {
+            return false;
+        };
+        let index = place.receives.iter().position(|receive| receive.id == id);
+        let receive = index.and_then(|index| place.receives.remove(index));
+        receive.is_some()
     }
 
     /// Receives that wait in a shared queue.
     #[must_use]
     pub fn shared_receives(&self, queue: SharedId) -> usize {
-        self.queues
-            .get(queue.0)
-            .map_or(0, |queue| queue.receives.len())
+        self.shared(queue).map_or(0, |queue| queue.receives.len())
     }
 
     pub(crate) fn take_shared(&mut self, queue: SharedId) -> Option<Receive> {
-        self.queues.get_mut(queue.0)?.receives.pop_front()
+        self.shared_mut(queue)?.receives.pop_front()
+    }
+
+    fn shared(&self, queue: SharedId) -> Option<&SharedQueue> {
+        let place = self.queues.get(queue.index as usize)?;
+        (place.generation == queue.generation && place.depth > 0).then_some(place)
+    }
+
+    fn shared_mut(&mut self, queue: SharedId) -> Option<&mut SharedQueue> {
+        let place = self.queues.get_mut(queue.index as usize)?;
+        (place.generation == queue.generation && place.depth > 0).then_some(place)
     }
 
     fn place(&self, stag: Stag) -> usize {
@@ -350,6 +419,45 @@ mod tests {
             assert_eq!(domain.deregister(stag), None);
         }
         assert_eq!(domain.regions(), 0);
+    }
+
+    #[test]
+    fn a_shared_queue_is_bounded_checked_and_dropped_for_good() {
+        let mut domain = Domain::new(4, [5; 16]);
+        let stag = domain.register(Registration {
+            access: Access::LOCAL_WRITE,
+            ..registration(8)
+        });
+        let receive = |id, offset| Receive {
+            id,
+            pieces: crate::Pieces::from_iter([crate::Piece {
+                stag: stag.expect("a place"),
+                offset,
+                bytes: 8,
+            }]),
+        };
+        let queue = domain.share_receives(2).expect("a queue");
+        assert_eq!(
+            domain.post_shared(queue, receive(0, 101)),
+            Err(PostError::Fault(Fault::Bounds))
+        );
+        for id in [1, 2] {
+            assert_eq!(domain.post_shared(queue, receive(id, 100)), Ok(()));
+        }
+        assert_eq!(
+            domain.post_shared(queue, receive(3, 100)),
+            Err(PostError::Full(2))
+        );
+        assert!(domain.cancel_shared(queue, 1) && !domain.cancel_shared(queue, 1));
+        assert_eq!(domain.unshare_receives(queue), [receive(2, 100)]);
+        let other = domain.share_receives(2).expect("its place");
+        assert_ne!(queue, other);
+        assert_eq!(
+            domain.post_shared(queue, receive(4, 100)),
+            Err(PostError::Ended)
+        );
+        assert_eq!(domain.shared_receives(other), 0);
+        assert_eq!(SharedId::from_number(other.number()), other);
     }
 
     #[test]

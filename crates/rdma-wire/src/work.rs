@@ -19,6 +19,13 @@ pub struct Remote {
 pub enum Atomic {
     /// Adds.
     Add(u64),
+    /// Adds fields: each bit of the mask is the highest of one, over which nothing is carried.
+    AddFields {
+        /// What is added.
+        value: u64,
+        /// The mask.
+        mask: u64,
+    },
     /// Replaces the bits of a mask.
     Swap {
         /// The new bits.
@@ -33,16 +40,34 @@ pub enum Atomic {
         /// The word instead.
         new: u64,
     },
+    /// Replaces the bits of one mask where those of another are what is expected.
+    CompareSwapBits {
+        /// The bits that are expected.
+        expected: u64,
+        /// Those that are looked at.
+        compared: u64,
+        /// The new bits.
+        new: u64,
+        /// Those that are replaced.
+        swapped: u64,
+    },
 }
 
 impl Atomic {
     pub(crate) fn request(self, remote: Remote, identifier: u32) -> AtomicRequest {
         let (operation, operand, operand_mask, compare, compare_mask) = match self {
             Self::Add(operand) => (FETCH_ADD, operand, 0, 0, 0),
+            Self::AddFields { value, mask } => (FETCH_ADD, value, mask, 0, 0),
             Self::Swap { new, mask } => (SWAP, new, mask, 0, 0),
             Self::CompareSwap { expected, new } => {
                 (COMPARE_SWAP, new, u64::MAX, expected, u64::MAX)
             }
+            Self::CompareSwapBits {
+                expected,
+                compared,
+                new,
+                swapped,
+            } => (COMPARE_SWAP, new, swapped, expected, compared),
         };
         AtomicRequest {
             operation,

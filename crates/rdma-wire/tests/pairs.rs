@@ -322,6 +322,66 @@ fn a_fence_waits_for_answers() {
 }
 
 #[test]
+fn words_are_changed_by_their_bits() {
+    let [mut a, mut b] = opened(Options::default(), Options::default(), BYTES);
+    let remote = Remote {
+        stag: b.stag,
+        offset: b.base,
+    };
+    let cases = [
+        // Two fields of 32 bits: neither carries into the other.
+        (
+            0x0000_0001_ffff_ffff,
+            Atomic::AddFields {
+                value: 0xffff_ffff_0000_0002,
+                mask: 0x8000_0000_8000_0000,
+            },
+            0x0000_0000_0000_0001,
+        ),
+        (
+            0x1234,
+            Atomic::CompareSwapBits {
+                expected: 0xff30,
+                compared: 0x00f0,
+                new: 0xabcd,
+                swapped: 0x0ff0,
+            },
+            0x1bc4,
+        ),
+        (
+            0x1234,
+            Atomic::CompareSwapBits {
+                expected: 0xff40,
+                compared: 0x00f0,
+                new: 0xabcd,
+                swapped: 0x0ff0,
+            },
+            0x1234,
+        ),
+        (
+            0x1234,
+            Atomic::Swap {
+                new: 0xffff,
+                mask: 0x00ff,
+            },
+            0x12ff,
+        ),
+    ];
+    for (id, (before, atomic, after)) in (0..).zip(cases) {
+        let word = u64::to_ne_bytes(before);
+        let region = b.region;
+        b.memory.bytes_mut(region)[..8].copy_from_slice(&word);
+        post(&mut a, id, Work::Atomic { atomic, remote });
+        let request = a.transmit();
+        b.receive(&request);
+        a.receive(&b.transmit());
+        let original = a.completions()[0].original;
+        assert_eq!(original, Some(before), "{atomic:x?}");
+        assert_eq!(b.bytes()[..8], u64::to_ne_bytes(after), "{atomic:x?}");
+    }
+}
+
+#[test]
 fn a_shared_queue_serves_several_pairs() {
     let mut one = opened(Options::default(), Options::default(), BYTES);
     let shared = one[1].domain.share_receives(8).expect("a queue");

@@ -5,9 +5,9 @@
 
 use crate::stream::Sent;
 use crate::{Adapter, Stream};
-use sidecore_rdma_wire::{Pair, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN};
+use sidecore_rdma_wire::{Pair, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN, State};
 use std::io;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Reads and writes of the stream in one [`Flow::progress`].
 const ROUNDS_MAX: usize = 16;
@@ -28,6 +28,8 @@ pub(crate) struct Flow {
     pub(crate) has_ended: bool,
     /// Messages wait until then.
     pub(crate) settles: Option<Instant>,
+    /// Time from the peer's reply to the first message, where that is to settle by itself.
+    pub(crate) settle: Duration,
 }
 
 /// Outcome of a [`Flow::progress`].
@@ -51,6 +53,7 @@ impl Flow {
             is_shut: false,
             has_ended: false,
             settles: None,
+            settle: Duration::ZERO,
         }
     }
 
@@ -59,9 +62,19 @@ impl Flow {
         self.gone == self.output.len()
     }
 
+    /// True while messages are held back.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.settles.is_some_and(|settles| Instant::now() < settles)
+    }
+
+    /// True while messages are, or will be, held back.
+    pub(crate) fn is_held(&self) -> bool {
+        self.settle > Duration::ZERO || self.is_settling()
+    }
+
     /// True where both streams are over, or the peer's and ours has nothing to say.
     pub(crate) fn is_over(&self) -> bool {
-        self.has_ended && (self.is_shut || self.pair.state() == sidecore_rdma_wire::State::Ended)
+        self.has_ended && (self.is_shut || self.pair.state() == State::Ended)
     }
 
     /// Moves what can be moved; `buffer` is for streams that lend none.
@@ -129,7 +142,10 @@ impl Flow {
         adapter: &mut Adapter,
         moved: &mut Moved,
     ) -> io::Result<()> {
-        if self.settles.is_some_and(|settles| Instant::now() < settles) {
+        if self.settle > Duration::ZERO && self.pair.state() == State::Open {
+            self.settles = Some(Instant::now() + std::mem::take(&mut self.settle));
+        }
+        if self.is_settling() {
             return Ok(());
         }
         moved.is_blocked = false;

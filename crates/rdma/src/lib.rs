@@ -34,7 +34,9 @@ pub use sidecore_rdma_wire::{
     Access, Atomic, Completion, End, Kind, Options, Piece, Pieces, Post, Receive, Remote, Stag,
     State, Status, Work,
 };
-pub use sidecore_rdma_wire::{DomainFull, PostError, StartFault};
+pub use sidecore_rdma_wire::{
+    DomainFull, PostError, RECEIVES_MAX, SHARED_QUEUES_MAX, SharedId, StartFault,
+};
 pub use stream::{Sent, StackStream, Stream};
 
 use std::time::Duration;

@@ -112,6 +112,15 @@ impl Two {
 
     /// A connection, as each side calls it.
     fn connected(&mut self, options: Options) -> (ConnectionId, ConnectionId) {
+        self.connected_with(options, |_, _| {})
+    }
+
+    /// The same; `prepare` has the server's device before it accepts.
+    fn connected_with(
+        &mut self,
+        options: Options,
+        prepare: impl FnOnce(&mut Device, ConnectionId),
+    ) -> (ConnectionId, ConnectionId) {
         let queues = self.client.queues();
         let asked = self
             .client
@@ -120,6 +129,7 @@ impl Two {
         let ours = asked.expect("it is being opened");
         let (theirs, private) = self.requested();
         assert_eq!(private, b"ask");
+        prepare(&mut self.server.device, theirs);
         let queues = self.server.queues();
         let accepted = self.server.device.accept(theirs, queues, &[7; 40]);
         accepted.expect("it was asked for");
@@ -367,6 +377,113 @@ fn a_message_waits_for_a_receive_and_bytes_behind_it_with_it() {
             assert_eq!((came.completion.id, came.completion.bytes), (id, 200));
         }
         assert_eq!(two.server.device.adapter().bytes(into)[199], 199);
+    });
+}
+
+#[test]
+fn connections_share_receives_and_wait_for_them_in_turn() {
+    let options = Options {
+        waits_for_receives: true,
+        ..Options::default()
+    };
+    everywhere(options, |two| {
+        let shared = two.server.device.create_shared(8).expect("a queue");
+        let pairs: Vec<_> = (0..3)
+            .map(|_| {
+                two.connected_with(Options::default(), |device, theirs| {
+                    device
+                        .share_receives(theirs, shared)
+                        .expect("before it is open");
+                })
+            })
+            .collect();
+        let into = two.server.register(vec![0; 8 * 100]);
+        let receive = |id: u64| Receive {
+            id,
+            pieces: Pieces::from_iter([into.piece(id % 8 * 100, 100)]),
+        };
+        let own = two.server.device.post_receive(pairs[0].1, receive(1));
+        assert!(own.is_err(), "its receives are shared");
+        assert!(
+            two.server
+                .device
+                .share_receives(pairs[0].1, shared)
+                .is_err()
+        );
+        let local = two.client.register((0..100).collect());
+        // Each connection has messages that wait, and none has a receive.
+        for round in 0..10 {
+            for (ours, _) in &pairs {
+                let post = work(round, send(local, 100, None));
+                two.client.device.post(*ours, post).expect("room");
+            }
+        }
+        for _ in 0..200 {
+            two.server.turn();
+            two.client.turn();
+        }
+        assert_eq!(two.server.queued, []);
+        let mut came = std::collections::HashMap::new();
+        for id in 0..30 {
+            two.server
+                .device
+                .post_shared(shared, receive(id))
+                .expect("room");
+            let queued = two.until(|two| two.server.queued.pop());
+            assert_eq!((queued.completion.id, queued.completion.bytes), (id, 100));
+            *came.entry(queued.connection).or_insert(0) += 1;
+        }
+        let each = pairs.iter().map(|(_, theirs)| came[theirs]);
+        assert_eq!(each.collect::<Vec<_>>(), [10; 3]);
+        // Back again, and full.
+        for id in 0..8 {
+            two.server
+                .device
+                .post_shared(shared, receive(id))
+                .expect("room");
+        }
+        assert!(two.server.device.post_shared(shared, receive(8)).is_err());
+        assert!(two.server.device.cancel_shared(shared, 3));
+        assert!(!two.server.device.cancel_shared(shared, 3));
+        assert_eq!(two.server.device.shared_receives(shared), 7);
+        // One that ends in order leaves the receives to the others.
+        two.client.device.close(pairs[0].0).expect("it is open");
+        assert_eq!(two.end(true), End::Orderly);
+        assert_eq!(two.server.device.shared_receives(shared), 7);
+        two.server.device.drop_shared(shared);
+        assert!(two.server.device.post_shared(shared, receive(9)).is_err());
+    });
+}
+
+#[test]
+fn first_messages_are_held_back_where_that_is_asked_for() {
+    everywhere(Options::default(), |two| {
+        let held = Duration::from_millis(200);
+        two.client.device.hold_first(held);
+        let begun = Instant::now();
+        let options = Options {
+            peer_to_peer: true,
+            ..Options::default()
+        };
+        let (ours, theirs) = two.connected(options);
+        let into = two.server.register(vec![0; 10]);
+        let receive = Receive {
+            id: 1,
+            pieces: Pieces::from_iter([into.piece(0, 10)]),
+        };
+        two.server
+            .device
+            .post_receive(theirs, receive)
+            .expect("room");
+        let local = two.client.register(vec![3; 10]);
+        two.client
+            .device
+            .post(ours, work(1, send(local, 10, None)))
+            .expect("room");
+        assert!(!two.client.device.arm().expect("the engine is there"));
+        two.until(|two| two.server.queued.pop());
+        assert!(begun.elapsed() >= held, "{:?}", begun.elapsed());
+        two.until(|two| two.client.queued.pop());
     });
 }
 

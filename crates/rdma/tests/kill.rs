@@ -106,6 +106,15 @@ fn the_other_end_gets_errors_and_others_go_on() {
             .unwrap()
             .success()
     );
+    // The signal is there when `kill` has ended; the process stops at its next look at it.
+    let begun = Instant::now();
+    let stopped = format!("{pid} (");
+    while !std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| stat.starts_with(&stopped) && stat.contains(") T "))
+    {
+        assert!(begun.elapsed() < LONG, "it does not stop");
+        std::thread::yield_now();
+    }
     for id in 0..3 {
         let receive = Receive {
             id,

@@ -48,23 +48,34 @@ impl Stack {
         })
     }
 
-    /// Counts `count` bytes of a session as written, sent, acknowledged and read, which its owner
-    /// has carried to the other end's owner itself. To be called right after [`Stack::other_end`]
-    /// said that the other end has read all and takes so many; false, and nothing is counted, where
-    /// it does not.
+    /// Has the other end's owner take bytes of a session: `take` is told of the session that reads
+    /// and of how many it takes, carries at most so many to it, and says how many it were. They
+    /// are counted as written, sent, acknowledged and read. 0, and `take` is not called, where
+    /// bytes cannot go across or the other end has not read all that came before.
     #[inline]
-    #[must_use]
-    pub fn carried_across(&mut self, id: SessionId, count: usize) -> bool {
+    pub fn carry_across(
+        &mut self,
+        id: SessionId,
+        take: impl FnOnce(SessionId, usize) -> usize,
+    ) -> usize {
         let Some((writer, reader)) = self.across(id) else {
-            return false;
+            return 0;
         };
         let hot = self.store.hot(reader);
-        let fits = count <= hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
-        if !fits || hot.rx.len() > 0 {
-            return false;
+        let room = hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
+        if room == 0 || hot.rx.len() > 0 {
+            return 0;
         }
-        self.count_across(writer, reader, count);
-        true
+        let name = SessionId {
+            number: reader,
+            generation: hot.generation,
+        };
+        let count = take(name, room);
+        debug_assert!(count <= room, "{count} bytes were taken, {room} had room");
+        if count > 0 {
+            self.count_across(writer, reader, count.min(room));
+        }
+        count
     }
 
     /// Writes up to `count` bytes that `fill` puts where they belong, in up to two pieces, straight

@@ -119,14 +119,13 @@ impl Sockets for Stack {
         Ok(across + rest)
     }
 
-    fn other_end(&mut self, session: Id) -> Option<(Id, usize)> {
-        let end = Stack::other_end(self, Name::session(session).ok()?)?;
-        end.has_read_all
-            .then(|| (Name::Session(end.reader).id(), end.room))
-    }
-
-    fn carried(&mut self, session: Id, bytes: usize) -> bool {
-        Name::session(session).is_ok_and(|session| self.carried_across(session, bytes))
+    fn carry(&mut self, session: Id, take: &mut dyn FnMut(Id, usize) -> usize) -> usize {
+        let Ok(session) = Name::session(session) else {
+            return 0;
+        };
+        self.carry_across(session, |reader, room| {
+            take(Name::Session(reader).id(), room)
+        })
     }
 
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize {

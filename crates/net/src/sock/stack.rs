@@ -165,16 +165,11 @@ pub trait Sockets {
     /// many.
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize;
 
-    /// The session that reads what this one writes, and how many bytes it takes now, where both are
-    /// this stack's, all before was read, and bytes may be carried from one's owner to the other's.
-    fn other_end(&mut self, _session: Id) -> Option<(Id, usize)> {
-        None
-    }
-
-    /// Counts bytes of a session as sent and received, which were carried as [`Self::other_end`]
-    /// said a moment ago; false where they may not have been.
-    fn carried(&mut self, _session: Id, _bytes: usize) -> bool {
-        false
+    /// Has `take` carry bytes of a session from its owner to that of the session that reads them,
+    /// where both are this stack's and all before was read: it is told of that session and of how
+    /// many bytes it takes now, and says how many it were. They are counted on both sides.
+    fn carry(&mut self, _session: Id, _take: &mut dyn FnMut(Id, usize) -> usize) -> usize {
+        0
     }
 
     /// Status of a session.

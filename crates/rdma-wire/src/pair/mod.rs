@@ -472,6 +472,28 @@ impl Pair {
         Ok(())
     }
 
+    /// Takes its receives from a shared queue of the domain. Before messages go, and before it has
+    /// receives of its own.
+    ///
+    /// # Errors
+    /// [`PostError::Full`]: it has; [`PostError::Ended`]: it is too late.
+    pub fn share_receives(&mut self, shared: SharedId) -> Result<(), PostError> {
+        if !matches!(self.state, State::Starting | State::Requested) {
+            return Err(PostError::Ended);
+        }
+        if !self.receives.is_empty() {
+            return Err(PostError::Full(0));
+        }
+        self.options.shared = Some(shared);
+        Ok(())
+    }
+
+    /// The shared queue that its receives come from.
+    #[must_use]
+    pub fn shared(&self) -> Option<SharedId> {
+        self.options.shared
+    }
+
     /// Takes a receive back that no message has begun to fill: the first one of that number; false
     /// if there is none. It has no completion.
     pub fn cancel_receive(&mut self, id: u64) -> bool {

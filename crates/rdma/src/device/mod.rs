@@ -12,6 +12,7 @@
 
 mod link;
 mod outcome;
+mod shared;
 mod transport;
 
 pub use transport::Transport;
@@ -19,6 +20,7 @@ pub use transport::Transport;
 use crate::flow::BUFFER_BYTES;
 use crate::{Adapter, Completion, End, Options, Post, RdmaError, Receive, State};
 use link::Link;
+use shared::Shared;
 use sidecore_rdma_wire::{Pair, PairId};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -164,6 +166,7 @@ pub struct Device {
     free: Vec<u32>,
     listeners: Vec<Option<Listening>>,
     queues: Vec<Option<Queue>>,
+    shared: Vec<Shared>,
     events: VecDeque<Event>,
     /// Connections to look at again without their stream asking for it.
     busy: VecDeque<u32>,
@@ -176,6 +179,9 @@ pub struct Device {
     /// Connections that were asked for from here, in that order.
     opening: VecDeque<(Instant, ConnectionId)>,
     opening_limit: Duration,
+    /// Hold of the first messages of connections that are asked for from here.
+    settle: Duration,
+    settling: Vec<ConnectionId>,
 }
 
 #[derive(Debug, Default)]
@@ -213,6 +219,7 @@ impl Device {
             free: Vec::new(),
             listeners: Vec::new(),
             queues: Vec::new(),
+            shared: Vec::new(),
             events: VecDeque::new(),
             busy: VecDeque::new(),
             blocked: VecDeque::new(),
@@ -221,6 +228,8 @@ impl Device {
             buffer: vec![0; BUFFER_BYTES],
             opening: VecDeque::new(),
             opening_limit: OPENING_LIMIT,
+            settle: Duration::ZERO,
+            settling: Vec::new(),
         })
     }
 
@@ -340,8 +349,12 @@ impl Device {
             Ok(wire) => {
                 let mut link = Link::new(pair, wire, None);
                 link.queues = Some(queues);
+                link.flow.settle = self.settle;
                 let connection = self.put(index, link);
                 self.opening.push_back((Instant::now(), connection));
+                if self.settle > Duration::ZERO {
+                    self.settling.push(connection);
+                }
                 Ok(connection)
             }
             Err(error) => {
@@ -457,6 +470,34 @@ impl Device {
         self.opening_limit = limit;
     }
 
+    /// Holds the first messages of connections that are asked for from now on back, for `time` from
+    /// the peer's reply: Linux's siw may not see one that comes right behind it until the next one
+    /// does. Not at all unless told otherwise. Meanwhile [`Self::arm`] says false.
+    pub fn hold_first(&mut self, time: Duration) {
+        self.settle = time;
+    }
+
+    /// Goes on with those whose messages were held back long enough.
+    fn end_settling(&mut self) {
+        for connection in std::mem::take(&mut self.settling) {
+            match live_in(&mut self.links, connection) {
+                Some(link) if link.flow.is_held() && !link.told.ended => {
+                    self.settling.push(connection);
+                }
+                Some(_) => self.advance(connection.index),
+                None => {}
+            }
+        }
+    }
+
+    fn is_settling(&self) -> bool {
+        let mut settling = self.settling.iter();
+        settling.any(|&connection| {
+            let link = self.link_of(connection);
+            link.is_some_and(|link| link.flow.is_settling())
+        })
+    }
+
     /// Ends those that are late.
     fn end_late(&mut self) {
         while let Some(&(begun, connection)) = self.opening.front() {
@@ -543,8 +584,10 @@ impl Device {
                 self.advance(index);
             }
         }
+        self.serve_shared();
         self.end_lingering();
         self.end_late();
+        self.end_settling();
         if let Err(error) = polled {
             self.lose_all();
             return Err(error);
@@ -640,7 +683,8 @@ impl Device {
     /// # Errors
     /// The engine is gone.
     pub fn arm(&mut self) -> Result<bool, RdmaError> {
-        if self.has_news() || !self.busy.is_empty() {
+        if self.has_news() || !self.busy.is_empty() || self.is_settling() || self.has_shared_work()
+        {
             return Ok(false);
         }
         self.net.arm()

@@ -44,6 +44,9 @@ impl Device {
         if moved.has_more {
             self.make_busy(index);
         }
+        if !self.shared.is_empty() {
+            self.await_shared(index);
+        }
         self.tell(index);
         self.collect(index);
     }

@@ -201,25 +201,24 @@ impl Client {
         bytes_max: usize,
         round: &mut Round<'_, impl Sockets>,
     ) -> Option<usize> {
-        let (other, room) = round.stack.other_end(id).filter(|&(_, room)| room > 0)?;
-        let &(owner, place) = round.owners.get(&other)?;
-        let reader = round.others.get_mut(owner as usize)?.as_deref_mut()?;
-        let (chunk, to) = reader.lend_across(place)?;
-        let bytes = bytes_max.min(room);
-        if !round.stack.carried(id, bytes) {
-            reader.chunks.unlend(chunk);
-            return None;
-        }
+        let (owners, others) = (&*round.owners, &mut *round.others);
         let memory = self.attachment.map.slice();
-        reader
-            .attachment
-            .map
-            .slice()
-            .copy_at(to, memory, from, bytes);
-        // There was room for the event a moment ago, and only we write there. What its ring says
-        // against the rules is found in the reader's own turn.
-        reader.received(place, chunk, bytes, None).ok();
-        Some(bytes)
+        let mut take = |other, room| -> Option<usize> {
+            let &(owner, place) = owners.get(&other)?;
+            let reader = others.get_mut(owner as usize)?.as_deref_mut()?;
+            let (chunk, to) = reader.lend_across(place)?;
+            let bytes = bytes_max.min(room);
+            let target = reader.attachment.map.slice();
+            target.copy_at(to, memory, from, bytes);
+            // There was room for the event a moment ago, and only we write there. What its ring
+            // says against the rules is found in the reader's own turn.
+            reader.received(place, chunk, bytes, None).ok();
+            Some(bytes)
+        };
+        let carried = round
+            .stack
+            .carry(id, &mut |other, room| take(other, room).unwrap_or(0));
+        (carried > 0).then_some(carried)
     }
 
     /// A chunk for what comes across to a session, and where it lies.

@@ -1,0 +1,72 @@
+//! Wakers of those who wait for an object.
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use sidecore_rdma::Device;
+use std::io;
+use std::os::fd::OwnedFd;
+
+/// Wakes a waiter: an eventfd in an epoll with the device's descriptor, made when it is asked
+/// for.
+#[derive(Default)]
+pub(crate) struct Bell {
+    descriptors: Option<(OwnedFd, OwnedFd)>,
+    is_armed: bool,
+    has_rung: bool,
+}
+
+impl Bell {
+    /// The descriptor to wait for.
+    pub(crate) fn descriptor(&mut self, device: &Device) -> io::Result<&OwnedFd> {
+        if self.descriptors.is_none() {
+            let flags =
+                rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
+            let bell = rustix::event::eventfd(0, flags)?;
+            let both = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+            epoll::add(&both, &bell, EventData::new_u64(0), EventFlags::IN)?;
+            if let Some(descriptor) = device.descriptor() {
+                epoll::add(&both, descriptor, EventData::new_u64(1), EventFlags::IN)?;
+            }
+            self.descriptors = Some((bell, both));
+        }
+        let both = self.descriptors.as_ref().map(|(_, both)| both);
+        both.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// The eventfd alone.
+    pub(crate) fn own(&self) -> Option<&OwnedFd> {
+        self.descriptors.as_ref().map(|(bell, _)| bell)
+    }
+
+    pub(crate) fn arm(&mut self) {
+        self.is_armed = true;
+    }
+
+    /// Wakes whoever waits.
+    pub(crate) fn ring(&mut self) {
+        if self.is_armed
+            && !self.has_rung
+            && let Some((bell, _)) = &self.descriptors
+        {
+            rustix::io::write(bell, &1_u64.to_ne_bytes()).ok();
+            self.has_rung = true;
+        }
+    }
+
+    /// Nothing is there any more.
+    pub(crate) fn calm(&mut self) {
+        self.is_armed = false;
+        if std::mem::take(&mut self.has_rung)
+            && let Some((bell, _)) = &self.descriptors
+        {
+            rustix::io::read(bell, &mut [0; 8]).ok();
+        }
+    }
+}
+
+/// An object that somebody waits for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Waiter {
+    Cq(usize),
+    Cntr(usize),
+    Eq(usize),
+}

@@ -1,0 +1,148 @@
+//! Shared receive contexts: receives that serve several endpoints.
+
+use crate::abi::*;
+use crate::core::{Asked, Core, Op, negative};
+use crate::ep::{CM, EP};
+use crate::{Object, head, plain_ops, transfer};
+use sidecore_rdma::{ConnectionId, RECEIVES_MAX, Receive, SharedId};
+use std::collections::HashMap;
+use std::ffi::{c_int, c_void};
+use std::sync::Arc;
+
+/// A shared receive context.
+pub(crate) struct Srx {
+    pub(crate) id: SharedId,
+    /// Receives that wait, by their number there.
+    pub(crate) receives: HashMap<u64, Op>,
+    next_receive: u64,
+    /// Completions that were not read.
+    pub(crate) unread: usize,
+}
+
+static SRX_FID: fi_ops = plain_ops(close, Some(bind), Some(control));
+
+pub(crate) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    _attr: *mut fi_rx_attr,
+    out: *mut *mut fid_ep,
+    context: *mut c_void,
+) -> c_int {
+    // SAFETY: a domain of ours and a place for a pointer, by libfabric's contract.
+    unsafe {
+        let fabric = Arc::clone(&Object::of(domain).fabric);
+        let index = match fabric.lock().open_srx() {
+            Ok(index) => index,
+            Err(error) => return error,
+        };
+        let raw = fid_ep {
+            fid: head(FI_CLASS_SRX_CTX, context, &SRX_FID),
+            ops: &EP,
+            cm: &CM,
+            msg: &transfer::MSG,
+            rma: std::ptr::null(),
+            tagged: std::ptr::null(),
+            atomic: std::ptr::null(),
+            collective: std::ptr::null(),
+        };
+        Object { raw, fabric, index }.hand_out(out);
+    }
+    0
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: a context of ours, for the last time.
+    let object = unsafe { Object::<fid_ep>::take(fid) };
+    object.fabric.lock().close_srx(object.index);
+    0
+}
+
+/// Completions come where the endpoints' do: nothing needs to be bound.
+unsafe extern "C" fn bind(_fid: *mut fid, _other: *mut fid, _flags: u64) -> c_int {
+    -libc::EINVAL
+}
+
+unsafe extern "C" fn control(_fid: *mut fid, command: c_int, _arg: *mut c_void) -> c_int {
+    if command == FI_ENABLE {
+        0
+    } else {
+        -libc::ENOSYS
+    }
+}
+
+impl Core {
+    /// Makes a shared receive context.
+    pub(crate) fn open_srx(&mut self) -> Result<usize, i32> {
+        let id = self.device.create_shared(RECEIVES_MAX);
+        let id = id.map_err(|error| negative(&error))?;
+        Ok(self.srxs.insert(Srx {
+            id,
+            receives: HashMap::new(),
+            next_receive: 0,
+            unread: 0,
+        }))
+    }
+
+    /// Closes one; its receives are nobody's.
+    pub(crate) fn close_srx(&mut self, srx: usize) {
+        if let Some(srx) = self.srxs.remove(srx) {
+            self.device.drop_shared(srx.id);
+        }
+    }
+
+    /// Has a connection, which is not open yet, take its receives from a shared context.
+    pub(crate) fn share(&mut self, connection: ConnectionId, srx: usize) -> Result<(), i32> {
+        let srx = self.srxs.get(srx).ok_or(-libc::EINVAL)?;
+        let shared = self.device.share_receives(connection, srx.id);
+        shared.map_err(|error| negative(&error))
+    }
+
+    /// Has an endpoint take its receives from a shared context.
+    pub(crate) fn bind_srx(&mut self, index: usize, srx: usize) -> Result<(), i32> {
+        let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
+        ep.srx = Some(srx);
+        match ep.connection {
+            Some(connection) => self.share(connection, srx),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn post_shared(
+        &mut self,
+        index: usize,
+        buffers: &[iovec],
+        asked: &Asked,
+    ) -> Result<(), i32> {
+        let pieces = self.pieces(buffers)?;
+        let srx = self.srxs.get(index).ok_or(-libc::EINVAL)?;
+        if srx.receives.len() + srx.unread >= RECEIVES_MAX {
+            return Err(-libc::EAGAIN);
+        }
+        let number = srx.next_receive;
+        let receive = Receive { id: number, pieces };
+        let posted = self.device.post_shared(srx.id, receive);
+        posted.map_err(|error| negative(&error))?;
+        srx.next_receive += 1;
+        // The queue of the endpoint that it serves may want it told all the same.
+        let op = Op::receive(asked, buffers, number, asked.flags & FI_COMPLETION != 0);
+        srx.receives.insert(number, op);
+        Ok(())
+    }
+
+    /// Takes back the oldest receive of that context that no message has begun to fill. It serves
+    /// no endpoint yet, so that no queue tells of it.
+    pub(crate) fn cancel_shared(&mut self, index: usize, context: usize) -> isize {
+        let missing = -(libc::ENOENT as isize);
+        let Some(srx) = self.srxs.get(index) else {
+            return missing;
+        };
+        let numbers = srx.receives.iter().filter(|(_, op)| op.context == context);
+        let Some(number) = numbers.map(|(&number, _)| number).min() else {
+            return missing;
+        };
+        if !self.device.cancel_shared(srx.id, number) {
+            return missing;
+        }
+        srx.receives.remove(&number);
+        0
+    }
+}

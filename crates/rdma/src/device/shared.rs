@@ -1,0 +1,115 @@
+//! Receives that several connections share.
+//!
+//! Must stay true: while a shared queue has receives and a connection waits for one, somebody moves
+//! that connection: [`Device::progress`] does, and [`Device::arm`] says false until then.
+
+use super::{ConnectionId, Device, live_in};
+use crate::{RdmaError, Receive};
+use sidecore_rdma_wire::SharedId;
+use std::collections::VecDeque;
+
+/// A shared queue and the connections that wait for its receives.
+#[derive(Debug)]
+pub(super) struct Shared {
+    id: SharedId,
+    waiting: VecDeque<u32>,
+}
+
+impl Device {
+    /// A queue of `depth` receives for several connections, at most
+    /// [`RECEIVES_MAX`](crate::RECEIVES_MAX).
+    ///
+    /// # Errors
+    /// As many as there may be.
+    pub fn create_shared(&mut self, depth: usize) -> Result<SharedId, RdmaError> {
+        let id = self.adapter.domain.share_receives(depth)?;
+        self.shared.push(Shared {
+            id,
+            waiting: VecDeque::new(),
+        });
+        Ok(id)
+    }
+
+    /// Drops a shared queue with its receives, which have no completion; its connections find none
+    /// any more.
+    pub fn drop_shared(&mut self, shared: SharedId) {
+        self.adapter.domain.unshare_receives(shared);
+        self.shared.retain(|other| other.id != shared);
+    }
+
+    /// Has a connection take its receives from a shared queue: before it is accepted, or, where it
+    /// was asked for from here, established. `Options::shared` does the same from the start.
+    ///
+    /// # Errors
+    /// There is no such connection; it is open already, or has receives of its own.
+    pub fn share_receives(
+        &mut self,
+        connection: ConnectionId,
+        shared: SharedId,
+    ) -> Result<(), RdmaError> {
+        Ok(self.link(connection)?.flow.pair.share_receives(shared)?)
+    }
+
+    /// Posts a buffer for a message to any connection of a shared queue; the completion comes in
+    /// that one's queue, with the number that is given here.
+    ///
+    /// # Errors
+    /// It is not taken.
+    pub fn post_shared(&mut self, shared: SharedId, receive: Receive) -> Result<(), RdmaError> {
+        Ok(self.adapter.domain.post_shared(shared, receive)?)
+    }
+
+    /// Takes a receive of a shared queue back that no message has begun to fill: the first one of
+    /// that number; false if there is none. It has no completion.
+    pub fn cancel_shared(&mut self, shared: SharedId, id: u64) -> bool {
+        self.adapter.domain.cancel_shared(shared, id)
+    }
+
+    /// Receives that wait in a shared queue.
+    #[must_use]
+    pub fn shared_receives(&self, shared: SharedId) -> usize {
+        self.adapter.domain.shared_receives(shared)
+    }
+
+    /// Takes note of a connection whose message waits for a shared receive.
+    pub(super) fn await_shared(&mut self, index: u32) {
+        let connection = self.id_at(index);
+        let link = live_in(&mut self.links, connection);
+        let pair = link.map(|link| &link.flow.pair);
+        let Some(id) = pair
+            .filter(|pair| pair.is_stalled())
+            .and_then(|pair| pair.shared())
+        else {
+            return;
+        };
+        let shared = self.shared.iter_mut().find(|shared| shared.id == id);
+        if let Some(shared) = shared
+            && !shared.waiting.contains(&index)
+        {
+            shared.waiting.push_back(index);
+        }
+    }
+
+    /// Goes on with connections that waited, as many as there are receives.
+    pub(super) fn serve_shared(&mut self) {
+        for at in 0..self.shared.len() {
+            let Some(shared) = self.shared.get(at) else {
+                return;
+            };
+            let receives = self.adapter.domain.shared_receives(shared.id);
+            for _ in 0..receives.min(shared.waiting.len()) {
+                let shared = self.shared.get_mut(at);
+                if let Some(index) = shared.and_then(|shared| shared.waiting.pop_front()) {
+                    self.advance(index);
+                }
+            }
+        }
+    }
+
+    /// True while a connection waits for a receive that is there.
+    pub(super) fn has_shared_work(&self) -> bool {
+        self.shared.iter().any(|shared| {
+            !shared.waiting.is_empty() && self.adapter.domain.shared_receives(shared.id) > 0
+        })
+    }
+}
