@@ -23,6 +23,8 @@
 
 mod chain;
 mod format;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod identity;
 mod layer;
 mod load;

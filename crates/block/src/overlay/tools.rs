@@ -47,6 +47,19 @@ pub fn create(
     make(path, &superblock)
 }
 
+/// Opens an overlay that stands on `base` itself, in any store: for tests of what a disk may do.
+///
+/// # Errors
+/// [`OverlayError`].
+pub fn open_in(
+    store: Box<dyn Store>,
+    base: Arc<dyn BlockSource>,
+    writable: bool,
+) -> Result<Overlay, OverlayError> {
+    let layer = Layer::open(store, writable, MAP_BYTES)?;
+    Ok(Overlay::new(base, vec![layer], writable))
+}
+
 /// Opens an overlay and the layers below it. Without `writable`, nothing of it is written, and
 /// others may read it at the same time.
 ///
@@ -110,10 +123,12 @@ fn open_layer(path: &Path, writable: bool, map_bytes: usize) -> Result<Layer, Ov
     open().map_err(|error: OverlayError| error.of(path))
 }
 
-/// How a clone was made.
+/// Form of a clone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum CloneKind {
+    /// A first overlay of an image.
+    New,
     /// A copy that shares its blocks on the disk; both go on.
     Reflink,
     /// A layer above the first, which takes no more writes.

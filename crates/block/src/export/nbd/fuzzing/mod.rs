@@ -197,6 +197,7 @@ fn check_simple(device: &Device, work: &Work, outcome: Result<(), Gone>, bytes: 
             assert!(data.is_empty());
         }
         Work::Status { .. } => panic!("block status without structured replies"),
+        _ => panic!("a change of a device that takes no writes"),
     }
 }
 
@@ -239,6 +240,9 @@ fn check_chunks(device: &Device, work: &Work, bytes: &[u8]) {
         Work::Cache { offset, len, .. } => {
             assert!(covered.is_empty());
             assert_eq!(errors.is_empty(), device.good(offset, u64::from(len)));
+        }
+        Work::Write { .. } | Work::Zero { .. } | Work::Trim { .. } | Work::Flush { .. } => {
+            panic!("a change of a device that takes no writes");
         }
         Work::Read {
             offset, len, whole, ..
@@ -322,9 +326,13 @@ fn check_status(device: &Device, work: &Work, payload: &[u8]) {
 
 fn cookie(work: &Work) -> u64 {
     match *work {
-        Work::Read { cookie, .. } | Work::Status { cookie, .. } | Work::Cache { cookie, .. } => {
-            cookie
-        }
+        Work::Read { cookie, .. }
+        | Work::Status { cookie, .. }
+        | Work::Cache { cookie, .. }
+        | Work::Write { cookie, .. }
+        | Work::Zero { cookie, .. }
+        | Work::Trim { cookie, .. }
+        | Work::Flush { cookie } => cookie,
         Work::Refuse(refusal) => refusal.cookie,
     }
 }
