@@ -327,7 +327,9 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
         };
         let parent = match superblock.parent {
             Parent::Base => None,
-            Parent::Overlay { path: below, .. } => Some(directory_of(path).join(below)),
+            Parent::Overlay { path: below, .. } => {
+                Some(path.parent().unwrap_or(Path::new("")).join(below))
+            }
         };
         Ok(Description {
             size_bytes: superblock.size_bytes,
