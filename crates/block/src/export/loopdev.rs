@@ -37,10 +37,10 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Connects a free loop device to `file`, read-only unless `writable`. With `direct_io` its requests reach the
-    /// file's server as they are, and no second page cache holds the same bytes: best for a device
-    /// that is read in large pieces. Without, the file's read-ahead serves the small scattered
-    /// reads of a file system several times faster.
+    /// Connects a free loop device to `file`, read-only unless `writable`. With `direct_io` its
+    /// requests reach the file's server as they are, and no second page cache holds the same bytes:
+    /// best for a device that is read in large pieces. Without, the file's read-ahead serves the
+    /// small scattered reads of a file system several times faster.
     ///
     /// # Errors
     /// No loop driver, no free device after [`ATTEMPTS_MAX`] races with others, or not root.

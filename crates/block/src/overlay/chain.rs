@@ -3,8 +3,8 @@
 //! Why here: a read takes each grain from the uppermost layer that has it, and from the image where
 //! none has; a write goes to the top layer alone.
 //! Must stay true: what is delivered matched its checksum (or the image's own checks); a grain that
-//! is overwritten while it is read is read again, never mixed; a write of a part of a grain excludes
-//! other writes of that grain.
+//! is overwritten while it is read is read again, never mixed; a write of a part of a grain
+//! excludes other writes of that grain.
 //! Called from: any thread.
 
 use super::OverlayError;

@@ -1,9 +1,10 @@
 //! Identity of a base image: by what an overlay knows it again.
 //!
-//! Why here: an overlay on the wrong base reads as a mixture of two disks. The whole contents cannot
-//! be hashed whenever an image is opened; its index can, and holds a checksum of every frame in the
-//! formats that Sidecore writes.
-//! Must stay true: the same image has the same identity wherever it lies and whoever vouches for it.
+//! Why here: an overlay on the wrong base reads as a mixture of two disks. The whole contents
+//! cannot be hashed whenever an image is opened; its index can, and holds a checksum of every frame
+//! in the formats that Sidecore writes.
+//! Must stay true: the same image has the same identity wherever it lies and whoever vouches for
+//! it.
 
 use crate::format::{FrameCheck, Index, ReadAt};
 use std::io;

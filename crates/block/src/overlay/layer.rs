@@ -3,11 +3,11 @@
 //! Why here: all that a crash may interrupt is in this file, in the order in which it is done.
 //! - A write puts its bytes into free slots, then changes the map in memory; the change waits in
 //!   `pending`.
-//! - A flush appends the pending changes to the log as one group and syncs once; then the slots that
-//!   they replaced are free. The next group is written only after that.
-//! - A snapshot ([`Layer::snapshot`]) writes the leaves of the map that changed, the pointers to all
-//!   leaves and the bits of slots in use to free slots, syncs, and points the superblocks to them;
-//!   the log begins again in its other half.
+//! - A flush appends the pending changes to the log as one group and syncs once; then the slots
+//! that   they replaced are free. The next group is written only after that.
+//! - A snapshot ([`Layer::snapshot`]) writes the leaves of the map that changed, the pointers to
+//! all   leaves and the bits of slots in use to free slots, syncs, and points the superblocks to
+//! them;   the log begins again in its other half.
 //!
 //! Must stay true: a change that was taken has room in the log (`admit`); a slot is free only once
 //! nothing durable points to it. Order of locks: `log`, then `state`.
@@ -551,7 +551,17 @@ impl State {
 
 /// Makes a file that was read ready to be written.
 fn prepare(store: &dyn Store, loaded: &Loaded) -> Result<(), OverlayError> {
-    // Flushes must find room on a full disk.
+    // Flushes must find room on a full disk; and blocks that were written once: where a file system
+    // has to note that a block is in use now, each sync of the log costs it a commit of its own.
+    let mut at = store.size_bytes().map_err(OverlayError::read)?;
+    let zeros = vec![0; 1 << 20];
+    while at < SLOTS_AT {
+        let len = (SLOTS_AT - at).min(zeros.len() as u64);
+        let written = store.write_at(&zeros[..len as usize], at);
+        written.map_err(OverlayError::write)?;
+        at += len;
+    }
+    // Holes that a copy may have made.
     store.reserve(0, SLOTS_AT).map_err(OverlayError::write)?;
     if !loaded.paired {
         write_superblocks(store, &loaded.superblock)?;

@@ -147,7 +147,8 @@ impl Loaded {
         let in_file = self.slots_in_file(store)?;
         let last = groups.len();
         for (index, changes) in groups.into_iter().enumerate() {
-            // Only the last one may be without its data: the next is written when those are durable.
+            // Only the last one may be without its data: the next is written when those are
+            // durable.
             if index + 1 == last && !self.has_arrived(store, &changes, in_file)? {
                 tracing::warn!(
                     "the overlay was not closed; {} changes that were never flushed are dropped",

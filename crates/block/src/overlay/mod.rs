@@ -11,11 +11,12 @@
 //! - [`identity`]: by what a layer knows its base again.
 //! - [`tools`]: making, cloning and describing overlays.
 //!
-//! **A write never goes where bytes lie that a crash may bring back.** It takes a free slot; a flush
-//! appends one checksummed group of changes to the log and makes data and group durable with one
-//! `fdatasync`; what was replaced is free once that is done. A group that a crash has torn, or whose
-//! data did not arrive, is dropped as a whole when the file is opened: it was never durable. When
-//! the log is full, the map is written anew (a snapshot) and the log begins again in its other half.
+//! **A write never goes where bytes lie that a crash may bring back.** It takes a free slot; a
+//! flush appends one checksummed group of changes to the log and makes data and group durable with
+//! one `fdatasync`; what was replaced is free once that is done. A group that a crash has torn, or
+//! whose data did not arrive, is dropped as a whole when the file is opened: it was never durable.
+//! When the log is full, the map is written anew (a snapshot) and the log begins again in its other
+//! half.
 //!
 //! Must stay true: bytes are delivered only after their checksum; after a crash every grain holds
 //! what it held at the last flush, or a later write to it as a whole; a full disk fails writes and
@@ -108,7 +109,10 @@ pub enum OverlayError {
         name: String,
     },
     /// The layer below is another than the overlay was made for.
-    #[error("{} is not the overlay that this one stands on, or it was written to since", path.display())]
+    #[error(
+        "{} is not the overlay that this one stands on, or it was written to since",
+        path.display()
+    )]
     WrongParent {
         /// The layer below.
         path: PathBuf,

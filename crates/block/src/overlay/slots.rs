@@ -54,7 +54,8 @@ impl Slots {
 
     /// Takes up to `wanted` neighbouring slots, at least one: the first, and how many.
     pub(super) fn take(&mut self, wanted: u64) -> (u64, u64) {
-        // A few free ones are not worth a search through all others.
+        // A few free ones are not worth a search through all others. Blocks that the file has are
+        // better than new ones, of which the file system keeps books at each sync.
         let free = self.count - self.used;
         let start = match free > self.count / FREE_SHARE_MIN && free > 0 {
             true => self.next_free(),
@@ -135,7 +136,7 @@ impl Slots {
 }
 
 /// Free slots are looked for once they are more than one in so many.
-const FREE_SHARE_MIN: u64 = 16;
+const FREE_SHARE_MIN: u64 = 4096;
 
 #[cfg(test)]
 mod tests {

@@ -135,8 +135,8 @@ pub enum CloneKind {
     Layer,
 }
 
-/// Makes `new` an overlay with the contents of the one at `path`: by a reflink where the file system
-/// has those and `may_link` is true, else by a layer above it.
+/// Makes `new` an overlay with the contents of the one at `path`: by a reflink where the file
+/// system has those and `may_link` is true, else by a layer above it.
 ///
 /// # Errors
 /// [`OverlayError`]; there is no new file then.

@@ -10,8 +10,9 @@ use std::path::PathBuf;
 /// Arguments of `block clone`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Of an image NEW is an overlay that holds nothing yet. Where the file system shares blocks (XFS, btrfs) the clone is a copy, and both go on. Elsewhere it is \
-a layer above OVERLAY, which takes no more writes from then on: clone it again to go on with it.")]
+Of an image NEW is an overlay that holds nothing yet. Where the file system shares blocks (XFS, \
+btrfs) the clone is a copy, and both go on. Elsewhere it is a layer above OVERLAY, which \
+takes no more writes from then on: clone it again to go on with it.")]
 pub(crate) struct Args {
     /// Overlay to clone, which no process may have open to write; or an image
     overlay: PathBuf,

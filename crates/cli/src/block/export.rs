@@ -13,8 +13,8 @@ use std::time::Instant;
 /// Arguments of `block export`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Without --qcow2 the file holds the bytes as they are, with holes where they are zeros. The qcow2 image \
-has no backing file and is not compressed.")]
+Without --qcow2 the file holds the bytes as they are, with holes where they are zeros. The qcow2 \
+image has no backing file and is not compressed.")]
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,

@@ -154,8 +154,8 @@ fn has_partitions(head: &[u8]) -> bool {
         })
 }
 
-/// Mounts `source` in no place, read-only unless `writable`. `trusted` lets its device nodes and set-user-id bits
-/// count.
+/// Mounts `source` in no place, read-only unless `writable`. `trusted` lets its device nodes and
+/// set-user-id bits count.
 ///
 /// # Errors
 /// [`ExportError::NoDriver`] when the kernel does not know the file system, [`ExportError::Inner`]

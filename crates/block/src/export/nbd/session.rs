@@ -3,9 +3,9 @@
 //! Why here: every rule that a request can break is judged in one place, before anything is read
 //! from the device; what comes out can be served without looking again. No I/O: it can be fuzzed
 //! and replayed.
-//! Must stay true: all [`Work`] lies inside the device; what travels or is fetched is no longer than
-//! [`REQUEST_LEN_MAX`]; nothing changes an export that takes no writes; one call uses up at most one
-//! request.
+//! Must stay true: all [`Work`] lies inside the device; what travels or is fetched is no longer
+//! than [`REQUEST_LEN_MAX`]; nothing changes an export that takes no writes; one call uses up at
+//! most one request.
 //! The thread that holds the connection's read lock calls it.
 //! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error
 //! values".

@@ -2,8 +2,8 @@
 //!
 //! Why here: requests that change the device have rules of their own, and a model is simple: plain
 //! bytes.
-//! Must stay true: [`dialogue`] panics on, and only on, a fault of ours: a change outside the device,
-//! a device that differs from the model, a reply that is missing or says something else.
+//! Must stay true: [`dialogue`] panics on, and only on, a fault of ours: a change outside the
+//! device, a device that differs from the model, a reply that is missing or says something else.
 //! Any thread may call it; it keeps nothing. Source: own.
 
 use super::super::answer::{answer, changed};
