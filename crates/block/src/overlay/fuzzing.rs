@@ -23,7 +23,11 @@ use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// A file in memory, of pages.
 #[derive(Clone, Default)]
-struct Pages(Arc<Mutex<(BTreeMap<u64, Vec<u8>>, u64)>>);
+struct Pages(Arc<Mutex<Contents>>);
+
+/// Pages by their numbers, and the file's size.
+#[derive(Default)]
+struct Contents(BTreeMap<u64, Vec<u8>>, u64);
 
 impl Store for Pages {
     fn size_bytes(&self) -> io::Result<u64> {

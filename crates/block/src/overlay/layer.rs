@@ -4,10 +4,10 @@
 //! - A write puts its bytes into free slots, then changes the map in memory; the change waits in
 //!   `pending`.
 //! - A flush appends the pending changes to the log as one group and syncs once; then the slots
-//! that   they replaced are free. The next group is written only after that.
+//!   that they replaced are free. The next group is written only after that.
 //! - A snapshot ([`Layer::snapshot`]) writes the leaves of the map that changed, the pointers to
-//! all   leaves and the bits of slots in use to free slots, syncs, and points the superblocks to
-//! them;   the log begins again in its other half.
+//!   all leaves and the bits of slots in use to free slots, syncs, and points the superblocks to
+//!   them; the log begins again in its other half.
 //!
 //! Must stay true: a change that was taken has room in the log (`admit`); a slot is free only once
 //! nothing durable points to it. Order of locks: `log`, then `state`.

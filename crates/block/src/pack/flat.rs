@@ -63,11 +63,14 @@ pub fn export(
     })
 }
 
+/// Takes a part of the contents: its first byte, and the bytes.
+type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), PackError> + 'a;
+
 /// Hands the contents of a range on in order, a cluster at a time.
 fn each_part(
     source: &dyn BlockSource,
     range: std::ops::Range<u64>,
-    each: &mut dyn FnMut(u64, &[u8]) -> Result<(), PackError>,
+    each: &mut Take<'_>,
 ) -> Result<(), PackError> {
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = range.start;
