@@ -19,7 +19,7 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 17] = [
+pub const TARGETS: [Target; 18] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
@@ -32,6 +32,7 @@ pub const TARGETS: [Target; 17] = [
     ("nbd", nbd),
     ("newick", newick),
     ("nexus", nexus),
+    ("overlay", overlay),
     ("partitions", partitions),
     ("rdma", rdma),
     ("search_state", search_state),
@@ -113,6 +114,11 @@ pub fn newick(data: &[u8]) {
 /// A NEXUS file behind its first word.
 pub fn nexus(data: &[u8]) {
     sidecore_phylo::fuzzing::nexus(data);
+}
+
+/// An overlay's file: its superblock, log and slots.
+pub fn overlay(data: &[u8]) {
+    sidecore_block::overlay::fuzzing::fuzz_overlay(data);
 }
 
 /// A file of partitions.

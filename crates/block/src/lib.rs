@@ -8,6 +8,7 @@
 //! - [`image`]: the compressed bytes, of a file here or of something far away.
 //! - [`device`]: maps a read to frames, keeps a bounded cache of inflated frames, reads ahead,
 //!   chooses the grain.
+//! - [`overlay`]: writes to an image that stays as it is, in a file beside it.
 //! - [`mod@format`]: where each frame lies in an image and how it is compressed; readers and
 //!   writers of every format.
 //! - [`codec`]: inflating and deflating one frame, on an engine.
@@ -25,6 +26,7 @@ pub mod export;
 pub mod format;
 pub mod image;
 pub mod inner;
+pub mod overlay;
 pub mod pack;
 pub mod served;
 pub mod source;

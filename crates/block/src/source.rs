@@ -1,6 +1,7 @@
-//! A device as exports (FUSE, loop, ublk, NBD) see it: a flat, read-only run of bytes.
+//! A device as exports (FUSE, loop, ublk, NBD) see it: a flat run of bytes, which some devices
+//! take writes to ([`BlockWrites`]).
 //!
-//! Why here: exports must not know images, caches or engines, and can be tested against
+//! Why here: exports must not know images, overlays, caches or engines, and can be tested against
 //! [`MemorySource`].
 //! Must stay true: every method may be called from any thread at any time; bytes that are delivered
 //! are right, or an error is delivered instead, never wrong bytes.
@@ -50,6 +51,78 @@ impl ReadError {
     }
 }
 
+/// Why a write was not done. What it would have replaced is as before, or partly replaced by it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WriteError {
+    /// The write reaches past the end of the device.
+    #[error("write of {len} bytes at offset {offset} ends past the device's {size_bytes} bytes")]
+    OutOfRange {
+        /// First byte.
+        offset: u64,
+        /// Bytes.
+        len: u64,
+        /// The device's size.
+        size_bytes: u64,
+    },
+    /// The file system that takes the writes is full; later ones may fit.
+    #[error("no room for the write: {reason}")]
+    NoSpace {
+        /// The operating system's error.
+        reason: String,
+    },
+    /// The write, or the read of what it replaces a part of, failed.
+    #[error("cannot write: {reason}")]
+    Io {
+        /// The operating system's error, or the damage that was found.
+        reason: String,
+    },
+}
+
+impl WriteError {
+    /// The error number that a client of a block interface gets.
+    #[must_use]
+    pub fn errno(&self) -> i32 {
+        match self {
+            Self::OutOfRange { .. } => libc::EINVAL,
+            Self::NoSpace { .. } => libc::ENOSPC,
+            Self::Io { .. } => libc::EIO,
+        }
+    }
+}
+
+/// The writing half of a device. All methods block until the write can be read back by everybody;
+/// only [`Self::flush`] makes it survive a crash. Any thread may call them at any time; of two
+/// writes at once to the same bytes either may win.
+pub trait BlockWrites: Send + Sync {
+    /// Replaces the bytes from `offset`.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), WriteError>;
+
+    /// Has `len` bytes from `offset` read as zeros, without storing any.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), WriteError>;
+
+    /// Forgets `len` bytes from `offset`: they read as zeros, or as before, afterwards.
+    ///
+    /// # Errors
+    /// [`WriteError`].
+    fn discard(&self, offset: u64, len: u64) -> Result<(), WriteError>;
+
+    /// Makes durable whatever was written before the call. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`WriteError`]; what was written may then be lost.
+    fn flush(&self) -> Result<(), WriteError>;
+
+    /// Unit that the device writes in bytes, a power of two: smaller writes read it first.
+    fn grain_bytes(&self) -> u32;
+}
+
 /// A stretch of a device that is all data or all zeros (NBD block status, `lseek` holes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
@@ -63,7 +136,7 @@ pub struct Extent {
 /// asked for; or with the error. Runs on the thread that called [`BlockSource::read_with`].
 pub type Deliver<'a> = dyn FnMut(Result<&[&[u8]], &ReadError>) + 'a;
 
-/// A read-only run of bytes that exports serve.
+/// A run of bytes that exports serve.
 pub trait BlockSource: Send + Sync {
     /// Size of the device in bytes.
     fn size_bytes(&self) -> u64;
@@ -90,6 +163,11 @@ pub trait BlockSource: Send + Sync {
     /// The stretch that begins at `offset`: a lower bound on its length, never 0 unless `offset` is
     /// at or past the end.
     fn extent(&self, offset: u64) -> Extent;
+
+    /// The writing half, where there is one.
+    fn writes(&self) -> Option<&dyn BlockWrites> {
+        None
+    }
 
     /// A descriptor of a file whose bytes *are* the device (raw images), for kernel passthrough.
     fn passthrough(&self) -> Option<&std::fs::File> {

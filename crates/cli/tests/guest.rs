@@ -93,3 +93,34 @@ fn packed_iso_images_are_read_by_real_kernels_over_ublk_and_nbd() {
         output.status
     );
 }
+
+/// Steps of the guest that writes to its disk.
+const OVERLAY_STEPS: [&str; 8] = [
+    "pack",
+    "serve",
+    "boot-1",
+    "boot-2",
+    "found-all",
+    "wrote-more",
+    "commit",
+    "contents",
+];
+
+#[test]
+fn a_guest_boots_from_an_image_writes_reboots_and_becomes_a_new_image() {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts/guest/overlay");
+    let output = Command::new(&script)
+        .arg(env!("CARGO_BIN_EXE_sidecore"))
+        .output()
+        .unwrap_or_else(|error| panic!("cannot run {}: {error}", script.display()));
+    let stdout = String::from_utf8_lossy(&output.stdout);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stdout}{stderr}");
+    for step in OVERLAY_STEPS {
+        let line = format!("overlay {step} ok");
+        assert!(
+            stdout.lines().any(|it| it == line),
+            "{line}: {stdout}{stderr}"
+        );
+    }
+}

@@ -246,6 +246,12 @@ impl Device {
         &self.index
     }
 
+    /// The image's compressed bytes.
+    #[must_use]
+    pub fn image(&self) -> &Image {
+        &self.image
+    }
+
     /// The engines that serve it.
     #[must_use]
     pub fn pool(&self) -> &Arc<Pool> {

@@ -28,9 +28,14 @@ pub fn serve(
     ready: impl FnOnce(&Ready) -> io::Result<()>,
 ) -> Result<(), ExportError> {
     match ublk::available() {
-        Ok(()) => ublk::serve(source, image, options.read_ahead_bytes, ready),
-        Err(reason) => {
-            tracing::debug!("no ublk: {reason}");
+        // Its queues answer reads alone.
+        Ok(()) if source.writes().is_none() => {
+            ublk::serve(source, image, options.read_ahead_bytes, ready)
+        }
+        other => {
+            if let Err(reason) = other {
+                tracing::debug!("no ublk: {reason}");
+            }
             super::mount::serve(source, image, &Target::Device, options, ready)
         }
     }

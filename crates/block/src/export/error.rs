@@ -60,6 +60,12 @@ pub enum ExportError {
          with other programs through --file-only or `sidecore block serve`"
     )]
     NotAllowed(&'static str),
+    /// A file system that nobody writes to.
+    #[error(
+        "{0} is inside, which cannot be written to; mount it without --overlay, or pack the \
+         directory again with --inner ext4 and mount it with --fs ext4"
+    )]
+    NotWritable(&'static str),
     /// The image is a partitioned disk.
     #[error(
         "this image is a disk with partitions, not one file system; `sidecore block attach \

@@ -1,4 +1,4 @@
-//! The image as one read-only file in a FUSE file system.
+//! The image as one file in a FUSE file system, which takes writes where the source does.
 //!
 //! Why here: it is the export that every kernel has, and what `mount` (erofs or a loop device on
 //! the file) and `attach` build upon. Thin: offsets and lengths go to the [`BlockSource`], its
@@ -7,7 +7,7 @@
 //! Must stay true: one read costs one `writev` and, when the source delivers one piece, no copy on
 //! our side; pieces are gathered in a buffer that belongs to the serving thread, so that no read
 //! allocates after the thread's first. A source that fails a read fails exactly this read. The file
-//! never changes, so the kernel may keep all it has read.
+//! changes through the kernel alone, so the kernel may keep all it has read.
 //!
 //! The file is normally in a mount that has no path at all ([`MountPoint::Hidden`]). `fsmount(2)`
 //! hands out a descriptor of a mount that is attached nowhere; the file is opened through it and
@@ -119,6 +119,7 @@ pub struct FuseServer {
     root: OwnedFd,
     file_name: OsString,
     device: Device,
+    writable: bool,
 }
 
 /// A device number, as in `st_dev`.
@@ -150,6 +151,7 @@ impl FuseServer {
         let mut config = Config::default();
         config.n_threads = Some(options.threads);
         config.clone_fd = true;
+        let writable = source.writes().is_some();
         let image = ImageFs::new(source, options);
         let root_user = rustix::process::geteuid().is_root();
         config.acl = if root_user {
@@ -159,7 +161,7 @@ impl FuseServer {
         };
         let (session, hidden) = match place {
             MountPoint::Hidden => {
-                let (device, mount) = hidden_mount()?;
+                let (device, mount) = hidden_mount(writable)?;
                 let session = Session::from_fd(image, device, config.acl, config)
                     .map_err(|e| os("cannot start the FUSE session", "", e))?;
                 (session, Some(mount))
@@ -168,7 +170,10 @@ impl FuseServer {
                 config.mount_options = vec![
                     MountOption::FSName(options.mount_source.clone()),
                     MountOption::Subtype("sidecore".into()),
-                    MountOption::RO,
+                    match writable {
+                        true => MountOption::RW,
+                        false => MountOption::RO,
+                    },
                     MountOption::NoDev,
                     MountOption::NoSuid,
                     MountOption::DefaultPermissions,
@@ -218,15 +223,21 @@ impl FuseServer {
             root,
             file_name: options.file_name.clone(),
             device,
+            writable,
         })
     }
 
-    /// Opens the file, as erofs and the loop device want it: for reading.
+    /// Opens the file, as erofs and the loop device want it: for reading, and for writing where the
+    /// source takes writes.
     ///
     /// # Errors
     /// Those of `openat(2)`.
     pub fn open_image(&self) -> io::Result<File> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        let access = match self.writable {
+            true => OFlags::RDWR,
+            false => OFlags::RDONLY,
+        };
+        let flags = access | OFlags::CLOEXEC;
         Ok(rustix::fs::openat(&self.root, &self.file_name, flags, Mode::empty())?.into())
     }
 
@@ -257,7 +268,7 @@ pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
 }
 
 /// Mounts FUSE nowhere; gives the device's descriptor for the session and the mount's.
-fn hidden_mount() -> Result<(OwnedFd, OwnedFd), FuseError> {
+fn hidden_mount(writable: bool) -> Result<(OwnedFd, OwnedFd), FuseError> {
     let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| {
             let hint = "; load the module with `modprobe fuse`, and run as root";
@@ -275,11 +286,12 @@ fn hidden_mount() -> Result<(OwnedFd, OwnedFd), FuseError> {
         set("user_id", &rustix::process::geteuid().as_raw().to_string())?;
         set("group_id", &rustix::process::getegid().as_raw().to_string())?;
         rustix::mount::fsconfig_set_flag(context.as_fd(), "allow_other")?;
-        rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
+        let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
+        if !writable {
+            rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
         rustix::mount::fsconfig_create(context.as_fd())?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOSUID;
         rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
     })()
     .map_err(|e: rustix::io::Errno| {

@@ -37,26 +37,34 @@ pub struct LoopDevice {
 }
 
 impl LoopDevice {
-    /// Connects a free loop device to `file`, read-only. With `direct_io` its requests reach the
-    /// file's server as they are, and no second page cache holds the same bytes: best for a device
-    /// that is read in large pieces. Without, the file's read-ahead serves the small scattered
-    /// reads of a file system several times faster.
+    /// Connects a free loop device to `file`, read-only unless `writable`. With `direct_io` its
+    /// requests reach the file's server as they are, and no second page cache holds the same bytes:
+    /// best for a device that is read in large pieces. Without, the file's read-ahead serves the
+    /// small scattered reads of a file system several times faster.
     ///
     /// # Errors
     /// No loop driver, no free device after [`ATTEMPTS_MAX`] races with others, or not root.
-    pub fn connect(file: &File, lifetime: Lifetime, direct_io: bool) -> io::Result<Self> {
+    pub fn connect(
+        file: &File,
+        lifetime: Lifetime,
+        direct_io: bool,
+        writable: bool,
+    ) -> io::Result<Self> {
         let read_write = OFlags::RDWR | OFlags::CLOEXEC;
         let control = rustix::fs::open("/dev/loop-control", read_write, Mode::empty())?;
         let fd = file.as_raw_fd().unsigned_abs();
-        let flags = LO_FLAGS_READ_ONLY
+        let (read_only, access) = match writable {
+            true => (0, OFlags::RDWR),
+            false => (LO_FLAGS_READ_ONLY, OFlags::RDONLY),
+        };
+        let flags = read_only
             | match lifetime {
                 Lifetime::UntilUnused => LO_FLAGS_AUTOCLEAR,
                 Lifetime::UntilCleared => LO_FLAGS_PARTSCAN,
             };
         for _ in 0..ATTEMPTS_MAX {
             let number = loop_control::get_free(&control)?;
-            let read_only = OFlags::RDONLY | OFlags::CLOEXEC;
-            let device = rustix::fs::open(path(number), read_only, Mode::empty())?;
+            let device = rustix::fs::open(path(number), access | OFlags::CLOEXEC, Mode::empty())?;
             match loop_control::configure(
                 &device,
                 loop_control::LoopConfig::new(fd, SECTOR_BYTES, flags),

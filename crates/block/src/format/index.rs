@@ -122,7 +122,7 @@ impl Index {
     }
 
     /// True when all frames but the last inflate to the same size.
-    pub(super) fn is_even(&self) -> bool {
+    pub(crate) fn is_even(&self) -> bool {
         matches!(self.raws, Raws::Even)
     }
 

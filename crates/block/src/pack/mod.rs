@@ -7,8 +7,10 @@
 //! under its name only when it is whole.
 //! Called from: any thread, which does the reading and writing itself and blocks until all is done.
 
+mod commit;
 mod compressed;
 mod error;
+mod flat;
 pub(crate) mod output;
 mod source;
 mod unpack;
@@ -27,7 +29,9 @@ use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+pub use commit::{Committed, commit};
 pub use error::PackError;
+pub use flat::{Exported, FlatFormat, diff, export};
 pub use output::Existing;
 use source::Filled;
 pub use source::Source;

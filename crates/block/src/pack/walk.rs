@@ -5,7 +5,7 @@
 //! Must stay true: an engine never waits for a network; no more is asked for ahead than the far
 //! source's window.
 
-use crate::format::{Frame, FrameError, FrameReader, Index};
+use crate::format::{Frame, FrameError, FrameReader, Index, ReadAt};
 use crate::image::{Image, Stored};
 use std::io;
 
@@ -19,6 +19,26 @@ pub(super) struct Step {
 }
 
 impl Step {
+    /// Puts the frame's compressed bytes, as they are, into `out`.
+    pub(super) fn stored(
+        &mut self,
+        image: &Image,
+        frame: &Frame,
+        out: &mut Vec<u8>,
+    ) -> io::Result<()> {
+        out.clear();
+        match self.brought.take() {
+            None => {
+                out.resize(frame.stored_bytes as usize, 0);
+                image.read_exact_at(out, frame.offset)
+            }
+            Some(brought) => {
+                out.extend_from_slice(&brought?);
+                Ok(())
+            }
+        }
+    }
+
     /// Reads, checks and inflates the frame.
     pub(super) fn read<'r>(
         &mut self,

@@ -1,8 +1,9 @@
 //! `sidecore block attach`.
 
-use super::common::{OpenArgs, open_device};
+use super::common::OpenArgs;
 use super::mount::FuseArgs;
 use super::mount::background::{self, Starter};
+use super::overlay::OverlayArgs;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::export::Ready;
@@ -15,6 +16,8 @@ use std::path::Path;
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,
+    #[command(flatten)]
+    overlay: OverlayArgs,
     /// Write one JSON object, with `device` and `way`, instead of the path alone.
     #[arg(long)]
     json: bool,
@@ -38,7 +41,8 @@ impl Args {
         }
         let starter = Starter::new(&self.fuse);
         let result = (|| {
-            let source = open_device(&self.open)?;
+            let opened = self.overlay.open(&self.open)?;
+            let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open)?;
             attach::serve(
                 source,
@@ -46,6 +50,7 @@ impl Args {
                 options,
                 |ready| starter.tell(ready, || self.show(ready).map_err(io::Error::other)),
             )?;
+            opened.close()?;
             Ok(Outcome::Done)
         })();
         starter.end(result)

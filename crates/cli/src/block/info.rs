@@ -3,6 +3,7 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::format::Index;
+use sidecore_block::overlay::tools::{self, Description};
 use sidecore_block::trust::digits_of;
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 /// Arguments of `block info`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Image to look at: a file or a URL
+    /// Image to look at: a file or a URL; or an overlay
     #[arg(value_name = "IMAGE")]
     image: PathBuf,
     #[command(flatten)]
@@ -23,6 +24,9 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
+        if tools::is_overlay_file(&self.image) {
+            return show_overlay(&tools::describe(&self.image)?, self.json);
+        }
         let index = self.far.open_whole(&self.image)?.index;
         let info = Info::of(&index);
         if self.json {
@@ -60,6 +64,67 @@ impl Args {
         output::line(&format!("index memory  {}", bytes(info.index_memory_bytes)))?;
         Ok(Outcome::Done)
     }
+}
+
+fn show_overlay(overlay: &Description, json: bool) -> Result<Outcome> {
+    let state = match (overlay.in_use, overlay.frozen) {
+        (true, _) => "a process has it open",
+        (_, true) => "frozen: a clone stands on it",
+        _ => "takes writes",
+    };
+    let parent = overlay
+        .parent
+        .as_ref()
+        .map(|path| path.display().to_string());
+    if json {
+        output::json(&OverlayInfo {
+            format: "overlay",
+            raw_bytes: overlay.size_bytes,
+            stored_bytes: overlay.stored_bytes,
+            grain_bytes: overlay.grain_bytes,
+            log_bytes: overlay.log_bytes,
+            id: &overlay.id,
+            frozen: overlay.frozen,
+            in_use: overlay.in_use,
+            parent,
+            base: &overlay.base_name,
+            base_identity: &overlay.base,
+        })?;
+        return Ok(Outcome::Done);
+    }
+    output::line(&format!(
+        "format        overlay in grains of {}",
+        bytes(overlay.grain_bytes.into())
+    ))?;
+    let size = bytes(overlay.size_bytes);
+    output::line(&format!(
+        "contents      {size} ({} bytes)",
+        overlay.size_bytes
+    ))?;
+    if let Some(stored) = overlay.stored_bytes {
+        output::line(&format!("stored        {} with its map", bytes(stored)))?;
+    }
+    output::line(&format!("state         {state}"))?;
+    if let Some(parent) = parent {
+        output::line(&format!("stands on     {parent}"))?;
+    }
+    output::line(&format!("image         {}", overlay.base_name))?;
+    Ok(Outcome::Done)
+}
+
+#[derive(serde::Serialize)]
+struct OverlayInfo<'o> {
+    format: &'static str,
+    raw_bytes: u64,
+    stored_bytes: Option<u64>,
+    grain_bytes: u32,
+    log_bytes: Option<u64>,
+    id: &'o str,
+    frozen: bool,
+    in_use: bool,
+    parent: Option<String>,
+    base: &'o str,
+    base_identity: &'o str,
 }
 
 #[derive(serde::Serialize)]

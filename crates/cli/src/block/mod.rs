@@ -3,11 +3,16 @@
 mod attach;
 #[cfg(feature = "bench")]
 mod bench;
+mod clone;
+mod commit;
 mod common;
 mod detach;
+mod diff;
+mod export;
 mod far;
 mod info;
 mod mount;
+mod overlay;
 mod pack;
 mod serve;
 mod umount;
@@ -44,6 +49,14 @@ pub(crate) enum Command {
     Detach(detach::Args),
     /// Serve an image over NBD, in the foreground.
     Serve(serve::Args),
+    /// Make a new image of an image and its overlays.
+    Commit(commit::Args),
+    /// Make an overlay with the contents of another, at once.
+    Clone(clone::Args),
+    /// List where two images or overlays differ.
+    Diff(diff::Args),
+    /// Write an image's contents, with an overlay's, as a plain file or as qcow2.
+    Export(export::Args),
     /// The papers' experiments and the peers, on this machine.
     Bench(bench::Args),
 }
@@ -65,6 +78,10 @@ impl Command {
             Self::Attach(args) => args.run(),
             Self::Detach(args) => args.run(),
             Self::Serve(args) => args.run(),
+            Self::Commit(args) => args.run(),
+            Self::Clone(args) => args.run(),
+            Self::Diff(args) => args.run(),
+            Self::Export(args) => args.run(),
             Self::Bench(args) => args.run(),
         }
     }

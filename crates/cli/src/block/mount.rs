@@ -6,7 +6,8 @@
 
 pub(crate) mod background;
 
-use super::common::{OpenArgs, open_device};
+use super::common::OpenArgs;
+use super::overlay::OverlayArgs;
 use crate::{Outcome, size};
 use anyhow::{Context, Result};
 use background::Starter;
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,
+    #[command(flatten)]
+    overlay: OverlayArgs,
     /// Mount point: an existing directory.
     dir: PathBuf,
     /// Show the contents as one file, DIR/image, instead of mounting what is in them. Needs no
@@ -89,7 +92,8 @@ impl Args {
         };
         let starter = Starter::new(&self.fuse);
         let result = (|| {
-            let source = open_device(&self.open)?;
+            let opened = self.overlay.open(&self.open)?;
+            let source = std::sync::Arc::clone(&opened.source);
             let options = self.fuse.options(&self.open)?;
             serve(
                 source,
@@ -107,6 +111,7 @@ impl Args {
                     })
                 },
             )?;
+            opened.close()?;
             Ok(Outcome::Done)
         })();
         starter.end(result)

@@ -5,19 +5,22 @@
 //! Must stay true: `ready` is on standard output only once clients can connect; a signal ends the
 //! command with status 0 after replies under way, with the Unix socket removed.
 
-use super::common::{OpenArgs, open_device};
+use super::common::OpenArgs;
+use super::overlay::OverlayArgs;
 use crate::signals::Watch;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::export::nbd::{Address, Options, Server};
-use sidecore_block::source::BlockSource;
 use std::path::Path;
+use std::sync::Arc;
 
 /// Arguments of `block serve`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,
+    #[command(flatten)]
+    overlay: OverlayArgs,
     /// Address to listen on: unix:PATH or tcp:HOST:PORT (10809 is the protocol's port). May be
     /// given several times.
     #[arg(long, value_name = "ADDRESS", required = true)]
@@ -39,7 +42,8 @@ impl Args {
             .map(|text| text.parse())
             .collect::<Result<Vec<Address>, _>>()?;
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
-        let source = open_device(&self.open)?;
+        let opened = self.overlay.open(&self.open)?;
+        let source = Arc::clone(&opened.source);
         let signals = Watch::begin()?;
         let workers_max = match source.waits_for_a_network() {
             true => FAR_WORKERS_MAX,
@@ -48,7 +52,7 @@ impl Args {
         let options = Options {
             workers_max,
             name: self.name.clone(),
-            description: describe(&self.open.image),
+            description: describe(&self.open.image, opened.is_writable()),
             clients_max: self.clients,
             ..Options::default()
         };
@@ -65,14 +69,18 @@ impl Args {
         let served = server.run();
         watching.end();
         served?;
+        opened.close()?;
         Ok(Outcome::Done)
     }
 }
 
-fn describe(image: &Path) -> String {
+fn describe(image: &Path, writable: bool) -> String {
     let name = super::far::name(image);
     let last = name.rsplit('/').next().unwrap_or(&name);
-    format!("{last}, read-only")
+    match writable {
+        true => format!("{last}, written to an overlay"),
+        false => format!("{last}, read-only"),
+    }
 }
 
 /// Threads of one connection where reads wait for a network: that many requests are under way.

@@ -13,7 +13,9 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     let text: Vec<u8> = (0..300_000_u32)
         .flat_map(|n| (n / 7).to_le_bytes())
         .collect();
-    std::fs::write(folder.join("raw.bin"), text).unwrap();
+    std::fs::write(folder.join("raw.bin"), &text).unwrap();
+    let other: Vec<u8> = text.iter().rev().copied().collect();
+    std::fs::write(folder.join("other.bin"), other).unwrap();
     std::fs::write(folder.join("empty"), "").unwrap();
     std::fs::create_dir_all(folder.join("tree")).unwrap();
     std::fs::write(folder.join("tree/hello"), "hello\n").unwrap();
@@ -32,6 +34,7 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     for words in [
         "block pack raw.bin -o made.img",
         "block pack tree -o made-tree.img",
+        "block clone made.img kept.ovl",
         "phylo simulate --taxa 6 --sites 60 --model JC --seed 1 -o made.phy --tree-out made.nwk",
     ] {
         let output = command(&folder, words).output().unwrap();

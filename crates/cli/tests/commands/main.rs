@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 34] = [
+const RUNS: [(&str, &str); 38] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -28,6 +28,13 @@ const RUNS: [(&str, &str); 34] = [
     ("block unpack", "made.img -o unpacked.bin"),
     ("block info", "made.img --json"),
     ("block verify", "made.img --json"),
+    ("block clone", "made.img one.ovl --json"),
+    ("block diff", "raw.bin other.bin --json"),
+    ("block commit", "made.img kept.ovl -o committed.img --json"),
+    (
+        "block export",
+        "made.img --overlay kept.ovl --qcow2 -o exported.qcow2 --json",
+    ),
     ("block bench", "--quick --only lzo,stages --rounds 1 --json"),
     ("cell table1", "--machine cell.toml --svg table1.svg --json"),
     ("cell table2", "--machine cell.toml --svg table2.svg --json"),

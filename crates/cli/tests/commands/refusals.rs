@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 74] = [
+const REFUSALS: [(&str, &str, &str); 82] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -23,6 +23,22 @@ const REFUSALS: [(&str, &str, &str); 74] = [
     ("net echo", "10.77.0.2", "with the port"),
     ("block verify", "bad.img --json", "bad.img"),
     ("block mount", "nowhere.img tree", "nowhere.img"),
+    ("block clone", "nowhere one.ovl", "nowhere"),
+    ("block clone", "made.img kept.ovl", "exists"),
+    ("block clone", "made.img x.ovl --grain 5KiB", "power of two"),
+    ("block diff", "raw.bin made-tree.img", "of one size"),
+    (
+        "block commit",
+        "made-tree.img kept.ovl -o x.img",
+        "another image",
+    ),
+    ("block commit", "made.img raw.bin -o x.img", "no overlay"),
+    ("block export", "bad.img -o x.bin", "bad.img"),
+    (
+        "block serve",
+        "made-tree.img --nbd unix:x.sock --overlay kept.ovl",
+        "another image",
+    ),
     ("block umount", "tree", "tree"),
     ("block attach", "bad.img", "bad.img"),
     ("block detach", "/dev/null", "/dev/null"),

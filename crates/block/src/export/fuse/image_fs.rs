@@ -11,7 +11,7 @@ use crate::source::BlockSource;
 use fuser::{
     BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
     InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, Request,
+    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
 use parking_lot::Mutex;
 use std::cell::RefCell;
@@ -63,7 +63,10 @@ impl ImageFs {
             size: size_bytes,
             blocks: size_bytes.div_ceil(512),
             kind: FileType::RegularFile,
-            perm: (options.mode & 0o444) as u16,
+            perm: match source.writes() {
+                Some(_) => (options.mode & 0o666) as u16,
+                None => (options.mode & 0o444) as u16,
+            },
             nlink: 1,
             ..root
         };
@@ -146,8 +149,16 @@ impl Filesystem for ImageFs {
         if ino != FILE {
             return reply.error(Errno::EISDIR);
         }
-        if flags.0 & libc::O_ACCMODE != libc::O_RDONLY {
+        let writes = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
+        if writes && self.source.writes().is_none() {
             return reply.error(Errno::EROFS);
+        }
+        if writes {
+            // A loop device with direct I/O may have several writes under way.
+            return reply.opened(
+                FileHandle(0),
+                FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
+            );
         }
         if let Some(file) = self.source.passthrough().filter(|_| self.passthrough) {
             let mut backing = self.backing.lock();
@@ -208,6 +219,104 @@ impl Filesystem for ImageFs {
                 Err(error) => reply.error(Errno::from_i32(error.errno())),
             }
         });
+    }
+
+    fn write(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        data: &[u8],
+        _write_flags: WriteFlags,
+        _flags: OpenFlags,
+        _lock_owner: Option<LockOwner>,
+        reply: ReplyWrite,
+    ) {
+        let Some(writes) = self.source.writes().filter(|_| ino == FILE) else {
+            return reply.error(Errno::EROFS);
+        };
+        if offset + data.len() as u64 > self.size_bytes {
+            return reply.error(Errno::EFBIG);
+        }
+        // The padding up to a whole sector is not kept.
+        let real = self
+            .source_bytes
+            .saturating_sub(offset)
+            .min(data.len() as u64);
+        match writes.write(offset.min(self.source_bytes), &data[..real as usize]) {
+            Ok(()) => reply.written(data.len() as u32),
+            Err(error) => reply.error(Errno::from_i32(error.errno())),
+        }
+    }
+
+    fn fsync(
+        &self,
+        _req: &Request,
+        _ino: INodeNo,
+        _fh: FileHandle,
+        _datasync: bool,
+        reply: ReplyEmpty,
+    ) {
+        match self.source.writes().map(|writes| writes.flush()) {
+            None | Some(Ok(())) => reply.ok(),
+            Some(Err(error)) => reply.error(Errno::from_i32(error.errno())),
+        }
+    }
+
+    /// Discards and zeros, as a loop device asks for them.
+    fn fallocate(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _fh: FileHandle,
+        offset: u64,
+        length: u64,
+        mode: i32,
+        reply: ReplyEmpty,
+    ) {
+        let Some(writes) = self.source.writes().filter(|_| ino == FILE) else {
+            return reply.error(Errno::EROFS);
+        };
+        let end = offset.saturating_add(length).min(self.source_bytes);
+        let len = end.saturating_sub(offset);
+        let punches = mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
+        let zeros = mode & libc::FALLOC_FL_ZERO_RANGE != 0;
+        if !punches && !zeros {
+            return reply.error(Errno::EOPNOTSUPP);
+        }
+        // Both promise zeros.
+        match writes.write_zeroes(offset.min(end), len) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(Errno::from_i32(error.errno())),
+        }
+    }
+
+    fn setattr(
+        &self,
+        _req: &Request,
+        ino: INodeNo,
+        _mode: Option<u32>,
+        _uid: Option<u32>,
+        _gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<fuser::TimeOrNow>,
+        _mtime: Option<fuser::TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<FileHandle>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<fuser::BsdFileFlags>,
+        reply: ReplyAttr,
+    ) {
+        // A disk has the size that it has; times are those of the start.
+        let resized = ino == FILE && size.is_some_and(|size| size != self.size_bytes);
+        match self.attributes(ino) {
+            Some(_) if resized => reply.error(Errno::EPERM),
+            Some(attributes) => reply.attr(&FOREVER, attributes),
+            None => reply.error(Errno::ENOENT),
+        }
     }
 
     fn lseek(

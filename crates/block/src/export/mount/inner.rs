@@ -2,8 +2,8 @@
 //!
 //! Why here: people name an image and a directory; what to ask the kernel for is read from the
 //! image itself.
-//! Must stay true: nothing is written and no journal is replayed, because the device below cannot
-//! take it; the mount is made without a place (`fsmount(2)`), so that it can be recorded before
+//! Must stay true: nothing is written and no journal is replayed unless the device below takes
+//! writes; the mount is made without a place (`fsmount(2)`), so that it can be recorded before
 //! anyone sees it.
 //!
 //! Callable from any thread that does not serve the image's reads: the kernel reads through our
@@ -76,6 +76,12 @@ impl FileSystem {
         }
     }
 
+    /// True for those that the kernel writes to.
+    #[must_use]
+    pub fn is_writable(self) -> bool {
+        !matches!(self, Self::Erofs | Self::Squashfs | Self::Iso9660)
+    }
+
     /// Mount options that keep it from writing: key, and value where the key takes
     /// one.
     fn options(self) -> &'static [(&'static str, Option<&'static str>)] {
@@ -84,6 +90,17 @@ impl FileSystem {
             // Two mounts of one image have one UUID.
             Self::Xfs => &[("norecovery", None), ("nouuid", None)],
             Self::Btrfs => &[("rescue", Some("nologreplay"))],
+            _ => &[],
+        }
+    }
+}
+
+impl FileSystem {
+    /// Mount options of one that is written to.
+    fn writing_options(self) -> &'static [(&'static str, Option<&'static str>)] {
+        match self {
+            // Two mounts of one image have one UUID.
+            Self::Xfs => &[("nouuid", None)],
             _ => &[],
         }
     }
@@ -137,8 +154,8 @@ fn has_partitions(head: &[u8]) -> bool {
         })
 }
 
-/// Mounts `source` read-only in no place. `trusted` lets its device nodes and set-user-id bits
-/// count.
+/// Mounts `source` in no place, read-only unless `writable`. `trusted` lets its device nodes and
+/// set-user-id bits count.
 ///
 /// # Errors
 /// [`ExportError::NoDriver`] when the kernel does not know the file system, [`ExportError::Inner`]
@@ -148,6 +165,7 @@ pub(super) fn mount_nowhere(
     file_system: FileSystem,
     source: &str,
     trusted: bool,
+    writable: bool,
 ) -> Result<OwnedFd, ExportError> {
     let name = file_system.name();
     let context =
@@ -157,14 +175,23 @@ pub(super) fn mount_nowhere(
             errno => inner_error(name, errno, String::new()),
         })?;
     let context = context.as_fd();
-    let mut attributes = MountAttrFlags::MOUNT_ATTR_RDONLY;
+    let mut attributes = match writable {
+        true => MountAttrFlags::empty(),
+        false => MountAttrFlags::MOUNT_ATTR_RDONLY,
+    };
     if !trusted {
         attributes |= MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
     }
     let mount = || {
         rustix::mount::fsconfig_set_string(context, "source", source)?;
-        rustix::mount::fsconfig_set_flag(context, "ro")?;
-        for (key, value) in file_system.options() {
+        if !writable {
+            rustix::mount::fsconfig_set_flag(context, "ro")?;
+        }
+        let options = match writable {
+            true => file_system.writing_options(),
+            false => file_system.options(),
+        };
+        for (key, value) in options {
             match value {
                 Some(value) => rustix::mount::fsconfig_set_string(context, *key, *value)?,
                 None => rustix::mount::fsconfig_set_flag(context, *key)?,

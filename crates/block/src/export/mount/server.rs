@@ -215,6 +215,9 @@ impl Server {
                     if !file_systems.iter().any(|allowed| allowed == name) {
                         return Err(ExportError::NotAllowed(name));
                     }
+                    if self.source.writes().is_some() && !file_system.is_writable() {
+                        return Err(ExportError::NotWritable(name));
+                    }
                     Some(file_system)
                 }
                 Content::PartitionTable => return Err(ExportError::Partitions),
@@ -295,14 +298,15 @@ impl Server {
                 (mount, source, way)
             }
             None => {
-                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, false)
+                let writable = self.source.writes().is_some();
+                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, writable, writable)
                     .map_err(ExportError::Loop)?;
                 self.record.loop_number = Some(device.number());
                 self.claim.write(&self.record)?;
                 let source = loopdev::path(device.number()).display().to_string();
                 set_loop_read_ahead(device.number(), read_ahead_bytes);
                 _loop_device = Some(device);
-                let mount = inner::mount_nowhere(file_system, &source, trusted)?;
+                let mount = inner::mount_nowhere(file_system, &source, trusted, writable)?;
                 let way = format!("{} on {source} on the FUSE file", file_system.name());
                 (mount, source, way)
             }
@@ -326,7 +330,7 @@ impl Server {
         std::os::unix::fs::symlink(target, &link)
             .map_err(|error| ExportError::state(self.claim.path(), error))?;
         let source = link.to_string_lossy().into_owned();
-        let mount = inner::mount_nowhere(file_system, &source, trusted);
+        let mount = inner::mount_nowhere(file_system, &source, trusted, false);
         let _ = std::fs::remove_file(&link);
         match mount {
             Ok(mount) => Ok(Some((mount, source))),
@@ -375,8 +379,9 @@ impl Server {
         let image = fuse
             .open_image()
             .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
-        let device =
-            LoopDevice::connect(&image, Lifetime::UntilCleared, true).map_err(ExportError::Loop)?;
+        let writable = self.source.writes().is_some();
+        let device = LoopDevice::connect(&image, Lifetime::UntilCleared, true, writable)
+            .map_err(ExportError::Loop)?;
         let path = loopdev::path(device.number());
         set_loop_read_ahead(device.number(), read_ahead_bytes);
         self.record.loop_number = Some(device.number());

@@ -11,7 +11,7 @@
 use super::handshake::ALLOCATION_CONTEXT_ID;
 use super::session::{Refusal, Work};
 use super::wire::{self, chunk, errno, state};
-use crate::source::{BlockSource, ReadError};
+use crate::source::{BlockSource, ReadError, WriteError};
 
 /// Destination of replies.
 pub(crate) trait Sink {
@@ -77,8 +77,84 @@ pub(crate) fn answer(
             offset,
             len,
         } => cache(source, structured, cookie, Range { offset, len }, sink)?,
+        Work::Write { cookie, .. } => {
+            // Whoever has the payload writes it, and answers by `changed`.
+            refuse(structured, cookie, errno::EINVAL, "no payload", sink)?;
+        }
+        Work::Zero { cookie, .. } | Work::Trim { cookie, .. } | Work::Flush { cookie } => {
+            let outcome = change(source, work);
+            changed(structured, cookie, outcome, sink)?;
+        }
         Work::Refuse(Refusal { cookie, error, why }) => {
             refuse(structured, cookie, error, why, sink)?;
+        }
+    }
+    sink.settle()
+}
+
+/// Makes a change that has no payload.
+fn change(source: &dyn BlockSource, work: &Work) -> Result<(), WriteError> {
+    let Some(writes) = source.writes() else {
+        return Err(WriteError::Io {
+            reason: "the device takes no writes".to_owned(),
+        });
+    };
+    let durable = match *work {
+        Work::Zero {
+            offset,
+            len,
+            no_hole,
+            durable,
+            ..
+        } => {
+            match no_hole {
+                false => writes.write_zeroes(offset, u64::from(len))?,
+                true => {
+                    let end = offset + u64::from(len);
+                    for at in (offset..end).step_by(ZEROS.len()) {
+                        let part = (end - at).min(ZEROS.len() as u64) as usize;
+                        writes.write(at, &ZEROS[..part])?;
+                    }
+                }
+            }
+            durable
+        }
+        Work::Trim {
+            offset,
+            len,
+            durable,
+            ..
+        } => {
+            writes.discard(offset, u64::from(len))?;
+            durable
+        }
+        _ => true,
+    };
+    match durable {
+        true => writes.flush(),
+        false => Ok(()),
+    }
+}
+
+/// Answers a request that changed the device, or should have.
+///
+/// # Errors
+/// As [`answer`].
+pub(crate) fn changed(
+    structured: bool,
+    cookie: u64,
+    outcome: Result<(), WriteError>,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    match outcome {
+        Ok(()) => done(structured, cookie, sink)?,
+        Err(error) => {
+            let number = match error {
+                WriteError::OutOfRange { .. } => errno::EINVAL,
+                WriteError::NoSpace { .. } => errno::ENOSPC,
+                WriteError::Io { .. } => errno::EIO,
+            };
+            refuse(structured, cookie, number, &error.to_string(), sink)?;
         }
     }
     sink.settle()
@@ -402,3 +478,4 @@ pub(crate) const EXTENT_LOOKUPS_MAX: usize = 8192;
 /// The longest text in an error chunk.
 pub(crate) const ERROR_TEXT_BYTES_MAX: usize = 512;
 const SECTOR_BYTES: u64 = 512;
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

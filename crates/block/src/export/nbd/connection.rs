@@ -7,15 +7,17 @@
 //! one request, lets go of the lead and serves the request itself. Only if whole requests are left
 //! in its buffer does it call a parked follower to take the lead at once (a wake-up costs several
 //! microseconds); otherwise whoever is done first takes it.
+//! Of a write the leader receives the payload before it lets go; one of more than [`PAYLOAD_BYTES`]
+//! it writes piece by piece, so that no client has more memory than that for each worker.
 //! Must stay true: a parked worker has registered under `turn` before it looks at the lead for the
 //! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost;
-//! nobody reads the device or sends while holding the lead.
+//! nobody reads the device or sends while holding the lead, or writes but for those long payloads.
 //! Source: own; the leader/followers pattern.
 
-use super::answer::{Gone, answer};
+use super::answer::{Gone, answer, changed};
 use super::outlet::Outlet;
 use super::session::{Next, Session, Work};
-use crate::source::BlockSource;
+use crate::source::{BlockSource, WriteError};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
@@ -109,9 +111,17 @@ impl Connection {
         // waiting for it; and it must be at an end before the outlet lets go of the write lock, for
         // it may have sent half a message.
         let _end = EndOnDrop(self);
+        let mut payload = Vec::new();
         while let Some(mut reader) = self.take_lead() {
-            let work = match reader.next(self) {
-                Ok(work) => work,
+            let next = reader.next(self).and_then(|work| match work {
+                Work::Write { offset, len, .. } => {
+                    let arrival = reader.payload(self, offset, len, &mut payload)?;
+                    Ok((work, Some(arrival)))
+                }
+                _ => Ok((work, None)),
+            });
+            let (work, arrival) = match next {
+                Ok(next) => next,
                 Err(End::Left) => return,
                 Err(End::Fault(what)) => {
                     tracing::warn!("NBD client {}: {what}; closing it", self.number);
@@ -124,7 +134,19 @@ impl Connection {
             if more {
                 self.call_follower();
             }
-            match answer(&*self.source, self.structured, &work, &mut outlet) {
+            let answered = match (work, arrival) {
+                (
+                    Work::Write {
+                        cookie, durable, ..
+                    },
+                    Some(arrival),
+                ) => {
+                    let outcome = self.write(arrival, &payload, durable);
+                    changed(self.structured, cookie, outcome, &mut outlet)
+                }
+                _ => answer(&*self.source, self.structured, &work, &mut outlet),
+            };
+            match answered {
                 Ok(()) => {}
                 Err(gone) => {
                     if gone == Gone::HalfReply {
@@ -135,6 +157,21 @@ impl Connection {
                     return;
                 }
             }
+        }
+    }
+
+    /// Writes the last piece of a payload.
+    fn write(&self, arrival: Arrival, payload: &[u8], durable: bool) -> Result<(), WriteError> {
+        arrival.earlier?;
+        let Some(writes) = self.source.writes() else {
+            return Err(WriteError::Io {
+                reason: "the device takes no writes".to_owned(),
+            });
+        };
+        writes.write(arrival.offset, payload)?;
+        match durable {
+            true => writes.flush(),
+            false => Ok(()),
         }
     }
 
@@ -232,6 +269,14 @@ impl Drop for WaitOnDrop<'_> {
     }
 }
 
+/// A payload that has arrived, all but its last piece written.
+struct Arrival {
+    /// Offset of the last piece.
+    offset: u64,
+    /// Outcome of the pieces before.
+    earlier: Result<(), WriteError>,
+}
+
 /// Why nothing more is received.
 enum End {
     /// The client left as it may.
@@ -255,6 +300,54 @@ impl Reader {
                 Next::Need => self.receive(connection)?,
             }
         }
+    }
+
+    /// Receives a write's payload into `payload`; pieces before the last are written at once.
+    fn payload(
+        &mut self,
+        connection: &Connection,
+        offset: u64,
+        len: u32,
+        payload: &mut Vec<u8>,
+    ) -> Result<Arrival, End> {
+        let mut arrival = Arrival {
+            offset,
+            earlier: Ok(()),
+        };
+        let mut left = len as usize;
+        loop {
+            let piece = left.min(PAYLOAD_BYTES);
+            payload.resize(piece, 0);
+            self.fill(connection, payload)?;
+            left -= piece;
+            if left == 0 {
+                return Ok(arrival);
+            }
+            if arrival.earlier.is_ok()
+                && let Some(writes) = connection.source.writes()
+            {
+                arrival.earlier = writes.write(arrival.offset, payload);
+            }
+            arrival.offset += piece as u64;
+        }
+    }
+
+    /// Fills `out` with what was received already and what comes.
+    fn fill(&mut self, connection: &Connection, out: &mut [u8]) -> Result<(), End> {
+        let there = (self.end - self.start).min(out.len());
+        out[..there].copy_from_slice(&self.buffer[self.start..self.start + there]);
+        self.start += there;
+        let mut filled = there;
+        while filled < out.len() {
+            match recv(&*connection.socket, &mut out[filled..], RecvFlags::empty()) {
+                Ok((0, _)) => return Err(End::Fault("left within a write")),
+                Ok((count, _)) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(End::Fault("stopped within a write")),
+                Err(_) => return Err(End::Fault("its socket failed")),
+            }
+        }
+        Ok(())
     }
 
     fn has_next(&self) -> bool {
@@ -289,5 +382,7 @@ impl Reader {
     }
 }
 
+/// Bytes of a write that are held before they are written.
+pub(super) const PAYLOAD_BYTES: usize = 1 << 20;
 /// Bytes of the receive buffer: 292 requests.
 pub(super) const BUFFER_BYTES: usize = 8192;

@@ -23,6 +23,8 @@ pub(crate) struct Export {
     pub size_bytes: u64,
     /// The request size that serves best: a power of two, at least 512.
     pub preferred_bytes: u32,
+    /// True where it takes writes.
+    pub writable: bool,
 }
 
 impl Export {
@@ -50,7 +52,16 @@ impl Export {
             preferred_bytes: preferred_bytes
                 .clamp(512, REQUEST_LEN_MAX)
                 .next_power_of_two(),
+            writable: false,
         }
+    }
+
+    /// The same export, which takes writes best in multiples of `grain_bytes`.
+    #[must_use]
+    pub(crate) fn taking_writes(mut self, grain_bytes: u32) -> Self {
+        self.writable = true;
+        self.preferred_bytes = grain_bytes.clamp(512, REQUEST_LEN_MAX);
+        self
     }
 
     fn has_name(&self, name: &str) -> bool {
@@ -271,7 +282,8 @@ impl Handshake {
             return Step::Close(Ending::NoSuchExport);
         };
         out.extend_from_slice(&export.size_bytes.to_be_bytes());
-        out.extend_from_slice(&transmission_flags(self.structured).to_be_bytes());
+        let flags = transmission_flags(self.structured, export.writable);
+        out.extend_from_slice(&flags.to_be_bytes());
         if !self.no_zeroes {
             out.extend_from_slice(&[0; 124]);
         }
@@ -323,11 +335,21 @@ impl Default for Handshake {
 
 /// The flags that every client gets.
 #[must_use]
-pub(crate) fn transmission_flags(structured: bool) -> u16 {
+pub(crate) fn transmission_flags(structured: bool, writable: bool) -> u16 {
+    // "NBD_FLAG_CAN_MULTI_CONN: ... a flush on one connection is effective on all": there is one
+    // device behind them all, which caches no writes.
     let mut flags = transmission_flag::HAS_FLAGS
-        | transmission_flag::READ_ONLY
         | transmission_flag::CAN_MULTI_CONN
         | transmission_flag::SEND_CACHE;
+    flags |= match writable {
+        false => transmission_flag::READ_ONLY,
+        true => {
+            transmission_flag::SEND_FLUSH
+                | transmission_flag::SEND_FUA
+                | transmission_flag::SEND_TRIM
+                | transmission_flag::SEND_WRITE_ZEROES
+        }
+    };
     if structured {
         // "MUST leave this flag clear if structured replies have not been negotiated".
         flags |= transmission_flag::SEND_DF;
@@ -373,7 +395,7 @@ fn describe<'d>(
     }
     let kind = info::EXPORT.to_be_bytes();
     let size = export.size_bytes.to_be_bytes();
-    let flags = transmission_flags(structured).to_be_bytes();
+    let flags = transmission_flags(structured, export.writable).to_be_bytes();
     answer(out, option, reply::INFO, &[&kind, &size, &flags]);
     if asked.wants(info::NAME) {
         let kind = info::NAME.to_be_bytes();

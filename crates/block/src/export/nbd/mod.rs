@@ -1,4 +1,4 @@
-//! Network block device (newstyle), read-only, our own.
+//! Network block device (newstyle), our own; writes where the source takes them.
 //!
 //! Why here: NBD is the export that works on every machine, without privilege and without a module:
 //! `nbdcopy`, `qemu`, `nbd-client` and virtual machines read it.
@@ -15,7 +15,7 @@
 //! - [`client`]: a small client that measures any NBD server.
 //!
 //! Must stay true: no thread that inflates for others ever waits for a client.
-//! Not supported: writing, TLS, extended headers, several exports.
+//! Not supported: TLS, extended headers, several exports.
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation).
 
 mod answer;

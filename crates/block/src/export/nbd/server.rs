@@ -122,6 +122,10 @@ impl Server {
             source.size_bytes(),
             source.preferred_bytes(),
         );
+        let export = match source.writes() {
+            Some(writes) => export.taking_writes(writes.grain_bytes()),
+            None => export,
+        };
         Ok(Self {
             listeners,
             wake: Arc::new(wake),
@@ -285,7 +289,8 @@ impl Shared {
                 Step::Begin(used, terms) => {
                     input.drain(..used);
                     let whole_max = self.source.read_with_max_bytes();
-                    let session = Session::new(terms, self.export.size_bytes, whole_max);
+                    let session = Session::new(terms, self.export.size_bytes, whole_max)
+                        .taking_writes(self.export.writable);
                     return Some((session, input));
                 }
                 Step::Close(ending) => {

@@ -3,9 +3,9 @@
 //! Why here: every rule that a request can break is judged in one place, before anything is read
 //! from the device; what comes out can be served without looking again. No I/O: it can be fuzzed
 //! and replayed.
-//! Must stay true: [`Work::Read`], [`Work::Status`] and [`Work::Cache`] lie inside the device and
-//! are no longer than
-//! [`REQUEST_LEN_MAX`]; one call uses up at most one request.
+//! Must stay true: all [`Work`] lies inside the device; what travels or is fetched is no longer
+//! than [`REQUEST_LEN_MAX`]; nothing changes an export that takes no writes; one call uses up at
+//! most one request.
 //! The thread that holds the connection's read lock calls it.
 //! Source: the NBD protocol document, "Request message", "Request types", "Command flags", "Error
 //! values".
@@ -47,6 +47,46 @@ pub(crate) enum Work {
         /// Bytes; may be 0.
         len: u32,
     },
+    /// Replace these bytes by the payload, which follows the request and is the caller's to take.
+    Write {
+        /// The client's mark.
+        cookie: u64,
+        /// First byte.
+        offset: u64,
+        /// Bytes; may be 0.
+        len: u32,
+        /// Answer once they are durable.
+        durable: bool,
+    },
+    /// Make these bytes zeros.
+    Zero {
+        /// The client's mark.
+        cookie: u64,
+        /// First byte.
+        offset: u64,
+        /// Bytes; may be 0, or more than of any other request.
+        len: u32,
+        /// Zeros are to be written.
+        no_hole: bool,
+        /// Answer once they are durable.
+        durable: bool,
+    },
+    /// Forget these bytes.
+    Trim {
+        /// The client's mark.
+        cookie: u64,
+        /// First byte.
+        offset: u64,
+        /// Bytes; may be 0, or more than of any other request.
+        len: u32,
+        /// Answer once it is durable.
+        durable: bool,
+    },
+    /// Make durable whatever was answered before.
+    Flush {
+        /// The client's mark.
+        cookie: u64,
+    },
     /// Say no.
     Refuse(Refusal),
 }
@@ -84,6 +124,7 @@ pub(crate) struct Session {
     size_bytes: u64,
     /// The largest read that travels as one content chunk.
     whole_max: u32,
+    writable: bool,
     skip_bytes: u64,
 }
 
@@ -96,8 +137,16 @@ impl Session {
             terms,
             size_bytes,
             whole_max: u32::try_from(whole_max).unwrap_or(u32::MAX),
+            writable: false,
             skip_bytes: 0,
         }
+    }
+
+    /// The same session, on an export that takes writes where `writable` is true.
+    #[must_use]
+    pub(crate) fn taking_writes(mut self, writable: bool) -> Self {
+        self.writable = writable;
+        self
     }
 
     /// Terms settled by the handshake.
@@ -137,8 +186,11 @@ impl Session {
                 Next::Violation("a write of more than 32 MiB")
             }
             command::WRITE => {
-                self.skip_bytes = u64::from(request.len);
-                Next::Work(REQUEST_BYTES, read_only(&request))
+                let work = self.judge_change(&request);
+                if matches!(work, Work::Refuse(_)) {
+                    self.skip_bytes = u64::from(request.len);
+                }
+                Next::Work(REQUEST_BYTES, work)
             }
             _ => Next::Work(REQUEST_BYTES, self.judge(&request)),
         }
@@ -153,16 +205,22 @@ impl Session {
             len,
         } = *request;
         let refuse = |error, why| Work::Refuse(Refusal { cookie, error, why });
+        let fua = match self.writable {
+            // "valid during" any command; one that changes nothing has nothing to wait for.
+            true => command_flag::FUA,
+            false => 0,
+        };
         let allowed = match command {
             // DF "MUST NOT be set unless the transmission flags include NBD_FLAG_SEND_DF".
             command::READ if self.terms.structured => command_flag::DF,
             command::BLOCK_STATUS => command_flag::REQ_ONE,
             command::READ | command::CACHE => 0,
-            command::TRIM | command::WRITE_ZEROES => return read_only(request),
-            // FLUSH is among these: it was not offered.
+            command::TRIM | command::WRITE_ZEROES => return self.judge_change(request),
+            command::FLUSH if self.writable => return self.judge_change(request),
+            // FLUSH of an export that takes no writes is among these: it was not offered.
             _ => return refuse(errno::EINVAL, "this server knows no such command"),
         };
-        if flags & !allowed != 0 {
+        if flags & !(allowed | fua) != 0 {
             // "It also SHOULD return EINVAL if it receives a request with a flag not explicitly
             // documented as applicable to the given request."
             return refuse(errno::EINVAL, "a command flag that was not offered");
@@ -205,6 +263,65 @@ impl Session {
                 offset,
                 len,
                 whole: flags & command_flag::DF != 0,
+            },
+        }
+    }
+}
+
+impl Session {
+    /// A request that changes the device.
+    fn judge_change(&self, request: &Request) -> Work {
+        let Request {
+            flags,
+            command,
+            cookie,
+            offset,
+            len,
+        } = *request;
+        let refuse = |error, why| Work::Refuse(Refusal { cookie, error, why });
+        if !self.writable {
+            return read_only(request);
+        }
+        let allowed = match command {
+            command::WRITE_ZEROES => command_flag::FUA | command_flag::NO_HOLE,
+            _ => command_flag::FUA,
+        };
+        if flags & !allowed != 0 {
+            return refuse(errno::EINVAL, "a command flag that was not offered");
+        }
+        let in_range = offset
+            .checked_add(u64::from(len))
+            .is_some_and(|end| end <= self.size_bytes);
+        if !in_range && command != command::FLUSH {
+            // "The server SHOULD return ENOSPC if it receives a write request including one or more
+            // sectors beyond the size of the device."
+            let error = match command {
+                command::TRIM => errno::EINVAL,
+                _ => errno::ENOSPC,
+            };
+            return refuse(error, "the request ends past the device");
+        }
+        let durable = flags & command_flag::FUA != 0;
+        match command {
+            command::FLUSH => Work::Flush { cookie },
+            command::TRIM => Work::Trim {
+                cookie,
+                offset,
+                len,
+                durable,
+            },
+            command::WRITE_ZEROES => Work::Zero {
+                cookie,
+                offset,
+                len,
+                no_hole: flags & command_flag::NO_HOLE != 0,
+                durable,
+            },
+            _ => Work::Write {
+                cookie,
+                offset,
+                len,
+                durable,
             },
         }
     }

@@ -51,6 +51,14 @@ pub(crate) mod transmission_flag {
     pub(crate) const HAS_FLAGS: u16 = 1 << 0;
     /// Writes are refused.
     pub(crate) const READ_ONLY: u16 = 1 << 1;
+    /// `CMD_FLUSH` is understood.
+    pub(crate) const SEND_FLUSH: u16 = 1 << 2;
+    /// The flag `FUA` is understood.
+    pub(crate) const SEND_FUA: u16 = 1 << 3;
+    /// `CMD_TRIM` is understood.
+    pub(crate) const SEND_TRIM: u16 = 1 << 5;
+    /// `CMD_WRITE_ZEROES` is understood.
+    pub(crate) const SEND_WRITE_ZEROES: u16 = 1 << 6;
     /// Reads may ask for one content chunk.
     pub(crate) const SEND_DF: u16 = 1 << 7;
     /// Several connections see the same bytes.
@@ -121,8 +129,7 @@ pub(crate) mod command {
     pub(crate) const WRITE: u16 = 1;
     /// Leave.
     pub(crate) const DISC: u16 = 2;
-    /// Make writes durable. Not offered; tests ask for it all the same.
-    #[cfg(test)]
+    /// Make writes durable; offered where the export takes writes.
     pub(crate) const FLUSH: u16 = 3;
     /// Forget a range.
     pub(crate) const TRIM: u16 = 4;
@@ -136,6 +143,10 @@ pub(crate) mod command {
 
 /// "Command flags".
 pub(crate) mod command_flag {
+    /// Force unit access: the reply comes once the change is durable.
+    pub(crate) const FUA: u16 = 1 << 0;
+    /// Zeros are to be written, not a hole.
+    pub(crate) const NO_HOLE: u16 = 1 << 1;
     /// Don't fragment: at most one content chunk.
     pub(crate) const DF: u16 = 1 << 2;
     /// At most one extent.
@@ -176,6 +187,8 @@ pub(crate) mod errno {
     pub(crate) const EIO: u32 = 5;
     /// Invalid argument.
     pub(crate) const EINVAL: u32 = 22;
+    /// No space left on device.
+    pub(crate) const ENOSPC: u32 = 28;
     /// Value too large.
     pub(crate) const EOVERFLOW: u32 = 75;
 }

@@ -18,12 +18,13 @@ use crate::source::BlockSource;
 
 mod device;
 mod seeds;
+mod writes;
 
 pub use device::{Device, FRAME_BYTES, SIZE_BYTES};
 pub use seeds::{mutate, seeds};
 
-/// Runs the dialogue that `data` is: its first byte says how the rest arrives. Returns the bytes
-/// that were sent.
+/// Runs the dialogue that `data` is, with an export that is read-only and with one that takes
+/// writes: its first byte says how the rest arrives. Returns the bytes that the first sent.
 ///
 /// # Panics
 /// On any fault of the core.
@@ -44,6 +45,8 @@ pub fn fuzz_dialogue(data: &[u8]) -> usize {
             "the replies depend on how the requests arrived"
         );
     }
+    let arrival_bytes = ARRIVALS[usize::from(arrival) % ARRIVALS.len()];
+    writes::dialogue(device.bytes(), input, arrival_bytes);
     sent.len()
 }
 
@@ -90,13 +93,21 @@ pub fn dialogue(device: &Device, input: &[u8], arrival_bytes: usize) -> Vec<u8> 
     }
 }
 
-fn shake_hands(device: &Device, arriving: &mut Arriving<'_>, sent: &mut Vec<u8>) -> Option<Terms> {
+fn shake_hands(
+    device: &dyn BlockSource,
+    arriving: &mut Arriving<'_>,
+    sent: &mut Vec<u8>,
+) -> Option<Terms> {
     let export = Export::new(
         NAME,
         "a device for fuzzing",
         device.size_bytes(),
         FRAME_BYTES as u32,
     );
+    let export = match device.writes() {
+        Some(writes) => export.taking_writes(writes.grain_bytes()),
+        None => export,
+    };
     let mut handshake = Handshake::new();
     handshake.greet(sent);
     assert_eq!(sent.len(), wire::GREETING_BYTES);
@@ -197,6 +208,7 @@ fn check_simple(device: &Device, work: &Work, outcome: Result<(), Gone>, bytes: 
             assert!(data.is_empty());
         }
         Work::Status { .. } => panic!("block status without structured replies"),
+        _ => panic!("a change of a device that takes no writes"),
     }
 }
 
@@ -239,6 +251,9 @@ fn check_chunks(device: &Device, work: &Work, bytes: &[u8]) {
         Work::Cache { offset, len, .. } => {
             assert!(covered.is_empty());
             assert_eq!(errors.is_empty(), device.good(offset, u64::from(len)));
+        }
+        Work::Write { .. } | Work::Zero { .. } | Work::Trim { .. } | Work::Flush { .. } => {
+            panic!("a change of a device that takes no writes");
         }
         Work::Read {
             offset, len, whole, ..
@@ -322,9 +337,13 @@ fn check_status(device: &Device, work: &Work, payload: &[u8]) {
 
 fn cookie(work: &Work) -> u64 {
     match *work {
-        Work::Read { cookie, .. } | Work::Status { cookie, .. } | Work::Cache { cookie, .. } => {
-            cookie
-        }
+        Work::Read { cookie, .. }
+        | Work::Status { cookie, .. }
+        | Work::Cache { cookie, .. }
+        | Work::Write { cookie, .. }
+        | Work::Zero { cookie, .. }
+        | Work::Trim { cookie, .. }
+        | Work::Flush { cookie } => cookie,
         Work::Refuse(refusal) => refusal.cookie,
     }
 }

@@ -127,6 +127,10 @@ impl Script {
             (command_flag::REQ_ONE, command::BLOCK_STATUS, 7000, 20_000),
             (0, command::CACHE, 0, 4096),
             (0, command::WRITE, 0, 40),
+            (command_flag::FUA, command::WRITE, 5000, 300),
+            (command_flag::NO_HOLE, command::WRITE_ZEROES, 100, 9000),
+            (0, command::TRIM, 8192, 4096),
+            (0, command::FLUSH, 0, 0),
         ];
         for (cookie, (flags, command, offset, len)) in table.into_iter().enumerate() {
             let request = Request {

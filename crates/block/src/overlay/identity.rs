@@ -1,0 +1,70 @@
+//! Identity of a base image: by what an overlay knows it again.
+//!
+//! Why here: an overlay on the wrong base reads as a mixture of two disks. The whole contents
+//! cannot be hashed whenever an image is opened; its index can, and holds a checksum of every frame
+//! in the formats that Sidecore writes.
+//! Must stay true: the same image has the same identity wherever it lies and whoever vouches for
+//! it.
+
+use crate::format::{FrameCheck, Index, ReadAt};
+use std::io;
+
+/// What an overlay knows of its base.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Identity {
+    /// Size of the device in bytes.
+    pub size_bytes: u64,
+    /// BLAKE3 of the image's index and, where frames have no checksums there, of the image's first
+    /// and last bytes.
+    pub hash: [u8; 32],
+}
+
+impl Identity {
+    /// The identity of the image whose index was read from `source`. Blocks on the source where its
+    /// frames have no checksums.
+    ///
+    /// # Errors
+    /// The source's.
+    pub fn of(index: &Index, source: &dyn ReadAt) -> io::Result<Self> {
+        let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
+        let mut words = Vec::with_capacity(8 * WORDS_AT_ONCE);
+        let mut add = |hasher: &mut blake3::Hasher, word: u64, last: bool| {
+            words.extend_from_slice(&word.to_le_bytes());
+            if last || words.len() >= 8 * WORDS_AT_ONCE {
+                hasher.update(&words);
+                words.clear();
+            }
+        };
+        add(&mut hasher, index.raw_bytes(), false);
+        add(&mut hasher, index.stored_bytes(), true);
+        if index.is_checked() {
+            for number in 0..index.frames() {
+                let frame = index.frame(number);
+                let check = match frame.check {
+                    FrameCheck::None => 0,
+                    FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => check,
+                    FrameCheck::Raw(check) => u64::from(check),
+                };
+                let lens = u64::from(frame.stored_bytes) << 32 | u64::from(frame.raw_bytes);
+                add(&mut hasher, lens, false);
+                add(&mut hasher, check, number + 1 == index.frames());
+            }
+        } else {
+            let size = source.size_bytes()?;
+            let mut bytes = vec![0; SAMPLE_BYTES.min(size) as usize];
+            for at in [0, size - bytes.len() as u64] {
+                source.read_exact_at(&mut bytes, at)?;
+                hasher.update(&bytes);
+            }
+        }
+        Ok(Self {
+            size_bytes: index.raw_bytes(),
+            hash: *hasher.finalize().as_bytes(),
+        })
+    }
+}
+
+const CONTEXT: &str = "sidecore overlay: identity of a base image (v1)";
+const WORDS_AT_ONCE: usize = 4096;
+/// Bytes of an image without checksums that are looked at, at either end.
+const SAMPLE_BYTES: u64 = 64 << 10;

@@ -1,0 +1,607 @@
+//! One layer: an overlay's file, read and written.
+//!
+//! Why here: all that a crash may interrupt is in this file, in the order in which it is done.
+//! - A write puts its bytes into free slots, then changes the map in memory; the change waits in
+//!   `pending`.
+//! - A flush appends the pending changes to the log as one group and syncs once; then the slots
+//!   that they replaced are free. The next group is written only after that.
+//! - A snapshot ([`Layer::snapshot`]) writes the leaves of the map that changed, the pointers to
+//!   all leaves and the bits of slots in use to free slots, syncs, and points the superblocks to
+//!   them; the log begins again in its other half.
+//!
+//! Must stay true: a change that was taken has room in the log (`admit`); a slot is free only once
+//! nothing durable points to it. Order of locks: `log`, then `state`.
+//! Called from: any thread; blocks on the disk.
+
+use super::OverlayError;
+use super::format::{
+    Change, Entry, LOG_AT, LOG_BYTES, SLOTS_AT, SUPERBLOCK_BYTES, Snapshot, Superblock,
+    encode_group, group_bytes,
+};
+use super::load::{Loaded, ZEROED_LEAVES_MAX, is_sound, load};
+use super::map::{Map, Written};
+use super::slots::Slots;
+use super::store::Store;
+use parking_lot::{Mutex, MutexGuard};
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// A layer that was opened.
+pub(super) struct Layer {
+    store: Box<dyn Store>,
+    slot_bytes: u64,
+    grains: u64,
+    leaf_entries: u64,
+    dirty_max: usize,
+    log: Mutex<Log>,
+    state: Mutex<State>,
+}
+
+/// State of the file; held by whoever writes the log.
+struct Log {
+    superblock: Superblock,
+    /// Number of the next group.
+    sequence: u64,
+}
+
+struct State {
+    map: Map,
+    slots: Slots,
+    /// Changes that no group holds yet, in order.
+    pending: Vec<Change>,
+    /// Changes that writers will add.
+    reserved: usize,
+    /// Slots whose bytes are being written and that no change names yet.
+    in_flight: Vec<Range<u64>>,
+    /// Slots that are free once the pending changes are durable.
+    freed: Vec<u64>,
+    /// Of those, the ones whose room goes back to the file system.
+    discarded: bool,
+    /// Changes so far, and how many of them are durable.
+    changes: u64,
+    durable: u64,
+    log_used: u64,
+    zeroed_leaves: u64,
+    broken: Option<String>,
+}
+
+impl Layer {
+    /// Opens a layer; with `writable`, makes its file ready to be written. `map_bytes` of the map
+    /// are kept in memory.
+    ///
+    /// # Errors
+    /// [`OverlayError`].
+    pub(super) fn open(
+        store: Box<dyn Store>,
+        writable: bool,
+        map_bytes: usize,
+    ) -> Result<Self, OverlayError> {
+        let loaded = load(&*store, map_bytes)?;
+        if writable {
+            if loaded.superblock.frozen {
+                return Err(OverlayError::Frozen);
+            }
+            prepare(&*store, &loaded)?;
+        }
+        let superblock = loaded.superblock;
+        Ok(Self {
+            store,
+            slot_bytes: u64::from(superblock.grain_bytes),
+            grains: superblock.grains(),
+            leaf_entries: superblock.leaf_entries(),
+            dirty_max: map_bytes / superblock.grain_bytes as usize * 3 / 4,
+            log: Mutex::new(Log {
+                superblock,
+                sequence: loaded.sequence,
+            }),
+            state: Mutex::new(State {
+                map: loaded.map,
+                slots: loaded.slots,
+                pending: Vec::new(),
+                reserved: 0,
+                in_flight: Vec::new(),
+                freed: Vec::new(),
+                discarded: false,
+                changes: 0,
+                durable: 0,
+                log_used: loaded.log_used,
+                zeroed_leaves: loaded.zeroed_leaves,
+                broken: None,
+            }),
+        })
+    }
+
+    /// Its superblock.
+    pub(super) fn superblock(&self) -> Superblock {
+        self.log.lock().superblock.clone()
+    }
+
+    /// The entry of a grain.
+    ///
+    /// # Errors
+    /// [`OverlayError`].
+    pub(super) fn entry(&self, grain: u64) -> Result<Entry, OverlayError> {
+        self.state.lock().map.get(&*self.store, grain)
+    }
+
+    /// Puts the entries of the grains from `first` into those of `found` that are absent.
+    ///
+    /// # Errors
+    /// [`OverlayError`].
+    pub(super) fn look_up(
+        &self,
+        first: u64,
+        found: &mut [Entry],
+        mut each: impl FnMut(usize),
+    ) -> Result<(), OverlayError> {
+        let mut state = self.state.lock();
+        let range = first..first + found.len() as u64;
+        state
+            .map
+            .walk(&*self.store, range, &mut |start, entries, run| {
+                let at = (start - first) as usize;
+                let len = entries.len().max(run as usize);
+                for (index, slot) in found[at..at + len].iter_mut().enumerate() {
+                    let entry = entries[index.min(entries.len() - 1)];
+                    if *slot == Entry::Absent && entry != Entry::Absent {
+                        *slot = entry;
+                        each(at + index);
+                    }
+                }
+                true
+            })
+    }
+
+    /// The run of grains from `first` whose entries are of one kind: absent, zero or data; at most
+    /// to `end`.
+    ///
+    /// # Errors
+    /// [`OverlayError`].
+    pub(super) fn run(&self, first: u64, end: u64) -> Result<(Entry, u64), OverlayError> {
+        let mut kind = None;
+        let mut len = 0;
+        let mut looks = 0;
+        let mut state = self.state.lock();
+        state
+            .map
+            .walk(&*self.store, first..end, &mut |_, entries, run| {
+                looks += 1;
+                let kind = *kind.get_or_insert(entries[0]);
+                let same =
+                    |entry: &Entry| std::mem::discriminant(entry) == std::mem::discriminant(&kind);
+                let count = entries.iter().take_while(|entry| same(entry)).count();
+                match run > 0 && count > 0 {
+                    true => len += run,
+                    false => len += count as u64,
+                }
+                count == entries.len() && looks < RUN_LEAVES_MAX
+            })?;
+        Ok((kind.unwrap_or(Entry::Absent), len))
+    }
+
+    /// Fills `out` with the bytes of neighbouring slots from `slot`, without checking them.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn read_slots(&self, slot: u64, out: &mut [u8]) -> Result<(), OverlayError> {
+        let offset = SLOTS_AT + slot * self.slot_bytes;
+        self.store.read_at(out, offset).map_err(OverlayError::read)
+    }
+
+    /// Writes whole grains from `first`. The caller holds their range.
+    ///
+    /// # Errors
+    /// [`OverlayError::NoSpace`]: what was there before is there still, for all grains or for those
+    /// behind the ones that were written; or others.
+    pub(super) fn write(&self, first: u64, bytes: &[u8]) -> Result<(), OverlayError> {
+        let mut grain = first;
+        for part in bytes.chunks(self.slot_bytes as usize * PART_GRAINS_MAX) {
+            let wanted = part.len() as u64 / self.slot_bytes;
+            drop(self.admit(wanted as usize)?);
+            let mut done = 0;
+            while done < wanted {
+                let result = self.write_run(grain, &part[(done * self.slot_bytes) as usize..]);
+                let count = match result {
+                    Ok(count) => count,
+                    Err(error) => {
+                        self.state.lock().reserved -= (wanted - done) as usize;
+                        return Err(error);
+                    }
+                };
+                done += count;
+                grain += count;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes as many of these grains as lie in one run of slots; how many.
+    fn write_run(&self, first: u64, bytes: &[u8]) -> Result<u64, OverlayError> {
+        let wanted = bytes.len() as u64 / self.slot_bytes;
+        let (slot, count) = {
+            let mut state = self.state.lock();
+            let (slot, count) = state.slots.take(wanted);
+            state.in_flight.push(slot..slot + count);
+            (slot, count)
+        };
+        let bytes = &bytes[..(count * self.slot_bytes) as usize];
+        let written = self
+            .store
+            .write_at(bytes, SLOTS_AT + slot * self.slot_bytes);
+        let checks = bytes.chunks(self.slot_bytes as usize).map(xxh3_64);
+        let changes = checks.zip(0..).map(|(check, at)| Change::Data {
+            grain: first + at,
+            slot: slot + at,
+            check,
+        });
+        let changes: Vec<Change> = changes.collect();
+        let mut state = self.state.lock();
+        let range = slot..slot + count;
+        state.in_flight.retain(|it| *it != range);
+        let mut put = 0;
+        let mut result = written.map_err(OverlayError::write);
+        if result.is_ok() {
+            for change in &changes {
+                result = state.put(&*self.store, *change);
+                if result.is_err() {
+                    break;
+                }
+                put += 1;
+            }
+        }
+        if result.is_ok() {
+            state.reserved -= put;
+        }
+        for slot in slot + put as u64..slot + count {
+            state.slots.give_back(slot);
+        }
+        result.map(|()| count)
+    }
+
+    /// Makes grains read as zeros. The caller holds their range.
+    ///
+    /// # Errors
+    /// As [`Self::write`].
+    pub(super) fn zero(&self, grains: Range<u64>) -> Result<(), OverlayError> {
+        let mut grain = grains.start;
+        while grain < grains.end {
+            // Leaf by leaf: each is changed as a whole or not at all.
+            let leaf_end = (grain / self.leaf_entries + 1) * self.leaf_entries;
+            let end = leaf_end.min(grains.end).min(self.grains);
+            let count = end - grain;
+            let mut state = self.admit(1)?;
+            state.reserved -= 1;
+            state.zeroed_leaves += 1;
+            let before = state.freed.len();
+            state.put(&*self.store, Change::Zero { grain, count })?;
+            state.discarded |= state.freed.len() - before >= PUNCH_SLOTS_MIN;
+            grain = end;
+        }
+        Ok(())
+    }
+
+    /// Waits until `count` more changes have room in memory and in the log, and reserves it.
+    fn admit(&self, count: usize) -> Result<MutexGuard<'_, State>, OverlayError> {
+        loop {
+            let mut state = self.state.lock();
+            if let Some(reason) = &state.broken {
+                return Err(OverlayError::Broken(reason.clone()));
+            }
+            let waiting = state.pending.len() + state.reserved + count;
+            let full = state.log_used + group_bytes(waiting) as u64 > LOG_BYTES
+                || state.map.dirty() > self.dirty_max
+                || state.zeroed_leaves > ZEROED_LEAVES_MAX;
+            if !full && waiting <= PENDING_MAX {
+                state.reserved += count;
+                return Ok(state);
+            }
+            drop(state);
+            match full {
+                true => self.snapshot()?,
+                false => self.flush()?,
+            }
+        }
+    }
+
+    /// Makes all changes durable that were made before the call.
+    ///
+    /// # Errors
+    /// [`OverlayError::NoSpace`]: nothing is lost, and a later flush may succeed; others.
+    pub(super) fn flush(&self) -> Result<(), OverlayError> {
+        let wanted = self.state.lock().changes;
+        let mut log = self.log.lock();
+        let (changes, freed, discarded, upto) = {
+            let mut state = self.state.lock();
+            if let Some(reason) = &state.broken {
+                return Err(OverlayError::Broken(reason.clone()));
+            }
+            // Another thread's flush, begun later, may have done it.
+            if state.durable >= wanted {
+                return Ok(());
+            }
+            let changes = std::mem::take(&mut state.pending);
+            state.log_used += group_bytes(changes.len()) as u64;
+            let freed = std::mem::take(&mut state.freed);
+            (
+                changes,
+                freed,
+                std::mem::take(&mut state.discarded),
+                state.changes,
+            )
+        };
+        let (half, salt) = (u64::from(log.superblock.half), log.superblock.salt);
+        let group = encode_group(log.sequence, salt, &changes);
+        let at = LOG_AT + half * LOG_BYTES + self.state.lock().log_used - group.len() as u64;
+        if let Err(error) = self.store.write_at(&group, at) {
+            let error = OverlayError::write(error);
+            let mut state = self.state.lock();
+            if !matches!(error, OverlayError::NoSpace(_)) {
+                state.broken = Some(error.to_string());
+                return Err(error);
+            }
+            // Nothing counts of a group that is not whole: it is written again later.
+            state.log_used -= group.len() as u64;
+            let newer = std::mem::replace(&mut state.pending, changes);
+            state.pending.extend(newer);
+            state.freed.extend(freed);
+            state.discarded |= discarded;
+            return Err(error);
+        }
+        self.sync()?;
+        log.sequence += 1;
+        if discarded {
+            self.punch(&freed);
+        }
+        let mut state = self.state.lock();
+        for slot in freed {
+            state.slots.give_back(slot);
+        }
+        state.durable = upto;
+        Ok(())
+    }
+
+    /// After a sync that failed nobody knows what the disk holds: nothing more is written.
+    fn sync(&self) -> Result<(), OverlayError> {
+        self.store.sync().map_err(|error| {
+            let error = OverlayError::write(error);
+            self.state.lock().broken = Some(error.to_string());
+            error
+        })
+    }
+
+    /// Gives long runs of slots, which nothing points to any more and nobody has taken again, back
+    /// to the file system.
+    fn punch(&self, freed: &[u64]) {
+        let mut slots = freed.to_vec();
+        slots.sort_unstable();
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        for slot in slots {
+            match runs.last_mut() {
+                Some(run) if run.end == slot => run.end += 1,
+                _ => runs.push(slot..slot + 1),
+            }
+        }
+        runs.retain(|run| (run.end - run.start) as usize >= PUNCH_SLOTS_MIN);
+        for run in &runs {
+            let (offset, len) = (
+                run.start * self.slot_bytes,
+                (run.end - run.start) * self.slot_bytes,
+            );
+            if let Err(error) = self.store.punch(SLOTS_AT + offset, len) {
+                tracing::debug!("no room was given back: {error}");
+            }
+        }
+    }
+
+    /// Writes the map anew and begins the log again. All changes made before are
+    /// durable then.
+    ///
+    /// # Errors
+    /// [`OverlayError::NoSpace`]: all is as before; others.
+    pub(super) fn snapshot(&self) -> Result<(), OverlayError> {
+        let mut log = self.log.lock();
+        let mut state = self.state.lock();
+        if let Some(reason) = &state.broken {
+            return Err(OverlayError::Broken(reason.clone()));
+        }
+        let mut written = Written::default();
+        let before = state.slots.clone();
+        let made = self.write_snapshot(&log.superblock, &mut state, &mut written);
+        let (snapshot, mut slots) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                state.map.undo(&written);
+                state.slots = before;
+                if matches!(error, OverlayError::Broken(_)) {
+                    state.broken = Some(error.to_string());
+                }
+                return Err(error);
+            }
+        };
+        let mut superblock = log.superblock.clone();
+        superblock.generation += 1;
+        superblock.half ^= 1;
+        superblock.sequence = log.sequence;
+        superblock.slots = slots.count();
+        superblock.snapshot = Some(snapshot);
+        if let Err(error) = write_superblocks(&*self.store, &superblock) {
+            // Which of the two is on the disk is not known.
+            state.broken = Some(error.to_string());
+            return Err(error);
+        }
+        log.superblock = superblock;
+        state.map.keep(&written);
+        for range in &state.in_flight {
+            range.clone().for_each(|slot| {
+                slots.claim(slot);
+            });
+        }
+        state.slots = slots;
+        state.pending.clear();
+        state.freed.clear();
+        state.discarded = false;
+        state.durable = state.changes;
+        state.log_used = 0;
+        state.zeroed_leaves = 0;
+        Ok(())
+    }
+
+    /// Writes leaves, pointers and bits; makes them durable, with all data so far. Gives the place
+    /// of the snapshot, and the slots in use once it counts.
+    fn write_snapshot(
+        &self,
+        old: &Superblock,
+        state: &mut State,
+        written: &mut Written,
+    ) -> Result<(Snapshot, Slots), OverlayError> {
+        let State { map, slots, .. } = state;
+        let root = map.write(&*self.store, &mut || slots.take(1).0, written)?;
+        // The bits tell of the slots that they themselves take; so a few more are reckoned with.
+        let bound = root.len() as u64 + slots.count() / 8 + SNAPSHOT_SLACK_BYTES;
+        let run = bound.div_ceil(self.slot_bytes);
+        let slot = slots.take_run(run);
+        let mut after = slots.clone();
+        let old_run = old.snapshot.map_or(0..0, |it| {
+            it.slot..it.slot + run_of(it.bytes, self.slot_bytes)
+        });
+        let outdated = map.outdated(written);
+        let in_flight = state.in_flight.iter().cloned().flatten();
+        for slot in state
+            .freed
+            .iter()
+            .copied()
+            .chain(outdated)
+            .chain(old_run)
+            .chain(in_flight)
+        {
+            after.give_back(slot);
+        }
+        let bytes_total = root.len() as u64 + after.count().div_ceil(64) * 8;
+        // What was reckoned too much.
+        for spare in slot + run_of(bytes_total, self.slot_bytes)..slot + run {
+            after.give_back(spare);
+        }
+        let mut bytes = root;
+        bytes.extend_from_slice(&after.encode());
+        let snapshot = Snapshot {
+            slot,
+            bytes: bytes.len() as u64,
+            check: xxh3_64(&bytes),
+        };
+        bytes.resize(
+            (run_of(snapshot.bytes, self.slot_bytes) * self.slot_bytes) as usize,
+            0,
+        );
+        let offset = SLOTS_AT + slot * self.slot_bytes;
+        self.store
+            .write_at(&bytes, offset)
+            .map_err(OverlayError::write)?;
+        self.store
+            .sync()
+            .map_err(|error| OverlayError::Broken(error.to_string()))?;
+        Ok((snapshot, after))
+    }
+
+    /// True when there is something that a snapshot would spare the next opener.
+    pub(super) fn is_changed(&self) -> bool {
+        let state = self.state.lock();
+        state.log_used > 0 || !state.pending.is_empty()
+    }
+
+    /// True if these are the bytes of a grain in this layer, whose entry was found before; `None`
+    /// where the grain was written since, so that its slot may hold another's bytes.
+    ///
+    /// # Errors
+    /// [`OverlayError`].
+    pub(super) fn judge(
+        &self,
+        grain: u64,
+        entry: Entry,
+        bytes: &[u8],
+    ) -> Result<Option<bool>, OverlayError> {
+        if is_sound(entry, bytes) {
+            return Ok(Some(true));
+        }
+        Ok((self.entry(grain)? == entry).then_some(false))
+    }
+}
+
+impl State {
+    /// Makes one change in memory, for which room was reserved.
+    fn put(&mut self, store: &dyn Store, change: Change) -> Result<(), OverlayError> {
+        self.map.apply(store, change, &mut self.freed)?;
+        self.changes += 1;
+        // Runs of zeros that follow one another are one change.
+        if let (
+            Change::Zero { grain, count },
+            Some(Change::Zero {
+                grain: from,
+                count: len,
+            }),
+        ) = (change, self.pending.last_mut())
+            && *from + *len == grain
+        {
+            *len += count;
+            return Ok(());
+        }
+        self.pending.push(change);
+        Ok(())
+    }
+}
+
+/// Makes a file that was read ready to be written.
+fn prepare(store: &dyn Store, loaded: &Loaded) -> Result<(), OverlayError> {
+    // Flushes must find room on a full disk; and blocks that were written once: where a file system
+    // has to note that a block is in use now, each sync of the log costs it a commit of its own.
+    let mut at = store.size_bytes().map_err(OverlayError::read)?;
+    let zeros = vec![0; 1 << 20];
+    while at < SLOTS_AT {
+        let len = (SLOTS_AT - at).min(zeros.len() as u64);
+        let written = store.write_at(&zeros[..len as usize], at);
+        written.map_err(OverlayError::write)?;
+        at += len;
+    }
+    // Holes that a copy may have made.
+    store.reserve(0, SLOTS_AT).map_err(OverlayError::write)?;
+    if !loaded.paired {
+        write_superblocks(store, &loaded.superblock)?;
+    }
+    if loaded.torn {
+        // Or a group that never counted could become whole later.
+        let half = LOG_AT + u64::from(loaded.superblock.half) * LOG_BYTES;
+        let at = half + loaded.log_used;
+        let len = (super::format::CHANGE_BYTES as u64).min(LOG_BYTES - loaded.log_used) as usize;
+        store
+            .write_at(&[0; super::format::CHANGE_BYTES][..len], at)
+            .map_err(OverlayError::write)?;
+    }
+    store.sync().map_err(OverlayError::write)
+}
+
+/// Writes both superblocks. The first is durable before the second is touched, so one is whole.
+pub(super) fn write_superblocks(
+    store: &dyn Store,
+    superblock: &Superblock,
+) -> Result<(), OverlayError> {
+    let bytes = superblock.encode();
+    store.write_at(&bytes, 0).map_err(OverlayError::write)?;
+    store.sync().map_err(OverlayError::write)?;
+    store
+        .write_at(&bytes, SUPERBLOCK_BYTES as u64)
+        .map_err(OverlayError::write)
+}
+
+fn run_of(bytes: u64, slot_bytes: u64) -> u64 {
+    bytes.div_ceil(slot_bytes)
+}
+
+/// Changes in memory that no group holds: a flush is made where more would be. 3 MiB.
+pub(super) const PENDING_MAX: usize = 128 << 10;
+/// Grains that are written between two looks at the room in the log.
+const PART_GRAINS_MAX: usize = 1024;
+/// Slots in a row whose room goes back to the file system when they are discarded.
+const PUNCH_SLOTS_MIN: usize = 16;
+/// Leaves that one run is followed through.
+const RUN_LEAVES_MAX: usize = 4096;
+/// Bits of the slots that a snapshot itself takes.
+const SNAPSHOT_SLACK_BYTES: u64 = 16 << 10;

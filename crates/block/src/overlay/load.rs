@@ -1,0 +1,273 @@
+//! A layer from its file: superblock, snapshot, and what the log holds since.
+//!
+//! Why here: this is the reader of outside bytes, and what a crash leaves is judged here.
+//! Must stay true: any bytes are taken; of a group that a crash has torn nothing is used; a group
+//! after which another was written was durable, so one that is damaged is an error and not the end
+//! of the log.
+
+use super::OverlayError;
+use super::format::{
+    Change, Entry, LOG_AT, LOG_BYTES, SLOTS_AT, SUPERBLOCK_BYTES, Superblock, decode_group,
+    group_bytes, has_later_group, is_overlay,
+};
+use super::map::Map;
+use super::slots::Slots;
+use super::store::Store;
+use std::collections::BTreeMap;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// What a layer's file held.
+pub(super) struct Loaded {
+    pub(super) superblock: Superblock,
+    pub(super) map: Map,
+    pub(super) slots: Slots,
+    /// Bytes of the log that hold sound groups.
+    pub(super) log_used: u64,
+    /// Number of the next group.
+    pub(super) sequence: u64,
+    /// True where bytes behind those groups were dropped.
+    pub(super) torn: bool,
+    /// True where both superblocks are the same.
+    pub(super) paired: bool,
+    /// Leaves that the log's runs of zeros span.
+    pub(super) zeroed_leaves: u64,
+}
+
+/// Reads the newer of the two sound superblocks, and says if the other is the same.
+///
+/// # Errors
+/// [`OverlayError::NotOverlay`], [`OverlayError::Damaged`], the system's.
+pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), OverlayError> {
+    let mut found: Vec<Superblock> = Vec::new();
+    let mut claims = false;
+    for at in [0, SUPERBLOCK_BYTES as u64] {
+        let bytes = read_padded(store, at, SUPERBLOCK_BYTES)?;
+        claims |= is_overlay(&bytes);
+        found.extend(Superblock::decode(&bytes));
+    }
+    found.sort_by_key(|it| it.generation);
+    let paired = found.len() == 2 && found[0] == found[1];
+    match found.pop() {
+        Some(superblock) => Ok((superblock, paired)),
+        None if claims => Err(OverlayError::Damaged {
+            what: "its superblock",
+            at: 0,
+        }),
+        None => Err(OverlayError::NotOverlay),
+    }
+}
+
+/// Reads a layer; keeps `map_bytes` of the map's leaves in memory.
+///
+/// # Errors
+/// As [`superblock`].
+pub(super) fn load(store: &dyn Store, map_bytes: usize) -> Result<Loaded, OverlayError> {
+    let (superblock, paired) = superblock(store)?;
+    superblock.check_sizes()?;
+    let grain_bytes = superblock.grain_bytes;
+    let leaves_max = (map_bytes / grain_bytes as usize).max(LEAVES_MIN);
+    let map = Map::new(grain_bytes, superblock.grains(), leaves_max);
+    let mut loaded = Loaded {
+        map,
+        slots: Slots::default(),
+        log_used: 0,
+        sequence: superblock.sequence,
+        torn: false,
+        paired,
+        zeroed_leaves: 0,
+        superblock,
+    };
+    loaded.snapshot(store)?;
+    loaded.replay(store)?;
+    Ok(loaded)
+}
+
+impl Loaded {
+    /// Whole slots that the file has room for.
+    fn slots_in_file(&self, store: &dyn Store) -> Result<u64, OverlayError> {
+        let bytes = store.size_bytes().map_err(OverlayError::read)?;
+        Ok(bytes.saturating_sub(SLOTS_AT) / u64::from(self.superblock.grain_bytes))
+    }
+
+    fn snapshot(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
+        let Some(snapshot) = self.superblock.snapshot else {
+            return Ok(());
+        };
+        let damaged = OverlayError::Damaged {
+            what: "the snapshot of its map",
+            at: 0,
+        };
+        let slot_bytes = u64::from(self.superblock.grain_bytes);
+        let root_bytes = self.superblock.leaves() * super::format::ENTRY_BYTES as u64;
+        let bits_bytes = self.superblock.slots.div_ceil(64) * 8;
+        let run = snapshot.bytes.div_ceil(slot_bytes);
+        let in_file = self.slots_in_file(store)?;
+        // Bounds what is allocated by the file's size.
+        if Some(snapshot.bytes) != root_bytes.checked_add(bits_bytes)
+            || snapshot
+                .slot
+                .checked_add(run)
+                .is_none_or(|end| end > in_file)
+        {
+            return Err(damaged);
+        }
+        let bytes = read_padded(
+            store,
+            SLOTS_AT + snapshot.slot * slot_bytes,
+            snapshot.bytes as usize,
+        )?;
+        let (root, bits) = bytes.split_at(root_bytes as usize);
+        if xxh3_64(&bytes) != snapshot.check || !self.map.load_root(root) {
+            return Err(damaged);
+        }
+        self.slots = Slots::decode(bits, self.superblock.slots).ok_or(damaged)?;
+        Ok(())
+    }
+
+    fn replay(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
+        let half = LOG_AT + u64::from(self.superblock.half) * LOG_BYTES;
+        let log = read_padded(store, half, LOG_BYTES as usize)?;
+        let salt = self.superblock.salt;
+        let mut groups = Vec::new();
+        let mut end = 0;
+        while let Some((number, changes)) = decode_group(&log[end..], salt) {
+            if number != self.sequence + groups.len() as u64 {
+                break;
+            }
+            end += group_bytes(changes.len());
+            groups.push(changes);
+        }
+        let next = self.sequence + groups.len() as u64;
+        if has_later_group(&log[end..], next, salt) {
+            return Err(OverlayError::Damaged {
+                what: "a group of its log",
+                at: next,
+            });
+        }
+        let in_file = self.slots_in_file(store)?;
+        let last = groups.len();
+        for (index, changes) in groups.into_iter().enumerate() {
+            // Only the last one may be without its data: the next is written when those are
+            // durable.
+            if index + 1 == last && !self.has_arrived(store, &changes, in_file)? {
+                tracing::warn!(
+                    "the overlay was not closed; {} changes that were never flushed are dropped",
+                    changes.len()
+                );
+                break;
+            }
+            self.log_used += group_bytes(changes.len()) as u64;
+            self.apply(store, &changes, in_file)?;
+            self.sequence += 1;
+        }
+        let used = self.log_used as usize;
+        self.torn = log[used..]
+            .iter()
+            .take(super::format::CHANGE_BYTES)
+            .any(|&byte| byte != 0);
+        Ok(())
+    }
+
+    /// True when the data of a group are all in the file.
+    fn has_arrived(
+        &self,
+        store: &dyn Store,
+        changes: &[Change],
+        in_file: u64,
+    ) -> Result<bool, OverlayError> {
+        // What a later change of the group replaces may be overwritten by now.
+        let mut last: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for change in changes {
+            match *change {
+                Change::Data { grain, slot, check } => {
+                    last.insert(grain, (slot, check));
+                }
+                Change::Zero { grain, count } => {
+                    let range = grain..grain.saturating_add(count);
+                    let gone: Vec<u64> = last.range(range).map(|it| *it.0).collect();
+                    for grain in gone {
+                        last.remove(&grain);
+                    }
+                }
+            }
+        }
+        let slot_bytes = self.superblock.grain_bytes as usize;
+        let mut bytes = vec![0; slot_bytes];
+        for (slot, check) in last.into_values() {
+            if slot >= in_file {
+                return Ok(false);
+            }
+            let offset = SLOTS_AT + slot * slot_bytes as u64;
+            store
+                .read_at(&mut bytes, offset)
+                .map_err(OverlayError::read)?;
+            if xxh3_64(&bytes) != check {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn apply(
+        &mut self,
+        store: &dyn Store,
+        changes: &[Change],
+        in_file: u64,
+    ) -> Result<(), OverlayError> {
+        let damaged = || OverlayError::Damaged {
+            what: "a change in its log",
+            at: self.sequence,
+        };
+        let grains = self.superblock.grains();
+        let mut freed = Vec::new();
+        for change in changes {
+            let sound = match *change {
+                Change::Data { grain, slot, .. } => {
+                    grain < grains && slot < in_file && self.slots.claim(slot)
+                }
+                Change::Zero { grain, count } => {
+                    // A writer begins a new log long before.
+                    self.zeroed_leaves += count.min(grains) / self.superblock.leaf_entries() + 1;
+                    self.zeroed_leaves <= 2 * ZEROED_LEAVES_MAX
+                        && grain.checked_add(count).is_some_and(|end| end <= grains)
+                }
+            };
+            if !sound {
+                return Err(damaged());
+            }
+            self.map.apply(store, *change, &mut freed)?;
+        }
+        for slot in freed {
+            // A slot of two grains, say.
+            if !self.slots.give_back(slot) {
+                return Err(damaged());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads `len` bytes; those past the end of the file are zeros.
+pub(super) fn read_padded(
+    store: &dyn Store,
+    offset: u64,
+    len: usize,
+) -> Result<Vec<u8>, OverlayError> {
+    let size = store.size_bytes().map_err(OverlayError::read)?;
+    let there = size.saturating_sub(offset).min(len as u64) as usize;
+    let mut bytes = vec![0; len];
+    store
+        .read_at(&mut bytes[..there], offset)
+        .map_err(OverlayError::read)?;
+    Ok(bytes)
+}
+
+/// Checks the bytes of a grain.
+pub(super) fn is_sound(entry: Entry, bytes: &[u8]) -> bool {
+    matches!(entry, Entry::Data { check, .. } if xxh3_64(bytes) == check)
+}
+
+/// Leaves that runs of zeros may span before the log begins anew: bounds the time of reading it.
+pub(super) const ZEROED_LEAVES_MAX: u64 = 16 << 20;
+/// Leaves in memory at least.
+const LEAVES_MIN: usize = 16;

@@ -1,0 +1,346 @@
+//! The map of one layer: which grains it has, and where their bytes lie.
+//!
+//! Why here: a device of a terabyte has 268 million grains of 4 KiB; their entries lie in leaves of
+//! one slot each, of which a bounded number is in memory. The pointers to leaves (16 bytes for each
+//! MiB at grains of 4 KiB, for each 256 MiB at 64 KiB) are in memory all the time.
+//! Must stay true: a leaf that differs from the file is never let go of; a leaf that is read is
+//! checked against its pointer.
+//! One thread at a time uses it (the layer's lock).
+
+use super::format::{ENTRY_BYTES, Entry, SLOTS_AT};
+use super::store::Store;
+use super::{Change, OverlayError};
+use std::collections::HashMap;
+use std::ops::Range;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// The map.
+pub(super) struct Map {
+    slot_bytes: u64,
+    leaf_entries: u64,
+    grains: u64,
+    root: Vec<Entry>,
+    leaves: HashMap<u64, Leaf>,
+    /// Numbers of leaves in memory, in the order in which they may go.
+    queue: std::collections::VecDeque<u64>,
+    leaves_max: usize,
+    dirty: usize,
+    /// Slots of pages that the last snapshot points to and the next one will not.
+    outdated: Vec<u64>,
+}
+
+struct Leaf {
+    entries: Box<[Entry]>,
+    dirty: bool,
+    /// Used since the queue came past it.
+    recent: bool,
+}
+
+impl Map {
+    /// A map of nothing, which keeps at most `leaves_max` leaves in memory besides those that
+    /// differ from the file.
+    pub(super) fn new(grain_bytes: u32, grains: u64, leaves_max: usize) -> Self {
+        let leaf_entries = u64::from(grain_bytes) / ENTRY_BYTES as u64;
+        Self {
+            slot_bytes: u64::from(grain_bytes),
+            leaf_entries,
+            grains,
+            root: vec![Entry::Absent; grains.div_ceil(leaf_entries) as usize],
+            leaves: HashMap::new(),
+            queue: std::collections::VecDeque::new(),
+            leaves_max,
+            dirty: 0,
+            outdated: Vec::new(),
+        }
+    }
+
+    /// Takes the pointers of a snapshot; false where they mean nothing.
+    pub(super) fn load_root(&mut self, bytes: &[u8]) -> bool {
+        let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+        if entries.len() != self.root.len() || !rest.is_empty() {
+            return false;
+        }
+        for (pointer, bytes) in self.root.iter_mut().zip(entries) {
+            match Entry::decode(bytes) {
+                Some(entry) => *pointer = entry,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Leaves that differ from the file.
+    pub(super) fn dirty(&self) -> usize {
+        self.dirty
+    }
+
+    /// The entries of the grains in `range`, one run of equal kind after another, each with its
+    /// first grain and entry and its length. Stops when `each` returns false.
+    ///
+    /// # Errors
+    /// [`OverlayError::Damaged`] for a leaf that is damaged, and the system's.
+    pub(super) fn walk(
+        &mut self,
+        store: &dyn Store,
+        range: Range<u64>,
+        each: &mut dyn FnMut(u64, &[Entry], u64) -> bool,
+    ) -> Result<(), OverlayError> {
+        let mut grain = range.start;
+        let end = range.end.min(self.grains);
+        while grain < end {
+            let number = grain / self.leaf_entries;
+            let leaf_end = ((number + 1) * self.leaf_entries).min(end);
+            let go_on = match (self.leaves.get(&number), self.root[number as usize]) {
+                (None, one @ (Entry::Absent | Entry::Zero)) => {
+                    each(grain, &[one], leaf_end - grain)
+                }
+                _ => {
+                    let within = (grain % self.leaf_entries) as usize;
+                    let entries = &self.leaf(store, number)?.entries;
+                    let entries = &entries[within..within + (leaf_end - grain) as usize];
+                    each(grain, entries, 0)
+                }
+            };
+            if !go_on {
+                break;
+            }
+            grain = leaf_end;
+        }
+        Ok(())
+    }
+
+    /// The entry of one grain.
+    ///
+    /// # Errors
+    /// As [`Self::walk`].
+    pub(super) fn get(&mut self, store: &dyn Store, grain: u64) -> Result<Entry, OverlayError> {
+        let number = grain / self.leaf_entries;
+        match (self.leaves.get(&number), self.root[number as usize]) {
+            (None, one @ (Entry::Absent | Entry::Zero)) => Ok(one),
+            _ => {
+                let within = (grain % self.leaf_entries) as usize;
+                Ok(self.leaf(store, number)?.entries[within])
+            }
+        }
+    }
+
+    /// Makes one change; the slots whose bytes are out of date by it go to `freed`.
+    ///
+    /// # Errors
+    /// As [`Self::walk`]; a part of a change of several grains may then be made.
+    pub(super) fn apply(
+        &mut self,
+        store: &dyn Store,
+        change: Change,
+        freed: &mut Vec<u64>,
+    ) -> Result<(), OverlayError> {
+        match change {
+            Change::Data { grain, slot, check } => {
+                let new = Entry::Data { slot, check };
+                if let Entry::Data { slot, .. } = self.set(store, grain, new)? {
+                    freed.push(slot);
+                }
+            }
+            Change::Zero { grain, count } => {
+                let end = grain.saturating_add(count).min(self.grains);
+                let mut grain = grain;
+                while grain < end {
+                    let number = grain / self.leaf_entries;
+                    let leaf_start = number * self.leaf_entries;
+                    let leaf_end = (leaf_start + self.leaf_entries).min(self.grains);
+                    if grain == leaf_start && end >= leaf_end {
+                        self.clear_leaf(store, number, freed)?;
+                        grain = leaf_end;
+                        continue;
+                    }
+                    for grain in grain..leaf_end.min(end) {
+                        if let Entry::Data { slot, .. } = self.set(store, grain, Entry::Zero)? {
+                            freed.push(slot);
+                        }
+                    }
+                    grain = leaf_end.min(end);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn set(&mut self, store: &dyn Store, grain: u64, new: Entry) -> Result<Entry, OverlayError> {
+        let within = (grain % self.leaf_entries) as usize;
+        let leaf = self.leaf(store, grain / self.leaf_entries)?;
+        let old = std::mem::replace(&mut leaf.entries[within], new);
+        let was_clean = !std::mem::replace(&mut leaf.dirty, true);
+        self.dirty += usize::from(was_clean);
+        Ok(old)
+    }
+
+    /// Makes a whole leaf zeros, without keeping one.
+    fn clear_leaf(
+        &mut self,
+        store: &dyn Store,
+        number: u64,
+        freed: &mut Vec<u64>,
+    ) -> Result<(), OverlayError> {
+        let pointer = self.root[number as usize];
+        if matches!(pointer, Entry::Data { .. }) || self.leaves.contains_key(&number) {
+            for entry in &self.leaf(store, number)?.entries {
+                if let Entry::Data { slot, .. } = entry {
+                    freed.push(*slot);
+                }
+            }
+        }
+        if let Some(leaf) = self.leaves.remove(&number) {
+            self.dirty -= usize::from(leaf.dirty);
+        }
+        if let Entry::Data { slot, .. } = pointer {
+            self.outdated.push(slot);
+        }
+        self.root[number as usize] = Entry::Zero;
+        Ok(())
+    }
+
+    /// A leaf, brought into memory.
+    fn leaf(&mut self, store: &dyn Store, number: u64) -> Result<&mut Leaf, OverlayError> {
+        if !self.leaves.contains_key(&number) {
+            let entries = match self.root[number as usize] {
+                Entry::Data { slot, check } => self.read_leaf(store, number, slot, check)?,
+                same => vec![same; self.leaf_entries as usize].into(),
+            };
+            self.make_room();
+            self.queue.push_back(number);
+            let (dirty, recent) = (false, false);
+            self.leaves.insert(
+                number,
+                Leaf {
+                    entries,
+                    dirty,
+                    recent,
+                },
+            );
+        }
+        let leaf = self.leaves.get_mut(&number);
+        let leaf = leaf.ok_or(OverlayError::Damaged {
+            what: "its map",
+            at: number,
+        })?;
+        leaf.recent = true;
+        Ok(leaf)
+    }
+
+    fn read_leaf(
+        &self,
+        store: &dyn Store,
+        number: u64,
+        slot: u64,
+        check: u64,
+    ) -> Result<Box<[Entry]>, OverlayError> {
+        let mut bytes = vec![0; self.slot_bytes as usize];
+        let offset = SLOTS_AT + slot * self.slot_bytes;
+        store
+            .read_at(&mut bytes, offset)
+            .map_err(OverlayError::read)?;
+        let damaged = || OverlayError::Damaged {
+            what: "a leaf of its map",
+            at: number,
+        };
+        if xxh3_64(&bytes) != check {
+            return Err(damaged());
+        }
+        let entries = bytes.as_chunks::<ENTRY_BYTES>().0.iter().map(Entry::decode);
+        entries.collect::<Option<_>>().ok_or_else(damaged)
+    }
+
+    /// Lets go of leaves that were not used lately, where too many are in memory.
+    fn make_room(&mut self) {
+        let mut looks = self.queue.len();
+        while self.leaves.len() >= self.leaves_max && looks > 0 {
+            looks -= 1;
+            let Some(number) = self.queue.pop_front() else {
+                return;
+            };
+            let Some(leaf) = self.leaves.get_mut(&number) else {
+                continue;
+            };
+            if leaf.dirty || std::mem::take(&mut leaf.recent) {
+                self.queue.push_back(number);
+            } else {
+                self.leaves.remove(&number);
+            }
+        }
+    }
+
+    /// Writes every leaf that differs from the file into a slot of `take`, and points to it. The
+    /// pages that are out of date by that are in [`Written`]; [`Self::keep`] or [`Self::undo`]
+    /// ends it.
+    ///
+    /// # Errors
+    /// The system's, with the slots that were taken so far in `written`.
+    pub(super) fn write(
+        &mut self,
+        store: &dyn Store,
+        take: &mut dyn FnMut() -> u64,
+        written: &mut Written,
+    ) -> Result<Vec<u8>, OverlayError> {
+        let mut numbers: Vec<u64> = self
+            .leaves
+            .iter()
+            .filter(|it| it.1.dirty)
+            .map(|it| *it.0)
+            .collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            let Some(leaf) = self.leaves.get(&number) else {
+                continue;
+            };
+            let bytes: Vec<u8> = leaf
+                .entries
+                .iter()
+                .flat_map(|entry| entry.encode())
+                .collect();
+            let slot = take();
+            written
+                .leaves
+                .push((number, slot, self.root[number as usize]));
+            store
+                .write_at(&bytes, SLOTS_AT + slot * self.slot_bytes)
+                .map_err(OverlayError::write)?;
+            self.root[number as usize] = Entry::Data {
+                slot,
+                check: xxh3_64(&bytes),
+            };
+        }
+        Ok(self.root.iter().flat_map(|entry| entry.encode()).collect())
+    }
+
+    /// Slots of pages that the snapshot being written does not point to any more.
+    pub(super) fn outdated(&self, written: &Written) -> Vec<u64> {
+        let replaced = written.leaves.iter().filter_map(|(_, _, old)| match old {
+            Entry::Data { slot, .. } => Some(*slot),
+            _ => None,
+        });
+        replaced.chain(self.outdated.iter().copied()).collect()
+    }
+
+    /// The snapshot is durable: what was written is what the file holds.
+    pub(super) fn keep(&mut self, written: &Written) {
+        for (number, ..) in &written.leaves {
+            if let Some(leaf) = self.leaves.get_mut(number) {
+                self.dirty -= usize::from(std::mem::take(&mut leaf.dirty));
+            }
+        }
+        self.outdated.clear();
+    }
+
+    /// The snapshot could not be written: all is as before.
+    pub(super) fn undo(&mut self, written: &Written) {
+        for (number, _, old) in &written.leaves {
+            self.root[*number as usize] = *old;
+        }
+    }
+}
+
+/// Leaves that were written for a snapshot: number, new slot, former pointer.
+#[derive(Default)]
+pub(super) struct Written {
+    pub(super) leaves: Vec<(u64, u64, Entry)>,
+}

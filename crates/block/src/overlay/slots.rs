@@ -1,0 +1,176 @@
+//! Slots of an overlay's file: which are in use.
+//!
+//! Why here: writes never go where bytes lie that a crash may bring back, so slots come and go; one
+//! bit a slot (32 KiB for each GiB of grains of 4 KiB) is the price. Pure.
+//! Must stay true: a slot is given out once until it is given back.
+
+/// A bit for each slot, set while it is in use.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Slots {
+    words: Vec<u64>,
+    count: u64,
+    used: u64,
+    /// Where the search for a free one goes on.
+    hand: u64,
+}
+
+impl Slots {
+    /// Reads the bits of `count` slots.
+    pub(super) fn decode(bytes: &[u8], count: u64) -> Option<Self> {
+        let (words, rest) = bytes.as_chunks::<8>();
+        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
+        if !rest.is_empty() || words.len() as u64 != count.div_ceil(64) {
+            return None;
+        }
+        if !count.is_multiple_of(64) && words.last().is_some_and(|&last| last >> (count % 64) != 0)
+        {
+            return None;
+        }
+        Some(Self {
+            used: words.iter().map(|word| u64::from(word.count_ones())).sum(),
+            words,
+            count,
+            hand: 0,
+        })
+    }
+
+    /// The bits.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        self.words
+            .iter()
+            .flat_map(|word| word.to_le_bytes())
+            .collect()
+    }
+
+    /// Slots that the bits tell of: those of the file, in use or not.
+    pub(super) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Slots in use.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Takes up to `wanted` neighbouring slots, at least one: the first, and how many.
+    pub(super) fn take(&mut self, wanted: u64) -> (u64, u64) {
+        // A few free ones are not worth a search through all others. Blocks that the file has are
+        // better than new ones, of which the file system keeps books at each sync.
+        let free = self.count - self.used;
+        let start = match free > self.count / FREE_SHARE_MIN && free > 0 {
+            true => self.next_free(),
+            false => None,
+        };
+        let start = start.unwrap_or(self.count);
+        let mut len = 0;
+        while len < wanted && !self.is_used(start + len) {
+            self.set(start + len);
+            len += 1;
+        }
+        self.hand = start + len;
+        (start, len)
+    }
+
+    /// Takes `wanted` neighbouring slots at the end of the file.
+    pub(super) fn take_run(&mut self, wanted: u64) -> u64 {
+        let mut start = self.count;
+        while start > 0 && !self.is_used(start - 1) {
+            start -= 1;
+        }
+        (start..start + wanted).for_each(|slot| self.set(slot));
+        start
+    }
+
+    /// Takes this very slot; false where it is in use.
+    pub(super) fn claim(&mut self, slot: u64) -> bool {
+        let free = !self.is_used(slot);
+        if free {
+            self.set(slot);
+        }
+        free
+    }
+
+    /// Gives a slot back; false where it was not in use.
+    pub(super) fn give_back(&mut self, slot: u64) -> bool {
+        if !self.is_used(slot) {
+            return false;
+        }
+        self.words[(slot / 64) as usize] &= !(1 << (slot % 64));
+        self.used -= 1;
+        self.hand = self.hand.min(slot);
+        true
+    }
+
+    /// True while a slot is in use.
+    pub(super) fn is_used(&self, slot: u64) -> bool {
+        let word = self.words.get((slot / 64) as usize);
+        word.is_some_and(|word| word >> (slot % 64) & 1 == 1)
+    }
+
+    fn set(&mut self, slot: u64) {
+        let word = (slot / 64) as usize;
+        if word >= self.words.len() {
+            self.words.resize(word + 1, 0);
+        }
+        self.words[word] |= 1 << (slot % 64);
+        self.used += 1;
+        self.count = self.count.max(slot + 1);
+    }
+
+    fn next_free(&mut self) -> Option<u64> {
+        let words = self.words.len();
+        let first = (self.hand / 64) as usize % words.max(1);
+        for step in 0..=words {
+            let at = (first + step) % words.max(1);
+            let mut free = !self.words.get(at)?;
+            if step == 0 {
+                free &= u64::MAX << (self.hand % 64);
+            }
+            let slot = at as u64 * 64 + u64::from(free.trailing_zeros());
+            if free != 0 && slot < self.count {
+                return Some(slot);
+            }
+        }
+        None
+    }
+}
+
+/// Free slots are looked for once they are more than one in so many.
+const FREE_SHARE_MIN: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_is_given_out_once_until_it_is_given_back() {
+        let mut slots = Slots::default();
+        assert_eq!(slots.take(3), (0, 3));
+        assert_eq!(slots.take(100), (3, 100));
+        assert_eq!(slots.take_run(4), 103);
+        for slot in 20..40 {
+            assert!(slots.give_back(slot));
+        }
+        assert!(!slots.give_back(20) && !slots.claim(5) && slots.claim(25));
+        let mut taken = std::collections::BTreeSet::new();
+        while taken.len() < 19 + 30 {
+            let (start, len) = slots.take(7);
+            assert!(len > 0);
+            for slot in start..start + len {
+                assert!(taken.insert(slot), "slot {slot} twice");
+                assert!(slot >= 107 || ((20..40).contains(&slot) && slot != 25));
+            }
+        }
+        assert!((20..40).filter(|slot| taken.contains(slot)).count() > 10);
+        let again = Slots::decode(&slots.encode(), slots.count()).expect("its own bits");
+        assert_eq!((again.used(), again.count()), (slots.used(), slots.count()));
+        assert!(Slots::decode(&slots.encode(), slots.count() + 64).is_none());
+    }
+
+    #[test]
+    fn bits_past_the_end_are_refused() {
+        assert!(Slots::decode(&[0xFF; 8], 63).is_none());
+        assert!(Slots::decode(&[0xFF; 8], 64).is_some());
+        assert!(Slots::decode(&[0; 7], 8).is_none());
+    }
+}

@@ -1,0 +1,147 @@
+//! Overlays by their files: made, opened, cloned, refused.
+
+use super::super::identity::Identity;
+use super::super::tools::{CloneKind, clone, create, describe, is_overlay_file, open};
+use super::*;
+use crate::source::{BlockSource, BlockWrites};
+use std::path::PathBuf;
+
+const SIZE: usize = 1 << 20;
+
+struct Files {
+    directory: tempfile::TempDir,
+    identity: Identity,
+}
+
+impl Files {
+    fn new() -> Self {
+        let identity = Identity {
+            size_bytes: SIZE as u64,
+            hash: [1; 32],
+        };
+        let files = Self {
+            directory: tempfile::tempdir().unwrap(),
+            identity,
+        };
+        create(&files.path("one"), &identity, 4096, "disk.img").unwrap();
+        files
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    fn open(&self, name: &str, writable: bool) -> Result<Overlay, OverlayError> {
+        let base = Arc::new(MemorySource::new(vec![0; SIZE]));
+        open(&self.path(name), base, &self.identity, writable)
+    }
+
+    fn byte(&self, name: &str, grain: u64) -> u8 {
+        let over = self.open(name, false).unwrap();
+        let mut byte = [0];
+        over.read_into(grain * GRAIN as u64, &mut byte).unwrap();
+        byte[0]
+    }
+}
+
+#[test]
+fn one_writer_at_a_time_and_what_it_wrote_is_there_the_next_time() {
+    let files = Files::new();
+    let over = files.open("one", true).unwrap();
+    over.write(0, &[5; GRAIN]).unwrap();
+    let error = files.open("one", true).err().unwrap().to_string();
+    assert!(
+        error.contains("another process has this overlay open"),
+        "{error}"
+    );
+    assert!(describe(&files.path("one")).unwrap().in_use);
+    over.close().unwrap();
+    drop(over);
+    assert_eq!(files.byte("one", 0), 5);
+    let told = describe(&files.path("one")).unwrap();
+    assert_eq!(
+        (told.size_bytes, told.log_bytes, told.frozen),
+        (SIZE as u64, Some(0), false)
+    );
+    assert!(!told.in_use && told.base_name == "disk.img" && told.parent.is_none());
+    assert!(is_overlay_file(&files.path("one")));
+}
+
+#[test]
+fn clones_go_different_ways() {
+    let files = Files::new();
+    let over = files.open("one", true).unwrap();
+    over.write(0, &[5; GRAIN]).unwrap();
+    let error = clone(&files.path("one"), &files.path("two"), false).unwrap_err();
+    assert!(error.to_string().contains("open"), "{error}");
+    over.close().unwrap();
+    drop(over);
+    for name in ["two", "three"] {
+        let kind = clone(&files.path("one"), &files.path(name), false).unwrap();
+        assert_eq!(kind, CloneKind::Layer);
+    }
+    let error = files.open("one", true).err().unwrap().to_string();
+    assert!(error.contains("a clone stands on it"), "{error}");
+    for (name, byte) in [("two", 6), ("three", 7)] {
+        let over = files.open(name, true).unwrap();
+        assert_eq!(over.layers(), 2);
+        over.write(GRAIN as u64, &[byte; GRAIN]).unwrap();
+        over.close().unwrap();
+    }
+    assert_eq!([files.byte("two", 0), files.byte("two", 1)], [5, 6]);
+    assert_eq!([files.byte("three", 0), files.byte("three", 1)], [5, 7]);
+    assert_eq!(
+        describe(&files.path("two")).unwrap().parent,
+        Some(files.path("one"))
+    );
+    // A clone while the one below is being read.
+    let reading = files.open("two", false).unwrap();
+    clone(&files.path("one"), &files.path("four"), false).unwrap();
+    assert_eq!(files.byte("four", 1), 0);
+    drop(reading);
+    assert!(clone(&files.path("one"), &files.path("four"), false).is_err());
+    assert_eq!(files.byte("four", 0), 5);
+}
+
+#[test]
+fn wrong_bases_and_wrong_layers_are_refused() {
+    let mut files = Files::new();
+    clone(&files.path("one"), &files.path("two"), false).unwrap();
+    std::fs::rename(files.path("one"), files.path("away")).unwrap();
+    let error = files.open("two", false).err().unwrap().to_string();
+    assert!(
+        error.contains("one") && error.contains("cannot read"),
+        "{error}"
+    );
+    create(&files.path("one"), &files.identity, 4096, "").unwrap();
+    let error = files.open("two", false).err().unwrap().to_string();
+    assert!(
+        error.contains("is not the overlay that this one stands on"),
+        "{error}"
+    );
+    files.identity.hash = [2; 32];
+    let error = files.open("away", false).err().unwrap().to_string();
+    assert!(error.contains("another image (disk.img)"), "{error}");
+    std::fs::write(files.path("text"), "some text").unwrap();
+    let error = files.open("text", true).err().unwrap().to_string();
+    assert!(error.contains("it is no overlay"), "{error}");
+    let error = create(&files.path("text"), &files.identity, 4096, "").unwrap_err();
+    assert!(error.to_string().contains("exists"), "{error}");
+    assert!(create(&files.path("odd"), &files.identity, 5000, "").is_err());
+    assert!(!files.path("odd").exists());
+}
+
+#[test]
+fn the_number_of_layers_is_bounded() {
+    let files = Files::new();
+    let mut name = "one".to_owned();
+    for number in 0..super::super::LAYERS_MAX {
+        let next = format!("layer{number}");
+        clone(&files.path(&name), &files.path(&next), false).unwrap();
+        name = next;
+    }
+    let error = files.open(&name, true).err().unwrap().to_string();
+    assert!(error.contains("more than 64 layers"), "{error}");
+    let before = format!("layer{}", super::super::LAYERS_MAX - 2);
+    assert!(files.open(&before, false).is_ok());
+}

@@ -1,0 +1,361 @@
+//! Making, opening, cloning and describing overlays by their paths.
+//!
+//! Why here: names of files, locks and what belongs together are judged here, once.
+//! Must stay true: a file that is there is never replaced; a layer below is known again by its name
+//! and by standing still since.
+//! Called from: any thread; blocks on the disk.
+
+use super::OverlayError;
+use super::chain::{LAYERS_MAX, Overlay};
+use super::format::{Id, Parent, Superblock};
+use super::identity::Identity;
+use super::layer::{Layer, write_superblocks};
+use super::load;
+use super::store::{FileStore, Store};
+use crate::source::BlockSource;
+use std::fs::{File, OpenOptions};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Makes an overlay on an image. `name` is the image's, for people.
+///
+/// # Errors
+/// [`OverlayError`]; there is no new file then.
+pub fn create(
+    path: &Path,
+    base: &Identity,
+    grain_bytes: u32,
+    name: &str,
+) -> Result<(), OverlayError> {
+    let superblock = Superblock {
+        grain_bytes,
+        id: random()?,
+        salt: u64::from_le_bytes(random()?),
+        generation: 1,
+        size_bytes: base.size_bytes,
+        frozen: false,
+        half: 0,
+        sequence: 1,
+        slots: 0,
+        snapshot: None,
+        parent: Parent::Base,
+        base: base.hash,
+        base_name: name.to_owned(),
+    };
+    superblock.check_sizes()?;
+    make(path, &superblock)
+}
+
+/// Opens an overlay that stands on `base` itself, in any store: for tests of what a disk may do.
+///
+/// # Errors
+/// [`OverlayError`].
+pub fn open_in(
+    store: Box<dyn Store>,
+    base: Arc<dyn BlockSource>,
+    writable: bool,
+) -> Result<Overlay, OverlayError> {
+    let layer = Layer::open(store, writable, MAP_BYTES)?;
+    Ok(Overlay::new(base, vec![layer], writable))
+}
+
+/// Opens an overlay and the layers below it. Without `writable`, nothing of it is written, and
+/// others may read it at the same time.
+///
+/// # Errors
+/// [`OverlayError`].
+pub fn open(
+    path: &Path,
+    base: Arc<dyn BlockSource>,
+    identity: &Identity,
+    writable: bool,
+) -> Result<Overlay, OverlayError> {
+    let mut layers = Vec::new();
+    let mut next = path.to_owned();
+    let mut expected: Option<Id> = None;
+    loop {
+        if layers.len() == LAYERS_MAX {
+            return Err(OverlayError::TooManyLayers.of(path));
+        }
+        let is_top = layers.is_empty();
+        let map_bytes = match is_top {
+            true => MAP_BYTES,
+            false => LOWER_MAP_BYTES,
+        };
+        let layer = open_layer(&next, writable && is_top, map_bytes)?;
+        let superblock = layer.superblock();
+        let same = expected.is_none_or(|id| id == superblock.id && superblock.frozen);
+        let top = layers.first().map(Layer::superblock);
+        if !same || top.is_some_and(|top| top.grain_bytes != superblock.grain_bytes) {
+            return Err(OverlayError::WrongParent { path: next }.of(path));
+        }
+        if superblock.base != identity.hash || superblock.size_bytes != identity.size_bytes {
+            let name = superblock.base_name;
+            return Err(OverlayError::WrongBase { name }.of(&next));
+        }
+        layers.push(layer);
+        match superblock.parent {
+            Parent::Base => break,
+            Parent::Overlay { id, path } => {
+                expected = Some(id);
+                next = directory_of(&next).join(path);
+            }
+        }
+    }
+    Ok(Overlay::new(base, layers, writable))
+}
+
+fn open_layer(path: &Path, writable: bool, map_bytes: usize) -> Result<Layer, OverlayError> {
+    let open = || {
+        let file = OpenOptions::new().read(true).write(writable).open(path);
+        let file = file.map_err(OverlayError::read)?;
+        let store = FileStore::lock(file, writable).map_err(OverlayError::read)?;
+        let store = store.ok_or(OverlayError::InUse)?;
+        let layer = Layer::open(Box::new(store), writable, map_bytes)?;
+        if writable {
+            // A flush promises that the file is there, too: its name lies in the directory.
+            let directory = File::open(directory_of(path)).and_then(|it| it.sync_all());
+            directory.map_err(OverlayError::write)?;
+        }
+        Ok(layer)
+    };
+    open().map_err(|error: OverlayError| error.of(path))
+}
+
+/// Form of a clone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CloneKind {
+    /// A first overlay of an image.
+    New,
+    /// A copy that shares its blocks on the disk; both go on.
+    Reflink,
+    /// A layer above the first, which takes no more writes.
+    Layer,
+}
+
+/// Makes `new` an overlay with the contents of the one at `path`: by a reflink where the file
+/// system has those and `may_link` is true, else by a layer above it.
+///
+/// # Errors
+/// [`OverlayError`]; there is no new file then.
+pub fn clone(path: &Path, new: &Path, may_link: bool) -> Result<CloneKind, OverlayError> {
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(|error| OverlayError::read(error).of(path))?;
+    let lock = |file| FileStore::lock(file, true).map_err(OverlayError::read);
+    let copy = file.try_clone().map_err(OverlayError::read)?;
+    let Some(store) = lock(copy).map_err(|error| error.of(path))? else {
+        // Those that only read a frozen one keep nobody from standing on it, too.
+        return clone_frozen(path, new);
+    };
+    let (superblock, _) = load::superblock(&store).map_err(|error| error.of(path))?;
+    if may_link && !superblock.frozen && reflink(&file, new, &superblock)? {
+        return Ok(CloneKind::Reflink);
+    }
+    if !superblock.frozen {
+        // The new one first: a frozen overlay without a clone would serve nobody.
+        make_above(path, new, &superblock)?;
+        let frozen = Superblock {
+            frozen: true,
+            generation: superblock.generation + 1,
+            ..superblock
+        };
+        // Whatever its log holds stays there: readers take it as it is. The sync is for that, too.
+        if let Err(error) = write_superblocks(&store, &frozen) {
+            let _ = std::fs::remove_file(new);
+            return Err(error.of(path));
+        }
+        return Ok(CloneKind::Layer);
+    }
+    make_above(path, new, &superblock)?;
+    Ok(CloneKind::Layer)
+}
+
+/// A clone of an overlay that others have open.
+fn clone_frozen(path: &Path, new: &Path) -> Result<CloneKind, OverlayError> {
+    let file = File::open(path).map_err(|error| OverlayError::read(error).of(path))?;
+    let store = FileStore::unlocked(file);
+    let (superblock, _) = load::superblock(&store).map_err(|error| error.of(path))?;
+    if !superblock.frozen {
+        return Err(OverlayError::InUse.of(path));
+    }
+    make_above(path, new, &superblock)?;
+    Ok(CloneKind::Layer)
+}
+
+/// Makes an overlay above another.
+fn make_above(path: &Path, new: &Path, below: &Superblock) -> Result<(), OverlayError> {
+    let superblock = Superblock {
+        id: random()?,
+        salt: u64::from_le_bytes(random()?),
+        generation: 1,
+        frozen: false,
+        half: 0,
+        sequence: 1,
+        slots: 0,
+        snapshot: None,
+        parent: Parent::Overlay {
+            id: below.id,
+            path: path_from(directory_of(new), path)?,
+        },
+        ..below.clone()
+    };
+    make(new, &superblock)
+}
+
+/// `path` as seen from `directory`: the name alone where it lies there, else absolute.
+fn path_from(directory: &Path, path: &Path) -> Result<String, OverlayError> {
+    let full = path
+        .canonicalize()
+        .map_err(|error| OverlayError::read(error).of(path))?;
+    let directory = directory.canonicalize();
+    let directory = directory.map_err(|error| OverlayError::read(error).of(path))?;
+    let seen = match full.strip_prefix(&directory) {
+        Ok(below) => below,
+        Err(_) => &full,
+    };
+    let text = seen
+        .to_str()
+        .filter(|text| text.len() <= super::format::NAME_BYTES_MAX);
+    text.map(str::to_owned).ok_or(OverlayError::LongPath)
+}
+
+/// Copies a file by sharing its blocks; false where the file system cannot.
+fn reflink(file: &File, new: &Path, superblock: &Superblock) -> Result<bool, OverlayError> {
+    let copy = create_new(new)?;
+    if rustix::fs::ioctl_ficlone(&copy, file).is_err() {
+        let _ = std::fs::remove_file(new);
+        return Ok(false);
+    }
+    let store = FileStore::unlocked(copy);
+    // A name of its own: the two go different ways.
+    let renamed = (|| {
+        let mut superblock = superblock.clone();
+        superblock.id = random()?;
+        superblock.generation += 1;
+        if let Parent::Overlay { path: below, .. } = &mut superblock.parent {
+            let full = Path::new(below.as_str()).to_owned();
+            *below = path_from(directory_of(new), &full)?;
+        }
+        write_superblocks(&store, &superblock)?;
+        store.sync().map_err(OverlayError::write)
+    })();
+    if let Err(error) = renamed {
+        let _ = std::fs::remove_file(new);
+        return Err(error);
+    }
+    Ok(true)
+}
+
+fn make(path: &Path, superblock: &Superblock) -> Result<(), OverlayError> {
+    let store = FileStore::unlocked(create_new(path)?);
+    write_superblocks(&store, superblock).map_err(|error| {
+        let _ = std::fs::remove_file(path);
+        error.of(path)
+    })
+}
+
+fn create_new(path: &Path) -> Result<File, OverlayError> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .open(path);
+    file.map_err(|source| {
+        let what = "cannot make the overlay";
+        OverlayError::Io { what, source }.of(path)
+    })
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn random<const N: usize>() -> Result<[u8; N], OverlayError> {
+    let mut bytes = [0; N];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(OverlayError::read)?;
+    Ok(bytes)
+}
+
+/// What a file says of the overlay in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// Size of the device in bytes.
+    pub size_bytes: u64,
+    /// Bytes of a grain.
+    pub grain_bytes: u32,
+    /// Name of the overlay, as hexadecimal digits.
+    pub id: String,
+    /// True when it takes no more writes.
+    pub frozen: bool,
+    /// Path of the overlay below, where there is one.
+    pub parent: Option<PathBuf>,
+    /// Name of the image at the bottom.
+    pub base_name: String,
+    /// Identity of that image, as hexadecimal digits.
+    pub base: String,
+    /// True while a process has it open to write.
+    pub in_use: bool,
+    /// Bytes of the file that hold grains and the map; none where it is in use.
+    pub stored_bytes: Option<u64>,
+    /// Bytes of changes that a crash has left in the log; none where it is in use.
+    pub log_bytes: Option<u64>,
+}
+
+/// Describes the overlay at `path`, all of whose map is read unless it is in use.
+///
+/// # Errors
+/// [`OverlayError`].
+pub fn describe(path: &Path) -> Result<Description, OverlayError> {
+    let describe = || {
+        let file = File::open(path).map_err(OverlayError::read)?;
+        let again = file.try_clone().map_err(OverlayError::read)?;
+        let locked = FileStore::lock(file, false).map_err(OverlayError::read)?;
+        let (superblock, loaded) = match &locked {
+            Some(store) => {
+                let loaded = load::load(store, LOWER_MAP_BYTES)?;
+                let grain_bytes = u64::from(loaded.superblock.grain_bytes);
+                let bytes = (loaded.slots.used() * grain_bytes, loaded.log_used);
+                (loaded.superblock, Some(bytes))
+            }
+            None => (load::superblock(&FileStore::unlocked(again))?.0, None),
+        };
+        let parent = match superblock.parent {
+            Parent::Base => None,
+            Parent::Overlay { path: below, .. } => {
+                Some(path.parent().unwrap_or(Path::new("")).join(below))
+            }
+        };
+        Ok(Description {
+            size_bytes: superblock.size_bytes,
+            grain_bytes: superblock.grain_bytes,
+            id: crate::trust::digits_of(&superblock.id),
+            frozen: superblock.frozen,
+            parent,
+            base_name: superblock.base_name,
+            base: crate::trust::digits_of(&superblock.base),
+            in_use: locked.is_none(),
+            stored_bytes: loaded.map(|it| it.0),
+            log_bytes: loaded.map(|it| it.1),
+        })
+    };
+    describe().map_err(|error: OverlayError| error.of(path))
+}
+
+/// True when the file at `path` begins as an overlay does.
+#[must_use]
+pub fn is_overlay_file(path: &Path) -> bool {
+    let mut head = [0; 8];
+    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    read.is_ok() && super::format::is_overlay(&head)
+}
+
+/// Leaves of the map in memory, of the layer that is written.
+const MAP_BYTES: usize = 32 << 20;
+/// The same, of each layer below.
+const LOWER_MAP_BYTES: usize = 4 << 20;

@@ -1,0 +1,270 @@
+//! An image and the overlays above it, as a new image: only frames that were written to are
+//! deflated, the others are copied as they are.
+//!
+//! Why here: it is packing with another source; what is copied has to be checked like what is
+//! unpacked.
+//! Must stay true: a frame is copied only after its checksum in the image's table (and its leaf,
+//! where the image is trusted) has matched; the new image appears under its name only when it is
+//! whole.
+
+use super::walk::{Step, Walk};
+use super::{Options, PackError, Sink, Target, workers};
+use crate::codec::{self, Deflater};
+use crate::format::tree::Signer;
+use crate::format::write::{Layout, Packed};
+use crate::format::{FRAME_BYTES_RANGE, Format, FormatError, Frame, FrameCheck, FrameError, Index};
+use crate::image::Image;
+use crate::overlay::{Changed, Overlay};
+use crate::source::BlockSource;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Result of [`commit`].
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Committed {
+    /// The format's name.
+    pub format: &'static str,
+    /// Size of the device in bytes.
+    pub raw_bytes: u64,
+    /// Size of the new image in bytes.
+    pub stored_bytes: u64,
+    /// Bytes of the device per frame.
+    pub frame_bytes: u32,
+    /// Number of frames.
+    pub frames: u64,
+    /// Number of those that were copied as they are.
+    pub copied_frames: u64,
+    /// Root of the new image's hash tree in hexadecimal digits, where it has one.
+    pub root_hash: Option<String>,
+}
+
+/// Writes the contents of `overlay`, whose base is `image`, as a new image. It has the format and
+/// the frames of `image` where that is zstd or LZ4 as Sidecore writes them, and else those of
+/// `options`. `progress` is called with the bytes that are done.
+///
+/// # Errors
+/// [`PackError`]; nothing then stands under the target's name that did not before.
+pub fn commit(
+    image: &Image,
+    index: &Index,
+    overlay: &Overlay,
+    target: Target<'_>,
+    options: &Options,
+    seal: Option<Signer>,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Committed, PackError> {
+    let copies = can_copy(index);
+    let (format, frame_bytes) = match copies {
+        true => (index.format(), index.frame_bytes()),
+        false => (options.format, options.frame_bytes),
+    };
+    let raw_bytes = index.raw_bytes();
+    let codec = format.codec();
+    let mut writer = format.writer(&Layout {
+        frame_bytes,
+        raw_bytes: Some(raw_bytes),
+        seekable: matches!(target, Target::Path(..)),
+    })?;
+    let is_sealed = seal.is_some();
+    if let Some(signer) = seal
+        && !writer.seal(signer)
+    {
+        return Err(PackError::Format(FormatError::CannotWrite {
+            format: format.name(),
+            what: "a hash tree".to_owned(),
+            reason: "the format has no place for one",
+            next: "leave out --tree and --sign",
+        }));
+    }
+    let metadata = image.file().and_then(|file| file.metadata().ok());
+    let identity = metadata.map(|found| (found.dev(), found.ino()));
+    let mut sink = Sink::open(target, identity)?;
+    sink.write(&writer.start())?;
+    let mut walk = copies.then(|| Walk::new(image, index));
+    let mut changes = Changes::new(overlay);
+    let (mut frames, mut copied_frames) = (0, 0);
+    let mut done_bytes = 0;
+    workers::run_frames(
+        &super::engines(options.engines)?,
+        frame_bytes as usize,
+        Job::default,
+        || {
+            let made = codec::make_tuned_deflater(codec, options.level, options.tune);
+            made.map_err(|error| PackError::Format(FormatError::from(error)))
+        },
+        |job: &mut Job| {
+            let start = frames * u64::from(frame_bytes);
+            if start >= raw_bytes {
+                return Ok(false);
+            }
+            job.number = frames;
+            frames += 1;
+            let end = (start + u64::from(frame_bytes)).min(raw_bytes);
+            job.raw_bytes = (end - start) as u32;
+            let is_changed = changes.touch(start, end).map_err(unreadable)?;
+            job.copied = None;
+            if let Some(walk) = &mut walk
+                && walk.next(&mut job.step)
+                && !is_changed
+            {
+                let frame = index.frame(job.number);
+                let read = job.step.stored(image, &frame, &mut job.stored);
+                read.map_err(|error| bad(job.number, &frame, error.into()))?;
+                job.copied = Some((frame, index.is_zero(job.number)));
+                return Ok(true);
+            }
+            job.raw.resize(job.raw_bytes as usize, 0);
+            let read = overlay.read_into(start, &mut job.raw);
+            read.map_err(|error| unreadable(error.to_string()))?;
+            Ok(true)
+        },
+        |deflater, job| finish(deflater, job, is_sealed),
+        |job| {
+            sink.write(&job.stored)?;
+            if let Some(packed) = &job.packed {
+                writer.push(packed)?;
+            }
+            copied_frames += u64::from(job.copied.is_some());
+            done_bytes += u64::from(job.raw_bytes);
+            progress(done_bytes);
+            Ok(())
+        },
+    )?;
+    let ending = writer.finish()?;
+    sink.write(&ending.tail)?;
+    let stored_bytes = sink.offset;
+    sink.finish(ending.front.as_deref())?;
+    Ok(Committed {
+        format: format.name(),
+        raw_bytes,
+        stored_bytes,
+        frame_bytes,
+        frames,
+        copied_frames,
+        root_hash: ending.root.map(|root| crate::trust::digits_of(&root)),
+    })
+}
+
+/// One frame on its way.
+#[derive(Default)]
+struct Job {
+    number: u64,
+    raw_bytes: u32,
+    step: Step,
+    /// The frame whose compressed bytes are in `stored`, and true where it is declared zeros.
+    copied: Option<(Frame, bool)>,
+    raw: Vec<u8>,
+    stored: Vec<u8>,
+    packed: Option<Packed>,
+}
+
+/// The kernel: deflates a frame, or checks one that is copied.
+fn finish(
+    deflater: &mut Box<dyn Deflater>,
+    job: &mut Job,
+    is_sealed: bool,
+) -> Result<(), PackError> {
+    let mut packed = match &job.copied {
+        Some((frame, zero)) => {
+            check(frame, &job.stored).map_err(|error| bad(job.number, frame, error))?;
+            let end = job.stored.last_chunk::<4>().copied().unwrap_or_default();
+            Packed {
+                stored_bytes: frame.stored_bytes,
+                raw_bytes: frame.raw_bytes,
+                zero: *zero,
+                stored_check: xxh3_64(&job.stored),
+                stored_end: u32::from_le_bytes(end),
+                leaf: None,
+            }
+        }
+        None => {
+            let deflated = deflater.deflate(&job.raw, &mut job.stored);
+            deflated.map_err(|source| PackError::Deflate {
+                frame: job.number,
+                source,
+            })?;
+            Packed::of(&job.stored, &job.raw)
+        }
+    };
+    if is_sealed {
+        packed = packed.with_leaf(job.number, &job.stored);
+    }
+    job.packed = Some(packed);
+    Ok(())
+}
+
+fn check(frame: &Frame, stored: &[u8]) -> Result<(), FrameError> {
+    let (FrameCheck::Stored(expected) | FrameCheck::Sealed(expected, _)) = frame.check else {
+        return Ok(());
+    };
+    let found = xxh3_64(stored);
+    if found != expected {
+        return Err(FrameError::StoredCheck {
+            bytes: frame.stored_bytes,
+            found,
+            expected,
+        });
+    }
+    match frame.check {
+        FrameCheck::Sealed(_, leaf) if !leaf.is_of(frame.raw_bytes, stored) => {
+            Err(FrameError::Untrusted)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// True where frames may stand in the new image as they stand in the old one.
+fn can_copy(index: &Index) -> bool {
+    let first = index.frame(0);
+    matches!(index.format(), Format::Zstd | Format::Lz4)
+        && index.is_even()
+        && index.frame_bytes().is_power_of_two()
+        && FRAME_BYTES_RANGE.contains(&index.frame_bytes())
+        && first.codec == index.format().codec()
+        && matches!(first.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..))
+}
+
+/// The stretches that layers have, asked for in order.
+struct Changes<'o> {
+    overlay: &'o Overlay,
+    next: Option<Changed>,
+    asked: bool,
+}
+
+impl<'o> Changes<'o> {
+    fn new(overlay: &'o Overlay) -> Self {
+        Self {
+            overlay,
+            next: None,
+            asked: false,
+        }
+    }
+
+    /// True where a layer has a part of the bytes from `start` to `end`.
+    fn touch(&mut self, start: u64, end: u64) -> Result<bool, String> {
+        let over = self.next.is_some_and(|it| it.offset + it.len <= start);
+        if !self.asked || over {
+            let next = self.overlay.next_changed(start, usize::MAX);
+            self.next = next.map_err(|error| error.to_string())?;
+            self.asked = true;
+        }
+        Ok(self.next.is_some_and(|it| it.offset < end))
+    }
+}
+
+fn unreadable(reason: String) -> PackError {
+    PackError::Source {
+        path: "the image with its overlay".into(),
+        source: io::Error::other(reason),
+    }
+}
+
+fn bad(number: u64, frame: &Frame, source: FrameError) -> PackError {
+    PackError::Frame {
+        frame: number,
+        offset: frame.raw_offset,
+        end: frame.raw_offset + u64::from(frame.raw_bytes),
+        source,
+    }
+}

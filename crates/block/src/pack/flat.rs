@@ -1,0 +1,240 @@
+//! The contents of any source as a plain file or a qcow2 image; and where two sources differ.
+//!
+//! Why here: an image with overlays has to leave for programs that know neither. The qcow2 written
+//! is of version 3, clusters of 64 KiB, without a backing file; what is zeros is not stored.
+//! Must stay true: memory is bounded (the tables of one image: 8 bytes for each 64 KiB of contents
+//! of 512 MiB, and for each 512 MiB); a file appears under its name only when it is whole.
+//! Source: QEMU's `docs/interop/qcow2.rst`.
+
+use super::{PackError, Sink, Target};
+use crate::format::write::is_zero;
+use crate::source::BlockSource;
+use std::io;
+
+/// Form of [`export`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FlatFormat {
+    /// The bytes, with holes.
+    Raw,
+    /// QEMU's.
+    Qcow2,
+}
+
+/// Result of [`export`].
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Exported {
+    /// Bytes of contents.
+    pub raw_bytes: u64,
+    /// Size of the file in bytes, holes included.
+    pub stored_bytes: u64,
+}
+
+/// Writes the contents of `source` to `target`. `progress` is called with the bytes that are done.
+///
+/// # Errors
+/// [`PackError`]; nothing then stands under the target's name that did not before.
+pub fn export(
+    source: &dyn BlockSource,
+    target: Target<'_>,
+    format: FlatFormat,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Exported, PackError> {
+    let mut sink = Sink::open(target, None)?;
+    let raw_bytes = source.size_bytes();
+    let front = match format {
+        FlatFormat::Raw => {
+            each_part(source, 0..raw_bytes, &mut |offset, bytes| {
+                match is_zero(bytes) {
+                    true => sink.skip_zeros(bytes)?,
+                    false => sink.write(bytes)?,
+                }
+                progress(offset + bytes.len() as u64);
+                Ok(())
+            })?;
+            None
+        }
+        FlatFormat::Qcow2 => Some(write_qcow2(source, &mut sink, progress)?),
+    };
+    let stored_bytes = sink.offset;
+    sink.finish(front.as_deref())?;
+    Ok(Exported {
+        raw_bytes,
+        stored_bytes,
+    })
+}
+
+/// Takes a part of the contents: its first byte, and the bytes.
+type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), PackError> + 'a;
+
+/// Hands the contents of a range on in order, a cluster at a time.
+fn each_part(
+    source: &dyn BlockSource,
+    range: std::ops::Range<u64>,
+    each: &mut Take<'_>,
+) -> Result<(), PackError> {
+    let mut buffer = vec![0; READ_BYTES];
+    let mut offset = range.start;
+    while offset < range.end {
+        let len = (range.end - offset).min(READ_BYTES as u64) as usize;
+        let part = &mut buffer[..len];
+        let extent = source.extent(offset);
+        if extent.zero && extent.len >= len as u64 {
+            part.fill(0);
+        } else {
+            source
+                .read_into(offset, part)
+                .map_err(|error| unreadable(&error))?;
+        }
+        for (cluster, at) in part
+            .chunks(CLUSTER_BYTES)
+            .zip((offset..).step_by(CLUSTER_BYTES))
+        {
+            each(at, cluster)?;
+        }
+        offset += len as u64;
+    }
+    Ok(())
+}
+
+fn unreadable(error: &crate::source::ReadError) -> PackError {
+    PackError::Source {
+        path: "the image".into(),
+        source: io::Error::other(error.to_string()),
+    }
+}
+
+/// Writes all of a qcow2 image but its header, which it returns: that stands at the file's front.
+fn write_qcow2(
+    source: &dyn BlockSource,
+    sink: &mut Sink,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Vec<u8>, PackError> {
+    let raw_bytes = source.size_bytes();
+    let mut level1 = vec![0_u64; raw_bytes.div_ceil(TABLE_SPAN_BYTES) as usize];
+    sink.write(&[0; CLUSTER_BYTES])?;
+    for (number, pointer) in level1.iter_mut().enumerate() {
+        let start = number as u64 * TABLE_SPAN_BYTES;
+        let end = (start + TABLE_SPAN_BYTES).min(raw_bytes);
+        let mut table = vec![0_u64; TABLE_ENTRIES];
+        each_part(source, start..end, &mut |offset, bytes| {
+            if !is_zero(bytes) {
+                table[((offset - start) / CLUSTER_BYTES as u64) as usize] = COPIED | sink.offset;
+                sink.write(bytes)?;
+                if bytes.len() < CLUSTER_BYTES {
+                    sink.write(&vec![0; CLUSTER_BYTES - bytes.len()])?;
+                }
+            }
+            progress(offset + bytes.len() as u64);
+            Ok(())
+        })?;
+        if table.iter().any(|&entry| entry != 0) {
+            *pointer = COPIED | sink.offset;
+            write_words(sink, &table)?;
+        }
+    }
+    let level1_at = sink.offset;
+    write_words(sink, &level1)?;
+    let used = sink.offset / CLUSTER_BYTES as u64;
+    // The counts count themselves: their blocks and the table of those.
+    let (mut blocks, mut tables) = (0, 0);
+    loop {
+        let total = used + blocks + tables;
+        let wanted = total.div_ceil(COUNTS_IN_BLOCK);
+        let wanted_tables = wanted.div_ceil(TABLE_ENTRIES as u64);
+        if (wanted, wanted_tables) == (blocks, tables) {
+            break;
+        }
+        (blocks, tables) = (wanted, wanted_tables);
+    }
+    let total = used + blocks + tables;
+    let blocks_at = sink.offset;
+    for block in 0..blocks {
+        let counted = (total - block * COUNTS_IN_BLOCK).min(COUNTS_IN_BLOCK) as usize;
+        let mut counts = vec![0_u8; CLUSTER_BYTES];
+        for count in counts.chunks_exact_mut(2).take(counted) {
+            count.copy_from_slice(&1_u16.to_be_bytes());
+        }
+        sink.write(&counts)?;
+    }
+    let table_at = sink.offset;
+    let entries = (0..blocks).map(|block| blocks_at + block * CLUSTER_BYTES as u64);
+    write_words(sink, &entries.collect::<Vec<_>>())?;
+
+    let mut header = Vec::with_capacity(HEADER_BYTES as usize);
+    header.extend_from_slice(b"QFI\xfb");
+    header.extend_from_slice(&3_u32.to_be_bytes());
+    header.extend_from_slice(&[0; 12]); // No backing file.
+    header.extend_from_slice(&(CLUSTER_BYTES.trailing_zeros()).to_be_bytes());
+    header.extend_from_slice(&raw_bytes.next_multiple_of(512).to_be_bytes());
+    header.extend_from_slice(&0_u32.to_be_bytes()); // Not encrypted.
+    header.extend_from_slice(&(level1.len() as u32).to_be_bytes());
+    header.extend_from_slice(&level1_at.to_be_bytes());
+    header.extend_from_slice(&table_at.to_be_bytes());
+    header.extend_from_slice(&(tables as u32).to_be_bytes());
+    header.extend_from_slice(&[0; 12]); // No snapshots.
+    header.extend_from_slice(&[0; 24]); // No features.
+    header.extend_from_slice(&4_u32.to_be_bytes()); // Counts of 16 bits.
+    header.extend_from_slice(&HEADER_BYTES.to_be_bytes());
+    Ok(header)
+}
+
+/// Writes words, filled up with zeros to a whole cluster.
+fn write_words(sink: &mut Sink, words: &[u64]) -> Result<(), PackError> {
+    let mut bytes: Vec<u8> = words.iter().flat_map(|word| word.to_be_bytes()).collect();
+    bytes.resize(bytes.len().next_multiple_of(CLUSTER_BYTES), 0);
+    sink.write(&bytes)
+}
+
+/// Compares two sources of one size in `range`, 4 KiB at a time, and calls `each` with the first
+/// byte and the length of each stretch that differs.
+///
+/// # Errors
+/// [`PackError::Source`].
+pub fn diff(
+    a: &dyn BlockSource,
+    b: &dyn BlockSource,
+    range: std::ops::Range<u64>,
+    each: &mut dyn FnMut(u64, u64),
+) -> Result<(), PackError> {
+    let mut other = vec![0; CLUSTER_BYTES];
+    let mut open: Option<(u64, u64)> = None;
+    each_part(a, range.clone(), &mut |offset, bytes| {
+        let other = &mut other[..bytes.len()];
+        b.read_into(offset, other)
+            .map_err(|error| unreadable(&error))?;
+        let blocks = bytes.chunks(BLOCK_BYTES).zip(other.chunks(BLOCK_BYTES));
+        for ((one, two), at) in blocks.zip((offset..).step_by(BLOCK_BYTES)) {
+            if one == two {
+                continue;
+            }
+            let end = at + one.len() as u64;
+            match &mut open {
+                Some((_, open_end)) if *open_end == at => *open_end = end,
+                Some((start, open_end)) => {
+                    each(*start, *open_end - *start);
+                    open = Some((at, end));
+                }
+                None => open = Some((at, end)),
+            }
+        }
+        Ok(())
+    })?;
+    if let Some((start, end)) = open {
+        each(start, end - start);
+    }
+    Ok(())
+}
+
+const CLUSTER_BYTES: usize = 64 << 10;
+const READ_BYTES: usize = 1 << 20;
+/// Entries of a table of one cluster.
+const TABLE_ENTRIES: usize = CLUSTER_BYTES / 8;
+/// Contents that one table of the second level tells of.
+const TABLE_SPAN_BYTES: u64 = (TABLE_ENTRIES * CLUSTER_BYTES) as u64;
+/// Counts of 16 bits in a cluster.
+const COUNTS_IN_BLOCK: u64 = (CLUSTER_BYTES / 2) as u64;
+/// Flag of a pointer: the cluster is used once.
+const COPIED: u64 = 1 << 63;
+const HEADER_BYTES: u32 = 104;
+/// Unit of comparison.
+const BLOCK_BYTES: usize = 4096;

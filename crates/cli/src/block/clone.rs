@@ -1,0 +1,73 @@
+//! `sidecore block clone`: of an overlay, or a first one of an image.
+
+use crate::size;
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_block::overlay::identity::Identity;
+use sidecore_block::overlay::tools::{self, CloneKind, clone};
+use std::path::PathBuf;
+
+/// Arguments of `block clone`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Of an image NEW is an overlay that holds nothing yet. Where the file system shares blocks (XFS, \
+btrfs) the clone is a copy, and both go on. Elsewhere it is a layer above OVERLAY, which \
+takes no more writes from then on: clone it again to go on with it.")]
+pub(crate) struct Args {
+    /// Overlay to clone, which no process may have open to write; or an image
+    overlay: PathBuf,
+    #[command(flatten)]
+    far: super::far::FarArgs,
+    /// The clone: a file that is not there yet
+    #[arg(value_name = "NEW")]
+    new: PathBuf,
+    /// Make a layer also where blocks could be shared
+    #[arg(long)]
+    layer: bool,
+    /// Grain of a first overlay of an image: a power of two from 4KiB to 64KiB
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4KiB")]
+    grain: u64,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let kind = match tools::is_overlay_file(&self.overlay) {
+            true => clone(&self.overlay, &self.new, !self.layer)?,
+            false => {
+                let opened = self.far.open_whole(&self.overlay)?;
+                let identity = Identity::of(&opened.index, &opened.image);
+                let identity = identity.context("cannot read the image")?;
+                let grain = u32::try_from(self.grain).unwrap_or(u32::MAX);
+                tools::create(
+                    &self.new,
+                    &identity,
+                    grain,
+                    &super::far::name(&self.overlay),
+                )?;
+                CloneKind::New
+            }
+        };
+        if self.json {
+            output::json(&Json { kind })?;
+            return Ok(Outcome::Done);
+        }
+        let (overlay, new) = (self.overlay.display(), self.new.display());
+        output::line(&match kind {
+            CloneKind::New => format!("{new}: an overlay on {overlay}, with nothing in it"),
+            CloneKind::Reflink => format!("{new}: a copy that shares blocks with {overlay}"),
+            CloneKind::Layer => {
+                format!("{new}: a layer above {overlay}, which takes no more writes")
+            }
+        })?;
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    kind: CloneKind,
+}

@@ -1,0 +1,131 @@
+//! `sidecore block commit`.
+
+use super::common::{OpenArgs, open_device};
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use sidecore_block::codec::Tune;
+use sidecore_block::format::Format;
+use sidecore_block::overlay::tools;
+use sidecore_block::pack::{Committed, Options, commit};
+use sidecore_block::trust::signer;
+use sidecore_measure::stats::bytes;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Arguments of `block commit`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Frames that no layer has written to are copied as they are. The new image has the format and the \
+frames of the old one where that is zstd or LZ4 as Sidecore packs them, and is packed anew as zstd \
+otherwise. The overlays are left as they are.")]
+pub(crate) struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+    /// Overlays, the lowest first; of layers that stand on one another the uppermost will do
+    #[arg(required = true, value_name = "OVERLAY")]
+    overlays: Vec<PathBuf>,
+    /// Image to write
+    #[arg(short, long, value_name = "IMAGE")]
+    output: PathBuf,
+    /// Compression level of the frames that are deflated
+    #[arg(long, value_name = "N")]
+    level: Option<i32>,
+    /// Have the new image carry a hash tree
+    #[arg(long)]
+    tree: bool,
+    /// Sign its root with this private Ed25519 key in PEM; may be given again; implies --tree
+    #[arg(long, value_name = "KEY")]
+    sign: Vec<PathBuf>,
+    /// Refuse when the image exists already
+    #[arg(long, conflicts_with = "force")]
+    no_clobber: bool,
+    /// Write straight onto the output though it is no regular file (a block device)
+    #[arg(long)]
+    force: bool,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let began = Instant::now();
+        let top = check_chain(&self.overlays)?;
+        let seal = match self.tree || !self.sign.is_empty() {
+            true => Some(signer(&self.sign)?),
+            false => None,
+        };
+        let device = open_device(&self.open)?;
+        let overlay = super::overlay::open_to_read(device.clone(), top)?;
+        let options = Options {
+            format: Format::Zstd,
+            frame_bytes: super::FRAME_BYTES as u32,
+            level: self.level,
+            tune: Tune::Speed,
+            engines: self.open.engines.count(),
+        };
+        let index = device.index();
+        let bar = output::byte_progress(index.raw_bytes());
+        bar.set_message("committing");
+        let target = super::common::target(&self.output, self.no_clobber, self.force);
+        let image = device.image();
+        let committed = commit(
+            image,
+            index,
+            &overlay,
+            target,
+            &options,
+            seal,
+            &mut |done| bar.set_position(done),
+        );
+        bar.finish_and_clear();
+        let committed = committed?;
+        let seconds = began.elapsed().as_secs_f64();
+        if self.json {
+            output::json(&Json { committed, seconds })?;
+        } else if self.output.as_os_str() != "-" {
+            output::line(&format!(
+                "{}: {} in {} frames, {} of them copied, {} stored as {} in {seconds:.1} s",
+                self.output.display(),
+                bytes(committed.raw_bytes),
+                committed.frames,
+                committed.copied_frames,
+                bytes(committed.stored_bytes),
+                committed.format,
+            ))?;
+            if let Some(root) = &committed.root_hash {
+                output::line(&format!("root hash {root}"))?;
+            }
+        }
+        Ok(Outcome::Done)
+    }
+}
+
+/// The uppermost of these overlays, each of which stands on the one before.
+fn check_chain(overlays: &[PathBuf]) -> Result<&Path> {
+    for pair in overlays.windows(2) {
+        let below = tools::describe(&pair[1])?.parent;
+        let same = below.is_some_and(|below| {
+            let paths = (below.canonicalize(), pair[0].canonicalize());
+            matches!(paths, (Ok(one), Ok(other)) if one == other)
+        });
+        anyhow::ensure!(
+            same,
+            "{} does not stand on {}; name overlays from the lowest to the uppermost",
+            pair[1].display(),
+            pair[0].display()
+        );
+    }
+    overlays
+        .last()
+        .map(PathBuf::as_path)
+        .context("name an overlay")
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    #[serde(flatten)]
+    committed: Committed,
+    seconds: f64,
+}
