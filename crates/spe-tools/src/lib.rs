@@ -14,13 +14,16 @@ mod error;
 mod files;
 mod flags;
 mod kit;
+mod lanes;
 mod names;
+mod narrow;
 mod options;
 mod ppu;
 mod rewrite;
 mod run;
 mod spu;
 mod step;
+mod tokens;
 mod tool;
 
 pub use error::Error;

@@ -1,5 +1,5 @@
 /* Memory below 4 GiB for hosts that put addresses into words, as programs of 32 bits did: the heap, the
- * stacks of main and of threads, and what the program maps. Linked unless -m64 is asked for.
+ * stacks of threads, and what the program maps. Linked unless -m64 is asked for.
  *
  * Must stay true: a program that never looks at an address runs as without this.
  */
@@ -8,9 +8,8 @@
 #include <pthread.h>
 #include <stddef.h>
 #include <sys/mman.h>
-#include <ucontext.h>
 
-enum { MAIN_STACK_BYTES = 8 << 20, THREAD_STACK_BYTES = 1 << 20 };
+enum { THREAD_STACK_BYTES = 1 << 20 };
 
 static void *low(size_t bytes)
 {
@@ -23,32 +22,6 @@ __attribute__((constructor)) static void low_heap(void)
 {
 	mallopt(M_MMAP_MAX, 0);
 	mallopt(M_ARENA_MAX, 1);
-}
-
-extern int __real_main(int count, char **arguments, char **environment);
-static ucontext_t before, within;
-static int main_count, main_result;
-static char **main_arguments, **main_environment;
-
-static void main_within(void)
-{
-	main_result = __real_main(main_count, main_arguments, main_environment);
-}
-
-int __wrap_main(int count, char **arguments, char **environment)
-{
-	void *stack = low(MAIN_STACK_BYTES);
-	main_count = count;
-	main_arguments = arguments;
-	main_environment = environment;
-	if (stack == MAP_FAILED || getcontext(&within))
-		return __real_main(count, arguments, environment);
-	within.uc_stack.ss_sp = stack;
-	within.uc_stack.ss_size = MAIN_STACK_BYTES;
-	within.uc_link = &before;
-	makecontext(&within, main_within, 0);
-	swapcontext(&before, &within);
-	return main_result;
 }
 
 extern int __real_pthread_create(pthread_t *thread, const pthread_attr_t *wanted,
