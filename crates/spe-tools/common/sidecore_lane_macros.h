@@ -34,6 +34,8 @@
 	__spe_vec_double2: 8, default: 1)
 #endif
 
+/* The quadword that an address lies in. */
+#define __lane_place(p) ((void *)((__UINTPTR_TYPE__)(p) & ~(__UINTPTR_TYPE__)15))
 /* The place of number i among numbers of type T that share memory with a vector. */
 #define __lane_shared(T, width, i) ((i) ^ ((width) > sizeof(T) ? (width) / sizeof(T) - 1 : 0))
 #define __lane_index(T, E, i) __lane_shared(T, __lane_width(E), i)

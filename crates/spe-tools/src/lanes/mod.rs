@@ -69,8 +69,10 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
     }
     let text = text::Text::new(source);
     let types = types::Types::read(&text);
+    // With elements of one size nothing is to be turned.
     let several = types.widths.len() > 1 || !types.shared.is_empty();
-    let lanes = if lanes == Lanes::Auto && !several {
+    let unaligned = several || pass::looks_at_addresses(&text);
+    let lanes = if lanes == Lanes::Auto && !unaligned {
         Lanes::Off
     } else {
         lanes

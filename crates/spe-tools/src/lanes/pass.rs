@@ -10,6 +10,8 @@ pub(super) struct Pass<'a> {
     text: &'a Text<'a>,
     types: &'a Types,
     lanes: Lanes,
+    /// True where the source may load quadwords at addresses that are not aligned.
+    places: bool,
     edits: Edits,
     warnings: Vec<String>,
 }
@@ -20,6 +22,7 @@ impl<'a> Pass<'a> {
             text,
             types,
             lanes,
+            places: lanes == Lanes::Exact || looks_at_addresses(text),
             edits: Edits::default(),
             warnings: Vec::new(),
         }
@@ -212,6 +215,9 @@ impl<'a> Pass<'a> {
         let Some(end) = operand::end(text, types, close + 1) else {
             return;
         };
+        if to.vector {
+            self.quadword(open, close, end);
+        }
         let mut name = close + 1;
         while matches!(text.at(name), b"&" | b"(") {
             name += 1;
@@ -248,6 +254,26 @@ impl<'a> Pass<'a> {
             "elements of {} bytes read as elements of {} keep memory's order",
             from.width, to.width
         ));
+    }
+
+    /// `*(T *) operand` and `((T *) operand)[…]`: the SPU ignores the last four bits of an address.
+    fn quadword(&mut self, open: usize, close: usize, end: usize) {
+        let text = self.text;
+        let loaded = open > 1
+            && match text.at(open - 1) {
+                b"*" => matches!(
+                    text.at(open - 2),
+                    b"(" | b"," | b"=" | b";" | b"{" | b"}" | b"return" | b"+" | b"-" | b"&" | b"|"
+                ),
+                b"(" => text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[",
+                _ => false,
+            };
+        if self.places && loaded && text.at(close + 1) != b"&" {
+            let start = text.start(close + 1);
+            self.edits.replace(start, start, "__lane_place(");
+            let behind = text.end(end - 1);
+            self.edits.replace(behind, behind, ")");
+        }
     }
 
     /// Turns the index in the brackets that open at `place`.
@@ -324,4 +350,17 @@ impl<'a> Pass<'a> {
             self.warnings.push(line);
         }
     }
+}
+
+/// True where the user's source reads the last four bits of addresses, or turns quadwords by them.
+pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
+    const BITS: &[&[u8]] = &[b"15", b"0xf", b"0xF", b"0x0f", b"0x0F", b"0xfu", b"15u"];
+    const TURNS: &[&[u8]] = &[b"spu_rlqwbyte", b"spu_slqwbyte", b"si_rotqby", b"vec_lvsl"];
+    (0..text.len()).filter(|place| text.is_users(*place)).any(|place| {
+        let word = text.at(place);
+        let before = place.checked_sub(1).map_or(&b""[..], |before| text.at(before));
+        (before == b"&" && BITS.contains(&word))
+            || (before == b"%" && word == b"16")
+            || TURNS.contains(&word)
+    })
 }

@@ -21,3 +21,71 @@ fn constants_are_numbers() {
         "static const __spe_vec_ushort8 h = {0x1,0x2,0x0,0x1,0x0,0x2,0x0,0x3};"
     );
 }
+
+#[test]
+fn casts_become_calls_and_other_parentheses_stay() {
+    let casts = [
+        ("x = (__spe_vec_uint4)y;", "x = __lane_cast(__spe_vec_uint4, y);"),
+        (
+            "f((__spe_vec_uint4)(__spe_vec_uchar16)g(a, b)[1] + 1);",
+            "f(__lane_cast(__spe_vec_uint4, __lane_cast(__spe_vec_uchar16, g(a, b)[1])) + 1);",
+        ),
+        (
+            "return (__spe_vec_uint4)-p->q;",
+            "return __lane_cast(__spe_vec_uint4, -p->q);",
+        ),
+        (
+            "r = (__spe_vec_float4)si_lqd(a, 16);",
+            "r = (__spe_vec_float4)__si_raw_lqd(a, 16);",
+        ),
+        (
+            "q = reinterpret_cast<__spe_vec_uint4>(v);",
+            "q = __lane_cast(__spe_vec_uint4, (v));",
+        ),
+        (
+            "v = *(__spe_vec_uint4 *)(p + 1);",
+            "v = *(__spe_vec_uint4 *)__lane_place((p + 1));",
+        ),
+    ];
+    for (source, wanted) in casts {
+        let source = format!("void h(void) {{ {source} }}");
+        assert_eq!(exact(&source), format!("void h(void) {{ {wanted} }}"));
+    }
+    for same in [
+        "__spe_vec_uint4 f(__spe_vec_uint4);",
+        "void h(void) { x = sizeof(__spe_vec_uint4) + 1; }",
+        "void h(void) { x = (__spe_vec_uint4){1, 2}; }",
+        "void h(void) { x = (int)y + (z)(__spe_vec); }",
+        "# 1 \"/usr/include/x.h\" 1 3\nvoid h(void) { x = (__spe_vec_uint4)y; }",
+    ] {
+        assert_eq!(exact(same), same);
+    }
+}
+
+#[test]
+fn memory_of_bytes_that_holds_floats_stays_where_nobody_asks_for_more() {
+    let source = "__spe_vec_uchar16 m[2]; __spe_vec_float4 f;\
+                  void h(void) { f = (__spe_vec_float4)m[1]; m[0] = (__spe_vec_uchar16)f; }";
+    let auto = rewrite(source.as_bytes(), Lanes::Auto).expect("there are two sizes");
+    let auto = String::from_utf8(auto.source).expect("text stays text");
+    assert!(auto.contains("__lane_loaded(__spe_vec_float4, m[1])"), "{auto}");
+    assert!(auto.contains("__lane_stored(__spe_vec_uchar16, f)"), "{auto}");
+    let one = "__spe_vec_float4 f; void h(void) { g((__spe_vec_float4)f); }";
+    assert!(rewrite(one.as_bytes(), Lanes::Auto).is_none());
+}
+
+#[test]
+fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
+    let text = "union { __spe_vec_uint4 v; unsigned char b[16]; } u;\n\
+                void h(void) { __spe_vec_uint4 v; unsigned char *p = (unsigned char *)&v; u.b[3] = p[1]; }";
+    assert!(exact(text).ends_with(
+        "u.b[__lane_shared(unsigned char, 4, 3)] = p[__lane_index(unsigned char, &v, 1)]; }"
+    ));
+    let moved = "# 7 \"a.c\"\nvoid h(void) { __spe_vec_uint4 v; \
+                 unsigned char *p = (unsigned char *)&v; p++; }";
+    let result = rewrite(moved.as_bytes(), Lanes::Exact).expect("it is asked for");
+    assert_eq!(
+        result.warnings,
+        ["a.c:7: warning: lanes: elements of 4 bytes read as elements of 1 keep memory's order"]
+    );
+}
