@@ -34,6 +34,12 @@
 	__spe_vec_double2: 8, default: 1)
 #endif
 
+/* A vector that a pointer of another type points to: an object of its own, to be read. */
+#ifdef __cplusplus
+#define __lane_view(T, p) (static_cast<const T &>(__lane_cast(T, *(p))))
+#else
+#define __lane_view(T, p) ((T[1]){__lane_cast(T, *(p))})[0]
+#endif
 /* The quadword that an address lies in. */
 #define __lane_place(p) ((void *)((__UINTPTR_TYPE__)(p) & ~(__UINTPTR_TYPE__)15))
 /* The place of number i among numbers of type T that share memory with a vector. */

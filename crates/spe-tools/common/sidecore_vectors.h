@@ -25,7 +25,7 @@ static __inline__ __attribute__((always_inline, unused)) __spe_vec_uchar16 __spe
 #ifdef __cplusplus
 template <class T, class X> static inline T __spe_lane_by(X x, bool plain)
 {
-	const unsigned char turn = (sizeof(x[0]) - 1) ^ (sizeof(T()[0]) - 1);
+	const unsigned char turn = (sizeof(x[0]) - 1) ^ (sizeof((*(T *)0)[0]) - 1);
 	return plain || turn == 0 ? (T)x : (T)__spe_turned((__spe_vec_uchar16)x, turn);
 }
 template <class T, class X> static inline T __spe_lane(X x) { return __spe_lane_by<T>(x, false); }
@@ -35,11 +35,11 @@ template <class X> static inline bool __spe_lane_floats(X x)
 }
 template <class T, class X> static inline T __spe_lane_loaded(X x)
 {
-	return __spe_lane_by<T>(x, sizeof(x[0]) < sizeof(T()[0]) && __spe_lane_floats(T()));
+	return __spe_lane_by<T>(x, sizeof(x[0]) < sizeof((*(T *)0)[0]) && __spe_lane_floats(T()));
 }
 template <class T, class X> static inline T __spe_lane_stored(X x)
 {
-	return __spe_lane_by<T>(x, sizeof(x[0]) > sizeof(T()[0]) && __spe_lane_floats(x));
+	return __spe_lane_by<T>(x, sizeof(x[0]) > sizeof((*(T *)0)[0]) && __spe_lane_floats(x));
 }
 template <int bytes> struct __spe_bytes { char each[bytes]; };
 template <class P> static inline __spe_bytes<1> __spe_width(const P *);

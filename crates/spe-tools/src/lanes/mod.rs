@@ -80,7 +80,9 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
     let mut pass = pass::Pass::new(&text, &types, lanes);
     pass.run();
     let (edits, warnings) = pass.finish();
-    if edits.is_empty() && lanes != Lanes::Exact {
+    // Quadwords of intrinsics alone have nothing to rewrite, but macros that differ.
+    let quadwords = lanes == Lanes::Auto && several;
+    if edits.is_empty() && lanes != Lanes::Exact && !quadwords {
         return None;
     }
     Some(Rewritten {

@@ -236,6 +236,9 @@ impl<'a> Pass<'a> {
             self.index(end + 1, &scalar, &vector);
             return;
         }
+        if from.vector && to.vector && text.at(close + 1) == b"&" && self.view(open, close, end) {
+            return;
+        }
         if let Some(pointer) = self.declared(open, end).filter(|_| from.vector && !to.vector)
             && self.indices(pointer, end, &scalar, &vector)
         {
@@ -274,6 +277,31 @@ impl<'a> Pass<'a> {
             let behind = text.end(end - 1);
             self.edits.replace(behind, behind, ")");
         }
+    }
+
+    /// `*(T *) &v` for a vector v: a cast of it, unless something is stored there.
+    fn view(&mut self, open: usize, close: usize, end: usize) -> bool {
+        let text = self.text;
+        let (mut from, mut to) = (open, end);
+        while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
+            from -= 1;
+            to += 1;
+        }
+        let loaded = from > 0 && text.at(from - 1) == b"*";
+        while text.at(to) == b")" {
+            to += 1;
+        }
+        let stored = text.at(to) == b"=" && text.at(to + 1) != b"=";
+        if !loaded || stored || text.at(to) == b"[" {
+            return false;
+        }
+        let name = text.span(open + 1, close - 1);
+        let start = text.start(open);
+        self.edits
+            .replace(start, text.end(close), format!("&__lane_view({name}, "));
+        let behind = text.end(end - 1);
+        self.edits.replace(behind, behind, ")");
+        true
     }
 
     /// Turns the index in the brackets that open at `place`.

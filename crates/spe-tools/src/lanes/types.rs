@@ -162,6 +162,9 @@ impl Types {
     fn read_variable(&mut self, text: &Text<'_>, place: usize) {
         if let Some(shape) = self.vector(text.at(place)) {
             self.widths.insert(shape.width);
+        } else if BY_BYTES.contains(&text.at(place)) {
+            // A quadword has the register's bytes, whatever they are elements of.
+            self.widths.extend([1, 4]);
         }
         let word = text.at(place);
         let begins = KEYWORDS.contains(&word) || self.named.contains_key(word);
@@ -238,6 +241,19 @@ impl Types {
         }
     }
 }
+
+/// Intrinsics that look at a quadword by bytes.
+const BY_BYTES: &[&[u8]] = &[
+    b"si_shufb",
+    b"si_rotqby",
+    b"si_rotqbyi",
+    b"si_rotqmbyi",
+    b"si_shlqbyi",
+    b"si_fsmb",
+    b"si_fsmbi",
+    b"si_from_uchar",
+    b"si_to_uchar",
+];
 
 const QUALIFIERS: &[&[u8]] = &[
     b"const",

@@ -103,10 +103,12 @@ static void looks(void)
 	vec_uint4 v = { 0x01020304, 0x05060708, 0x090a0b0c, 0x0d0e0f10 };
 	unsigned char *p = (unsigned char *)&v;
 	int k, right = 1;
+	vec_uchar16 whole = *(vec_uchar16 *)&v, again = (*((vec_uchar16 *)&v));
 	u.v = v;
 	for (k = 0; k < 16; k++)
 		right &= u.byte[k] == k + 1 && p[k] == k + 1 && ((unsigned char *)&v)[k] == k + 1;
 	u.byte[5] = 0xff;
+	check("views", spu_extract(whole, 1) == 2 && spu_extract(again, 15) == 16);
 	check("looks", right && u.half[1] == 0x0304 && u.word[1] == 0x05ff0708);
 }
 
@@ -123,8 +125,10 @@ static void search(void)
 static void quadwords(void)
 {
 	qword a = (qword)(vec_uint4){ 0x01020304, 0xa0b0c0d0, 7, 9 };
-	qword t = si_rotqbyi(a, 1), m = si_fsmbi(0xf00f);
+	qword t, m = si_fsmbi(0xf00f);
 	qword s = si_shufb(a, a, (qword)(vec_uint4){ 0x03020100, 0x80808003, 0, 0 });
+	t = si_rotqbyi(a, 1);
+	check("ila", si_to_uint(si_shufb(a, a, si_ila(0x10203))) == 0x01020304);
 	check("rotqbyi", si_to_uint(t) == 0x020304a0);
 	check("fsmbi", si_to_uint(m) == 0xffffffff && spu_extract((vec_uint4)m, 3) == 0xffffffff);
 	check("shufb", si_to_uint(s) == 0x04030201 && spu_extract((vec_uint4)s, 1) == 0x00000004);
