@@ -78,7 +78,8 @@ fn additions(text: &[u8]) -> String {
             defined.insert(label);
         } else if let Some(value) = line.strip_prefix("\t.long\t") {
             let name = value.split(['+', '-']).next().unwrap_or_default();
-            let symbol = name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
+            let symbol =
+                name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_');
             if symbol && name.len() == value.len() {
                 used.insert(name);
             }

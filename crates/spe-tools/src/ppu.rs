@@ -38,7 +38,12 @@ pub(crate) fn compile(
     if narrow {
         all.extend(NARROW.iter().map(OsString::from));
     }
-    let folders = ["include/narrow", "include/ppu", "include/common", "include/host"];
+    let folders = [
+        "include/narrow",
+        "include/ppu",
+        "include/common",
+        "include/host",
+    ];
     for folder in &folders[usize::from(!narrow)..] {
         all.push("-isystem".into());
         all.push(kit.path(folder).into_os_string());

@@ -355,7 +355,11 @@ fn refusals_say_why() {
         "-c start.S",
         "start.S: SPU assembly cannot be assembled",
     );
-    refused("spu-gcc", "--lanes=most -c empty.c", "--lanes=auto|exact|off");
+    refused(
+        "spu-gcc",
+        "--lanes=most -c empty.c",
+        "--lanes=auto|exact|off",
+    );
     refused("ppu-gcc", "--pointers=2 -c empty.c", "--pointers=4|8");
     refused("ppu-embedspu", "-m32 one", "usage: ppu-embedspu");
     refused(

@@ -27,7 +27,8 @@ pub(super) fn cast(
     let from = types.shape(text, start + 1, close)?;
     let floats = (start + 1..close).any(|word| {
         let word = text.at(word);
-        word.windows(5).any(|part| part == b"float") || word.windows(6).any(|part| part == b"double")
+        word.windows(5).any(|part| part == b"float")
+            || word.windows(6).any(|part| part == b"double")
     });
     let open = close + 1;
     if !from.vector || text.at(open) != b"{" || text.partner(open) != Some(last - 1) {
@@ -105,5 +106,12 @@ fn number(text: &Text<'_>, place: usize, width: usize, floats: bool) -> Option<(
         lower.parse()
     };
     let value = value.ok()?;
-    Some((if negative { value.wrapping_neg() } else { value }, at + 1))
+    Some((
+        if negative {
+            value.wrapping_neg()
+        } else {
+            value
+        },
+        at + 1,
+    ))
 }

@@ -47,7 +47,10 @@ pub(super) fn begins(text: &Text<'_>, place: usize) -> bool {
         Some(Kind::Word) => !text.at(place).starts_with(b"__a"),
         Some(Kind::Number | Kind::Quoted) => true,
         Some(Kind::Mark) => {
-            matches!(text.at(place), b"(" | b"-" | b"+" | b"~" | b"!" | b"*" | b"&")
+            matches!(
+                text.at(place),
+                b"(" | b"-" | b"+" | b"~" | b"!" | b"*" | b"&"
+            )
         }
         _ => false,
     }

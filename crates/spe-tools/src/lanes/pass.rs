@@ -80,7 +80,9 @@ impl<'a> Pass<'a> {
     /// `(T) operand`.
     fn cast(&mut self, open: usize, type_at: usize, close: usize) -> Option<usize> {
         let (text, types) = (self.text, self.types);
-        let before = open.checked_sub(1).map_or(&b";"[..], |before| text.at(before));
+        let before = open
+            .checked_sub(1)
+            .map_or(&b";"[..], |before| text.at(before));
         let named = open > 0 && text.is_word(open - 1);
         if named && !matches!(before, b"return" | b"case" | b"else" | b"do") {
             return None;
@@ -101,7 +103,8 @@ impl<'a> Pass<'a> {
                 literal.insert_str(0, &format!("({name})"));
                 (open, end)
             });
-            self.edits.replace(text.start(from), text.end(to - 1), literal);
+            self.edits
+                .replace(text.start(from), text.end(to - 1), literal);
             return Some(to);
         }
         if self.lanes == Lanes::Off {
@@ -109,10 +112,11 @@ impl<'a> Pass<'a> {
         }
         if let Some(load) = self.quadword_load(close + 1, end) {
             // The cast says what memory holds.
-            self.edits.replace(text.start(load), text.end(load), format!(
-                "__si_raw_{}",
-                String::from_utf8_lossy(&text.at(load)[3..])
-            ));
+            self.edits.replace(
+                text.start(load),
+                text.end(load),
+                format!("__si_raw_{}", String::from_utf8_lossy(&text.at(load)[3..])),
+            );
             return None;
         }
         let call = if self.is_memory(close + 1, end) {
@@ -123,7 +127,8 @@ impl<'a> Pass<'a> {
             "__lane_cast"
         };
         let start = text.start(open);
-        self.edits.replace(start, text.end(close), format!("{call}({name}, "));
+        self.edits
+            .replace(start, text.end(close), format!("{call}({name}, "));
         let behind = text.end(end - 1);
         self.edits.replace(behind, behind, ")");
         None
@@ -157,7 +162,10 @@ impl<'a> Pass<'a> {
 
     /// A load of a quadword that is the whole operand.
     fn quadword_load(&self, start: usize, end: usize) -> Option<usize> {
-        let load = matches!(self.text.at(start), b"si_lqd" | b"si_lqx" | b"si_lqa" | b"si_lqr");
+        let load = matches!(
+            self.text.at(start),
+            b"si_lqd" | b"si_lqx" | b"si_lqa" | b"si_lqr"
+        );
         (load && self.text.partner(start + 1) == Some(end - 1)).then_some(start)
     }
 
@@ -190,7 +198,8 @@ impl<'a> Pass<'a> {
             let name = String::from_utf8_lossy(text.at(place + 2)).into_owned();
             if let Some(close) = text.partner(place + 4) {
                 let (start, end) = (text.start(place), text.end(place + 3));
-                self.edits.replace(start, end, format!("__lane_cast({name}, "));
+                self.edits
+                    .replace(start, end, format!("__lane_cast({name}, "));
                 let behind = text.end(close);
                 self.edits.replace(behind, behind, ")");
             }
@@ -202,7 +211,8 @@ impl<'a> Pass<'a> {
         let (text, types) = (self.text, self.types);
         if self.lanes == Lanes::Off
             || text.at(close - 1) != b"*"
-            || text.at(close.saturating_sub(2)) == b"*" {
+            || text.at(close.saturating_sub(2)) == b"*"
+        {
             return;
         }
         let Some(to) = types.shape(text, open + 1, close - 1) else {
@@ -239,7 +249,9 @@ impl<'a> Pass<'a> {
         if from.vector && to.vector && text.at(close + 1) == b"&" && self.view(open, close, end) {
             return;
         }
-        if let Some(pointer) = self.declared(open, end).filter(|_| from.vector && !to.vector)
+        if let Some(pointer) = self
+            .declared(open, end)
+            .filter(|_| from.vector && !to.vector)
             && self.indices(pointer, end, &scalar, &vector)
         {
             return;
@@ -253,10 +265,13 @@ impl<'a> Pass<'a> {
         if self.lanes == Lanes::Auto && from.width == 1 && !from.vector {
             return;
         }
-        self.warn(open, &format!(
-            "elements of {} bytes read as elements of {} keep memory's order",
-            from.width, to.width
-        ));
+        self.warn(
+            open,
+            &format!(
+                "elements of {} bytes read as elements of {} keep memory's order",
+                from.width, to.width
+            ),
+        );
     }
 
     /// `*(T *) operand` and `((T *) operand)[…]`: the SPU ignores the last four bits of an address.
@@ -311,7 +326,8 @@ impl<'a> Pass<'a> {
             return;
         };
         let start = text.end(place);
-        self.edits.replace(start, start, format!("__lane_index({scalar}, {vector}, "));
+        self.edits
+            .replace(start, start, format!("__lane_index({scalar}, {vector}, "));
         let behind = text.start(close);
         self.edits.replace(behind, behind, ")");
     }
@@ -384,11 +400,15 @@ impl<'a> Pass<'a> {
 pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
     const BITS: &[&[u8]] = &[b"15", b"0xf", b"0xF", b"0x0f", b"0x0F", b"0xfu", b"15u"];
     const TURNS: &[&[u8]] = &[b"spu_rlqwbyte", b"spu_slqwbyte", b"si_rotqby", b"vec_lvsl"];
-    (0..text.len()).filter(|place| text.is_users(*place)).any(|place| {
-        let word = text.at(place);
-        let before = place.checked_sub(1).map_or(&b""[..], |before| text.at(before));
-        (before == b"&" && BITS.contains(&word))
-            || (before == b"%" && word == b"16")
-            || TURNS.contains(&word)
-    })
+    (0..text.len())
+        .filter(|place| text.is_users(*place))
+        .any(|place| {
+            let word = text.at(place);
+            let before = place
+                .checked_sub(1)
+                .map_or(&b""[..], |before| text.at(before));
+            (before == b"&" && BITS.contains(&word))
+                || (before == b"%" && word == b"16")
+                || TURNS.contains(&word)
+        })
 }

@@ -12,12 +12,17 @@ fn exact(source: &str) -> String {
 #[test]
 fn constants_are_numbers() {
     assert_eq!(
-        exact("static __spe_vec_uchar16 a = (__spe_vec_uchar16)(__spe_vec_uint4){0x01020304, -1, 2, 3};"),
+        exact(
+            "static __spe_vec_uchar16 a = (__spe_vec_uchar16)(__spe_vec_uint4){0x01020304, -1, 2, 3};"
+        ),
         "static __spe_vec_uchar16 a = {0x1,0x2,0x3,0x4,0xff,0xff,0xff,0xff,0x0,\
          0x0,0x0,0x2,0x0,0x0,0x0,0x3};"
     );
     assert_eq!(
-        exact("static const __spe_vec_ushort8 h = (__spe_vec_ushort8)((__spe_vec_uint4){ 0x10002, 1, 2, 3 });"),
+        exact(
+            "static const __spe_vec_ushort8 h = \
+             (__spe_vec_ushort8)((__spe_vec_uint4){ 0x10002, 1, 2, 3 });"
+        ),
         "static const __spe_vec_ushort8 h = {0x1,0x2,0x0,0x1,0x0,0x2,0x0,0x3};"
     );
 }
@@ -25,7 +30,10 @@ fn constants_are_numbers() {
 #[test]
 fn casts_become_calls_and_other_parentheses_stay() {
     let casts = [
-        ("x = (__spe_vec_uint4)y;", "x = __lane_cast(__spe_vec_uint4, y);"),
+        (
+            "x = (__spe_vec_uint4)y;",
+            "x = __lane_cast(__spe_vec_uint4, y);",
+        ),
         (
             "f((__spe_vec_uint4)(__spe_vec_uchar16)g(a, b)[1] + 1);",
             "f(__lane_cast(__spe_vec_uint4, __lane_cast(__spe_vec_uchar16, g(a, b)[1])) + 1);",
@@ -68,8 +76,14 @@ fn memory_of_bytes_that_holds_floats_stays_where_nobody_asks_for_more() {
                   void h(void) { f = (__spe_vec_float4)m[1]; m[0] = (__spe_vec_uchar16)f; }";
     let auto = rewrite(source.as_bytes(), Lanes::Auto).expect("there are two sizes");
     let auto = String::from_utf8(auto.source).expect("text stays text");
-    assert!(auto.contains("__lane_loaded(__spe_vec_float4, m[1])"), "{auto}");
-    assert!(auto.contains("__lane_stored(__spe_vec_uchar16, f)"), "{auto}");
+    assert!(
+        auto.contains("__lane_loaded(__spe_vec_float4, m[1])"),
+        "{auto}"
+    );
+    assert!(
+        auto.contains("__lane_stored(__spe_vec_uchar16, f)"),
+        "{auto}"
+    );
     let one = "__spe_vec_float4 f; void h(void) { g((__spe_vec_float4)f); }";
     assert!(rewrite(one.as_bytes(), Lanes::Auto).is_none());
 }
@@ -77,7 +91,8 @@ fn memory_of_bytes_that_holds_floats_stays_where_nobody_asks_for_more() {
 #[test]
 fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
     let text = "union { __spe_vec_uint4 v; unsigned char b[16]; } u;\n\
-                void h(void) { __spe_vec_uint4 v; unsigned char *p = (unsigned char *)&v; u.b[3] = p[1]; }";
+                void h(void) { __spe_vec_uint4 v; \
+                unsigned char *p = (unsigned char *)&v; u.b[3] = p[1]; }";
     assert!(exact(text).ends_with(
         "u.b[__lane_shared(unsigned char, 4, 3)] = p[__lane_index(unsigned char, &v, 1)]; }"
     ));

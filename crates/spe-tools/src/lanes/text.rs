@@ -125,7 +125,9 @@ impl<'a> Text<'a> {
         let Some(found) = self.places.get(place) else {
             return (String::new(), 0);
         };
-        let line = self.source[found.file..].split(|byte| *byte == b'\n').next();
+        let line = self.source[found.file..]
+            .split(|byte| *byte == b'\n')
+            .next();
         let name = line.and_then(Marker::read).map(|marker| marker.name);
         (name.unwrap_or_default(), found.line)
     }
@@ -174,7 +176,11 @@ impl<'a> Text<'a> {
                 b"=" if (outside || fixed) && self.at(place + 1) != b"=" => {
                     let mut end = place + 1;
                     while end < self.len() && !matches!(self.at(end), b";" | b"," | b")" | b"}") {
-                        end = self.partner(end).filter(|other| *other > end).unwrap_or(end) + 1;
+                        end = self
+                            .partner(end)
+                            .filter(|other| *other > end)
+                            .unwrap_or(end)
+                            + 1;
                     }
                     for inside in &mut self.places[place + 1..end.min(self.pieces.len())] {
                         inside.constant = true;

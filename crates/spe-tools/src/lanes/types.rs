@@ -65,7 +65,11 @@ impl Types {
                 vector: true,
             });
         }
-        self.named.get(name).copied().flatten().filter(|shape| shape.vector)
+        self.named
+            .get(name)
+            .copied()
+            .flatten()
+            .filter(|shape| shape.vector)
     }
 
     /// The type that the pieces from `from` to before `to` name, if they name a vector or number.
@@ -148,7 +152,11 @@ impl Types {
                 }
                 _ => {}
             }
-            end = text.partner(end).filter(|other| *other > end).unwrap_or(end) + 1;
+            end = text
+                .partner(end)
+                .filter(|other| *other > end)
+                .unwrap_or(end)
+                + 1;
         }
         if let Some(name) = name {
             let shape = self
@@ -218,7 +226,11 @@ impl Types {
                 if text.at(end) == b"[" {
                     name = name.or(Some(end.saturating_sub(1)));
                 }
-                end = text.partner(end).filter(|other| *other > end).unwrap_or(end) + 1;
+                end = text
+                    .partner(end)
+                    .filter(|other| *other > end)
+                    .unwrap_or(end)
+                    + 1;
             }
             let last = name.unwrap_or(end.saturating_sub(1));
             if let Some(shape) = self.shape(text, start, last) {
