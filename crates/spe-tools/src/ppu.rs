@@ -124,10 +124,12 @@ const NARROW: &[&str] = &[
     "-D__NO_CTYPE=1",
     "-Wno-pointer-to-int-cast",
 ];
-/// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB.
+/// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB, or give it back.
 const LOW: &[&str] = &[
     "-Wl,--wrap=main",
     "-Wl,--wrap=pthread_create",
+    "-Wl,--wrap=pthread_join",
+    "-Wl,--wrap=pthread_detach",
     "-Wl,--wrap=mmap",
 ];
 /// Libraries that the C library of the time had within itself, or that ours stand on.

@@ -273,3 +273,5 @@ ALIAS(strtol)
 ALIAS(strtoul)
 ALIAS(strtoll)
 ALIAS(strtoull)
+
+int __narrow_pthread_detach(word thread) { return pthread_detach(thread); }

@@ -17,6 +17,7 @@ const int __sidecore_pointers_of_4_bytes = 4;
 extern int __real_main(int count, word *arguments, word *environment);
 extern int __real_pthread_create(pthread_t *thread, const pthread_attr_t *wanted,
 				 void *(*function)(void *), void *argument);
+extern int __real_pthread_join(pthread_t thread, void **value);
 
 static int main_count;
 static word *main_arguments, *main_environment;
@@ -67,6 +68,6 @@ int __wrap_main(int count, char **arguments, char **environment)
 		fputs("no memory below 4 GiB for main\n", stderr);
 		return 2;
 	}
-	pthread_join(thread, 0);
+	__real_pthread_join(thread, 0);
 	return 0;
 }

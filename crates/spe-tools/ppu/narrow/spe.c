@@ -62,7 +62,7 @@ int __narrow_spe_event_wait(void *handler, struct narrow_event *events, int coun
 enum { STORE_BYTES = 256 << 10, TRIES_MAX = 64 };
 
 struct view {
-	void *context;
+	void *area;
 	uint32_t offsets, pointers;
 	struct view *next;
 };
@@ -134,19 +134,18 @@ static int copied(void *area, uint32_t place)
 	return mremap(area, 0, STORE_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, wide(place)) == wide(place);
 }
 
-void *__narrow_spe_ls_area_get(void *context)
+/* The view of a store whose area, above 4 GiB, is given; 0 where there is no place for one. */
+static void *view_of(void *area)
 {
-	void *area = spe_ls_area_get(context), *result = 0;
+	void *result = 0;
 	struct view *view;
-	if (!area || (uintptr_t)area == UINTPTR_MAX)
-		return area;
 	pthread_mutex_lock(&lock);
-	for (view = views; view && view->context != context; view = view->next)
+	for (view = views; view && view->area != area; view = view->next)
 		;
 	if (!view) {
 		uint32_t store = store_address((uintptr_t)area), place = store ? places(store) : 0;
 		if (place && copied(area, place) && copied(area, place + store) && (view = calloc(1, sizeof *view))) {
-			*view = (struct view){context, place, place + store, views};
+			*view = (struct view){area, place, place + store, views};
 			views = view;
 		}
 	}
@@ -156,14 +155,21 @@ void *__narrow_spe_ls_area_get(void *context)
 	return result;
 }
 
+void *__narrow_spe_ls_area_get(void *context)
+{
+	void *area = spe_ls_area_get(context);
+	return area && (uintptr_t)area != UINTPTR_MAX ? view_of(area) : area;
+}
+
 int __narrow_spe_context_destroy(void *context)
 {
+	void *area = views ? spe_ls_area_get(context) : 0;
 	int result = spe_context_destroy(context);
 	struct view **at, *view = 0;
 	if (result)
 		return result;
 	pthread_mutex_lock(&lock);
-	for (at = &views; *at && (*at)->context != context; at = &(*at)->next)
+	for (at = &views; *at && (*at)->area != area; at = &(*at)->next)
 		;
 	if (*at) {
 		view = *at;
@@ -174,4 +180,52 @@ int __narrow_spe_context_destroy(void *context)
 	pthread_mutex_unlock(&lock);
 	free(view);
 	return 0;
+}
+
+/* Callbacks get the store's area. One function for each number, since a handler is not told its own. */
+enum { CALLBACKS = 256 };
+
+typedef int handler_t(void *area, unsigned int address);
+static handler_t *handlers[CALLBACKS];
+
+extern int spe_callback_handler_register(void *handler, unsigned int number, unsigned int mode);
+extern void *spe_callback_handler_query(unsigned int number);
+
+static int called(int number, void *area, unsigned int address)
+{
+	return handlers[number](view_of(area), address);
+}
+
+#define CALLS_1(n) \
+	static int call_##n(void *area, unsigned int address) { return called(0x##n, area, address); }
+#define CALLS_16(n) \
+	CALLS_1(n##0) CALLS_1(n##1) CALLS_1(n##2) CALLS_1(n##3) CALLS_1(n##4) CALLS_1(n##5) CALLS_1(n##6) \
+	CALLS_1(n##7) CALLS_1(n##8) CALLS_1(n##9) CALLS_1(n##a) CALLS_1(n##b) CALLS_1(n##c) CALLS_1(n##d) \
+	CALLS_1(n##e) CALLS_1(n##f)
+#define NAMES_16(n) \
+	call_##n##0, call_##n##1, call_##n##2, call_##n##3, call_##n##4, call_##n##5, call_##n##6, \
+	call_##n##7, call_##n##8, call_##n##9, call_##n##a, call_##n##b, call_##n##c, call_##n##d, \
+	call_##n##e, call_##n##f
+CALLS_16(0) CALLS_16(1) CALLS_16(2) CALLS_16(3) CALLS_16(4) CALLS_16(5) CALLS_16(6) CALLS_16(7)
+CALLS_16(8) CALLS_16(9) CALLS_16(a) CALLS_16(b) CALLS_16(c) CALLS_16(d) CALLS_16(e) CALLS_16(f)
+static handler_t *const calls[CALLBACKS] = {
+	NAMES_16(0), NAMES_16(1), NAMES_16(2), NAMES_16(3), NAMES_16(4), NAMES_16(5), NAMES_16(6), NAMES_16(7),
+	NAMES_16(8), NAMES_16(9), NAMES_16(a), NAMES_16(b), NAMES_16(c), NAMES_16(d), NAMES_16(e), NAMES_16(f),
+};
+
+int __narrow_spe_callback_handler_register(handler_t *handler, unsigned int number, unsigned int mode)
+{
+	int result;
+	if (!handler || number >= CALLBACKS)
+		return spe_callback_handler_register(handler, number, mode);
+	result = spe_callback_handler_register(calls[number], number, mode);
+	if (!result)
+		handlers[number] = handler;
+	return result;
+}
+
+void *__narrow_spe_callback_handler_query(unsigned int number)
+{
+	void *found = spe_callback_handler_query(number);
+	return found && number < CALLBACKS && handlers[number] ? handlers[number] : found;
 }

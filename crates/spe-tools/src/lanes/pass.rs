@@ -239,30 +239,28 @@ impl<'a> Pass<'a> {
         if !several || from.width == to.width {
             return;
         }
-        let scalar = text.span(open + 1, close - 1);
-        let vector = text.span(close + 1, end);
-        let around = open > 0 && text.at(open - 1) == b"(" && text.partner(open - 1) == Some(end);
-        if from.vector && !to.vector && around && text.at(end + 1) == b"[" {
-            self.index(end + 1, &scalar, &vector);
+        let addressed = text.at(close + 1) == b"&";
+        if addressed && from.vector && to.vector && self.view(open, close, end) {
             return;
         }
-        if from.vector && to.vector && text.at(close + 1) == b"&" && self.view(open, close, end) {
-            return;
+        let declared = self.declared(open, end);
+        if addressed && from.vector && !to.vector {
+            let scalar = text.span(open + 1, close - 1);
+            let vector = text.span(close + 1, end);
+            let around =
+                open > 0 && text.at(open - 1) == b"(" && text.partner(open - 1) == Some(end);
+            if around && text.at(end + 1) == b"[" {
+                self.index(end + 1, &scalar, &vector);
+                return;
+            }
+            if declared.is_some_and(|pointer| self.indices(pointer, end, &scalar, &vector)) {
+                return;
+            }
         }
-        if let Some(pointer) = self
-            .declared(open, end)
-            .filter(|_| from.vector && !to.vector)
-            && self.indices(pointer, end, &scalar, &vector)
-        {
-            return;
-        }
-        // Bytes handed on as such are copied, not looked at.
-        let bytes = to.width == 1 && !to.vector;
-        if bytes && self.declared(open, end).is_none() {
-            return;
-        }
-        // A buffer of characters has no element size of its own.
-        if self.lanes == Lanes::Auto && from.width == 1 && !from.vector {
+        // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
+        let bytes = to.width == 1 && !to.vector && (declared.is_none() || !addressed);
+        let buffer = from.width == 1 && !from.vector;
+        if self.lanes == Lanes::Auto && (bytes || buffer) {
             return;
         }
         self.warn(

@@ -13,7 +13,8 @@ fn exact(source: &str) -> String {
 fn constants_are_numbers() {
     assert_eq!(
         exact(
-            "static __spe_vec_uchar16 a = (__spe_vec_uchar16)(__spe_vec_uint4){0x01020304, -1, 2, 3};"
+            "static __spe_vec_uchar16 a = \
+             (__spe_vec_uchar16)(__spe_vec_uint4){0x01020304, -1, 2, 3};"
         ),
         "static __spe_vec_uchar16 a = {0x1,0x2,0x3,0x4,0xff,0xff,0xff,0xff,0x0,\
          0x0,0x0,0x2,0x0,0x0,0x0,0x3};"
@@ -96,6 +97,9 @@ fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
     assert!(exact(text).ends_with(
         "u.b[__lane_shared(unsigned char, 4, 3)] = p[__lane_index(unsigned char, &v, 1)]; }"
     ));
+    // The same name in another structure is none of the vector's.
+    let twice = format!("struct pixel {{ unsigned char b[4]; }} x;\n{text}");
+    assert!(exact(&twice).contains("u.b[3] = p["));
     let moved = "# 7 \"a.c\"\nvoid h(void) { __spe_vec_uint4 v; \
                  unsigned char *p = (unsigned char *)&v; p++; }";
     let result = rewrite(moved.as_bytes(), Lanes::Exact).expect("it is asked for");

@@ -45,11 +45,15 @@ impl Types {
                 types.read_variable(text, place);
             }
         }
+        let mut others = BTreeSet::new();
         for place in 0..text.len() {
-            if text.at(place) == b"union" && text.is_users(place) {
-                types.read_union(text, place);
+            let body = matches!(text.at(place), b"union" | b"struct");
+            if body && text.is_users(place) {
+                types.read_body(text, place, &mut others);
             }
         }
+        // A name that is also a member of something else does not say what it is.
+        types.shared.retain(|name, _| !others.contains(name));
         types
     }
 
@@ -206,8 +210,9 @@ impl Types {
         }
     }
 
-    /// Arrays of a union that look into its vector.
-    fn read_union(&mut self, text: &Text<'_>, place: usize) {
+    /// Arrays of a union that look into its vector; other arrays go to `others`.
+    fn read_body(&mut self, text: &Text<'_>, place: usize, others: &mut BTreeSet<Vec<u8>>) {
+        let united = text.at(place) == b"union";
         let open = if text.at(place + 1) == b"{" {
             place + 1
         } else {
@@ -243,12 +248,17 @@ impl Types {
             start = end + 1;
         }
         for (start, name, width) in arrays {
-            if let Some(wide) = vector.filter(|wide| *wide > width) {
-                let shared = Shared {
-                    element: text.span(start, name),
-                    width: wide,
-                };
-                self.shared.insert(text.at(name).to_vec(), shared);
+            let Some(wide) = vector.filter(|wide| united && *wide > width) else {
+                others.insert(text.at(name).to_vec());
+                continue;
+            };
+            let shared = Shared {
+                element: text.span(start, name),
+                width: wide,
+            };
+            let known = self.shared.entry(text.at(name).to_vec());
+            if *known.or_insert_with(|| shared.clone()) != shared {
+                others.insert(text.at(name).to_vec());
             }
         }
     }
