@@ -54,6 +54,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "narrow/main.c" <- "ppu/narrow/main.c",
     "narrow/names" <- "ppu/narrow/names",
     "narrow/narrow.h" <- "ppu/narrow/narrow.h",
+    "narrow/plus.c" <- "ppu/narrow/plus.c",
     "narrow/spe.c" <- "ppu/narrow/spe.c",
     "narrow/text.c" <- "ppu/narrow/text.c",
     "narrow/time.c" <- "ppu/narrow/time.c",

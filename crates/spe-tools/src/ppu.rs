@@ -117,12 +117,14 @@ const COMPILE: &[&str] = &[
     "-D__ALTIVEC__=1",
 ];
 /// For code that shares neither its stack's guard nor its tables of characters with the C library.
+/// Its tables of lines are the compiler's, whose addresses have 4 bytes as in the rest of what
+/// debuggers read; an assembler of 64-bit objects would write 8.
 const NARROW: &[&str] = &[
+    "-gno-as-loc-support",
     "-fno-stack-protector",
     "-fcf-protection=none",
     "-U_FORTIFY_SOURCE",
     "-D__NO_CTYPE=1",
-    "-Wno-pointer-to-int-cast",
 ];
 /// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB, or give it back.
 const LOW: &[&str] = &[

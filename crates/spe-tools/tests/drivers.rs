@@ -318,6 +318,29 @@ own 3
         assert_eq!(String::from_utf8_lossy(&output.stderr), "to the errors\n");
         assert_eq!(output.status.code(), Some(5), "{options}");
     }
+    // C++ where it is asked for; its library has pointers of 8 bytes.
+    let source = "\
+#include <cstdio>
+struct Base { virtual ~Base() {} virtual int f() { return 3; } };
+struct Derived : Base { int f() { return 4; } };
+int main()
+{
+	Base *base = new Derived;
+	int result = base->f() + 10 * sizeof(void *);
+	delete base;
+	return result;
+}
+";
+    std::fs::write(folder.path().join("base.cc"), source).expect("files are written");
+    for (options, wanted) in [("--pointers=4", 44), ("-m32", 84)] {
+        driven(
+            folder.path(),
+            "ppu-g++",
+            &format!("{options} -Wall -Werror -o base base.cc"),
+        );
+        let status = Command::new(folder.path().join("base")).status();
+        assert_eq!(status.expect("the program starts").code(), Some(wanted));
+    }
     // Objects say what they are, whatever the link is asked for.
     driven(folder.path(), "ppu-gcc", "-m32 -c pointers.c");
     driven(folder.path(), "ppu-gcc", "-o pointers pointers.o -lm");
