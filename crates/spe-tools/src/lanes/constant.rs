@@ -23,12 +23,17 @@ pub(super) fn cast(
         start += 1;
         last -= 1;
     }
+    let register = literal(text, types, start, last).or_else(|| splat(text, types, start, last))?;
+    write(name, to, &register)
+}
+
+/// The register of a vector's literal.
+fn literal(text: &Text<'_>, types: &Types, start: usize, last: usize) -> Option<Vec<u8>> {
     let close = text.partner(start).filter(|_| text.at(start) == b"(")?;
     let from = types.shape(text, start + 1, close)?;
     let floats = (start + 1..close).any(|word| {
-        let word = text.at(word);
-        word.windows(5).any(|part| part == b"float")
-            || word.windows(6).any(|part| part == b"double")
+        let base = types.base(text.at(word)).unwrap_or_default();
+        base.contains("float") || base.contains("double")
     });
     let open = close + 1;
     if !from.vector || text.at(open) != b"{" || text.partner(open) != Some(last - 1) {
@@ -47,7 +52,45 @@ pub(super) fn cast(
         }
     }
     register.resize(register.len().max(16), 0);
-    let register = register.get(..16)?;
+    (register.len() == 16).then_some(register)
+}
+
+/// The register of a number in all elements, by an intrinsic that no initializer may call here.
+fn splat(text: &Text<'_>, types: &Types, start: usize, last: usize) -> Option<Vec<u8>> {
+    let named = matches!(text.at(start), b"spu_splats" | b"vec_splats");
+    if !named || text.partner(start + 1) != Some(last - 1) {
+        return None;
+    }
+    let mut at = start + 2;
+    let mut width = None;
+    let mut floats = false;
+    if text.at(at) == b"(" {
+        let close = text.partner(at)?;
+        width = Some(types.shape(text, at + 1, close)?.width);
+        floats = matches!(text.at(close - 1), b"float" | b"double");
+        at = close + 1;
+    }
+    let place = if text.at(at) == b"-" { at + 1 } else { at };
+    let word = text.at(place);
+    let hexadecimal = word.starts_with(b"0x") || word.starts_with(b"0X");
+    let point = !hexadecimal
+        && word
+            .iter()
+            .any(|byte| matches!(byte, b'.' | b'e' | b'f' | b'F'));
+    let long = word
+        .iter()
+        .filter(|byte| matches!(byte, b'l' | b'L'))
+        .count()
+        > 1;
+    let double = point && !word.ends_with(b"f") && !word.ends_with(b"F");
+    let width = width.unwrap_or(if long || double { 8 } else { 4 });
+    let (value, behind) = number(text, at, width, floats || point)?;
+    let bytes = value.to_be_bytes();
+    (behind == last - 1).then(|| bytes[8 - width..].repeat(16 / width))
+}
+
+/// The braces of a literal of the vector type `name` with the register's bits.
+fn write(name: &str, to: Shape, register: &[u8]) -> Option<String> {
     let mut literal = String::from("{");
     for element in register.chunks(to.width) {
         let value = element

@@ -54,6 +54,9 @@ impl<'a> Pass<'a> {
                 }
                 self.pointer_cast(place, close);
             }
+            b"spu_splats" | b"vec_splats" if self.text.is_constant(place) => {
+                return self.splat(place);
+            }
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
             b"." => self.member(place, place + 1),
@@ -98,7 +101,8 @@ impl<'a> Pass<'a> {
         let name = String::from_utf8_lossy(text.at(type_at)).into_owned();
         if text.is_constant(open) {
             let to = types.vector(text.at(type_at))?;
-            let mut literal = constant::cast(text, types, &name, to, close + 1, end)?;
+            let base = types.base(text.at(type_at))?;
+            let mut literal = constant::cast(text, types, &base, to, close + 1, end)?;
             let (from, to) = self.element(open, end).unwrap_or_else(|| {
                 literal.insert_str(0, &format!("({name})"));
                 (open, end)
@@ -132,6 +136,30 @@ impl<'a> Pass<'a> {
         let behind = text.end(end - 1);
         self.edits.replace(behind, behind, ")");
         None
+    }
+
+    /// `spu_splats(number)` as an initializer of a vector that the compiler must evaluate.
+    fn splat(&mut self, place: usize) -> Option<usize> {
+        let text = self.text;
+        let end = text.partner(place + 1)? + 1;
+        let (from, to) = self.element(place, end)?;
+        let mut start = from;
+        while start > 0 && text.at(start - 1) != b";" {
+            // A brace of an element before is no end of a declaration.
+            let behind = matches!(text.at(start), b"," | b"}");
+            start = match (text.at(start - 1), text.partner(start - 1)) {
+                (b"}", _) if !behind => break,
+                (b")" | b"]" | b"}", Some(open)) => open,
+                _ => start - 1,
+            };
+        }
+        let declared = (start..from).find(|word| self.types.vector(text.at(*word)).is_some())?;
+        let shape = self.types.vector(text.at(declared))?;
+        let name = self.types.base(text.at(declared))?;
+        let literal = constant::cast(text, self.types, &name, shape, place, end)?;
+        self.edits
+            .replace(text.start(from), text.end(to - 1), literal);
+        Some(to)
     }
 
     /// `(T){…}` in an initializer that the compiler must evaluate: where it is the whole of an

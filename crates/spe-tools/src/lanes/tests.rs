@@ -29,6 +29,22 @@ fn constants_are_numbers() {
 }
 
 #[test]
+fn splats_are_numbers_where_the_compiler_must_evaluate_them() {
+    assert_eq!(
+        exact("static const __spe_vec_float4 half = spu_splats(0.5f);"),
+        "static const __spe_vec_float4 half = {5e-1,5e-1,5e-1,5e-1};"
+    );
+    assert_eq!(
+        exact("typedef __spe_vec_float4 v; static v a[2] = {spu_splats(1.0f), spu_splats(-2.f)};"),
+        "typedef __spe_vec_float4 v; static v a[2] = {{1e0,1e0,1e0,1e0}, {-2e0,-2e0,-2e0,-2e0}};"
+    );
+    let source = "static __spe_vec_uchar16 p = (__spe_vec_uchar16)spu_splats(0x00010203);";
+    assert!(exact(source).contains("= {0x0,0x1,0x2,0x3,0x0,0x1"));
+    let call = "void f(void) { x = spu_splats(1.0f); }";
+    assert_eq!(exact(call), call);
+}
+
+#[test]
 fn casts_become_calls_and_other_parentheses_stay() {
     let casts = [
         (

@@ -27,6 +27,8 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct Types {
     named: BTreeMap<Vec<u8>, Option<Shape>>,
+    /// Names of vectors of floats, by the user's own names too.
+    floats: BTreeSet<Vec<u8>>,
     /// Members of unions by their name.
     pub(super) shared: BTreeMap<Vec<u8>, Shared>,
     /// Variables, and what they or their elements are; nothing where declarations differ.
@@ -74,6 +76,18 @@ impl Types {
             .copied()
             .flatten()
             .filter(|shape| shape.vector)
+    }
+
+    /// A vector's name that says whether it has floats; nothing for other types.
+    pub(super) fn base(&self, name: &[u8]) -> Option<String> {
+        self.vector(name)?;
+        let text = String::from_utf8_lossy(name);
+        let named = text.contains("float") || text.contains("double");
+        Some(if self.floats.contains(name) && !named {
+            format!("{text} of float")
+        } else {
+            text.into_owned()
+        })
     }
 
     /// The type that the pieces from `from` to before `to` name, if they name a vector or number.
@@ -166,6 +180,14 @@ impl Types {
             let shape = self
                 .shape(text, place + 1, name)
                 .filter(|_| !pointer && !body && text.at(name + 1) != b"[");
+            let floats = (place + 1..name).any(|word| {
+                let word = text.at(word);
+                let named = String::from_utf8_lossy(word);
+                self.floats.contains(word) || named.contains("float") || named.contains("double")
+            });
+            if floats && shape.is_some_and(|shape| shape.vector) {
+                self.floats.insert(text.at(name).to_vec());
+            }
             self.named.insert(text.at(name).to_vec(), shape);
         }
     }
