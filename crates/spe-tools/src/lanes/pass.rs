@@ -287,14 +287,14 @@ impl<'a> Pass<'a> {
         }
         // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
         let bytes = to.width == 1 && !to.vector && (declared.is_none() || !addressed);
-        let buffer = from.width == 1 && !from.vector;
+        let buffer = from.width == 1;
         if self.lanes == Lanes::Auto && (bytes || buffer) {
             return;
         }
         self.warn(
             open,
             &format!(
-                "elements of {} bytes read as elements of {} keep memory's order",
+                "elements of size {} read as elements of size {} keep memory's order",
                 from.width, to.width
             ),
         );

@@ -121,6 +121,8 @@ fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
     let result = rewrite(moved.as_bytes(), Lanes::Exact).expect("it is asked for");
     assert_eq!(
         result.warnings,
-        ["a.c:7: warning: lanes: elements of 4 bytes read as elements of 1 keep memory's order"]
+        [
+            "a.c:7: warning: lanes: elements of size 4 read as elements of size 1 keep memory's order"
+        ]
     );
 }
