@@ -113,6 +113,19 @@ fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
     assert!(exact(text).ends_with(
         "u.b[__lane_shared(unsigned char, 4, 3)] = p[__lane_index(unsigned char, &v, 1)]; }"
     ));
+    let halves = "__spe_vec_uint4 q; void h(void) { x = a.ui[1]; } \
+                  union { unsigned long long ull; unsigned int ui[2]; void *p; } a;";
+    assert!(
+        exact(halves)
+            .contains("x = a.ui[__lane_shared(unsigned int, sizeof(unsigned long long), 1)];")
+    );
+    for same in [
+        "union { __spe_vec_uint4 v; unsigned int w[4]; } a; void h(void) { x = a.w[1]; }",
+        "__spe_vec_uint4 q; union { int w; char b[2][2]; } a; void h(void) { x = a.b[1][1]; }",
+        "__spe_vec_uint4 q; union { int i; char c[4]; } a; int endian(void) { x = a.c[0]; }",
+    ] {
+        assert_eq!(exact(same), same);
+    }
     // The same name in another structure is none of the vector's.
     let twice = format!("struct pixel {{ unsigned char b[4]; }} x;\n{text}");
     assert!(exact(&twice).contains("u.b[3] = p["));

@@ -14,13 +14,13 @@ pub(super) struct Shape {
     pub(super) vector: bool,
 }
 
-/// An array of narrower numbers that shares its memory with a vector.
+/// An array of narrower numbers that shares its memory with a vector or a wider number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Shared {
     /// The numbers' type.
     pub(super) element: String,
-    /// Bytes of the vector's elements.
-    pub(super) width: usize,
+    /// Bytes of the vector's elements or of the wider number, as C.
+    pub(super) width: String,
 }
 
 /// What a source declares.
@@ -33,6 +33,8 @@ pub(super) struct Types {
     pub(super) shared: BTreeMap<Vec<u8>, Shared>,
     /// Variables, and what they or their elements are; nothing where declarations differ.
     variables: BTreeMap<Vec<u8>, Option<Shape>>,
+    /// True where the user's files have a name with "endian" in it.
+    asks_for_order: bool,
     /// Widths of the vectors that the user's files name.
     pub(super) widths: BTreeSet<usize>,
 }
@@ -194,6 +196,10 @@ impl Types {
 
     /// A vector's or number's type before names.
     fn read_variable(&mut self, text: &Text<'_>, place: usize) {
+        let word = text.at(place);
+        self.asks_for_order |= word
+            .windows(6)
+            .any(|part| part.eq_ignore_ascii_case(b"endian"));
         if let Some(shape) = self.vector(text.at(place)) {
             self.widths.insert(shape.width);
         } else if BY_BYTES.contains(&text.at(place)) {
@@ -232,7 +238,7 @@ impl Types {
         }
     }
 
-    /// Arrays of a union that look into its vector; other arrays go to `others`.
+    /// Arrays of a union that look into its vector or number; other arrays go to `others`.
     fn read_body(&mut self, text: &Text<'_>, place: usize, others: &mut BTreeSet<Vec<u8>>) {
         let united = text.at(place) == b"union";
         let open = if text.at(place + 1) == b"{" {
@@ -243,40 +249,46 @@ impl Types {
         let Some(close) = text.partner(open).filter(|_| text.at(open) == b"{") else {
             return;
         };
-        let mut vector = None;
+        // Bytes of the widest, and the same as C.
+        let mut vector: Option<(usize, String)> = None;
+        let mut number: Option<(usize, String)> = None;
         let mut arrays = Vec::new();
         let mut start = open + 1;
         while start < close {
-            let mut end = start;
-            let mut name = None;
-            while end < close && text.at(end) != b";" {
-                if text.at(end) == b"[" {
-                    name = name.or(Some(end.saturating_sub(1)));
-                }
-                end = text
-                    .partner(end)
-                    .filter(|other| *other > end)
-                    .unwrap_or(end)
-                    + 1;
-            }
-            let last = name.unwrap_or(end.saturating_sub(1));
+            let (end, array) = declarator(text, start, close);
+            let last = array.unwrap_or(end.saturating_sub(1));
             if let Some(shape) = self.shape(text, start, last) {
+                // A long has 8 bytes on a host of 64 bits; where it has 4 nothing is turned.
+                let long = (start..last).any(|word| text.at(word) == b"long");
+                let width = if long && !shape.vector {
+                    8
+                } else {
+                    shape.width
+                };
                 if shape.vector {
-                    vector = vector.or(Some(shape.width));
-                } else if name.is_some() {
-                    arrays.push((start, last, shape.width));
+                    vector = vector.or(Some((width, width.to_string())));
+                } else if let Some(name) = array {
+                    arrays.push((start, name, shape.width));
+                } else if number.as_ref().is_none_or(|(widest, _)| *widest < width) {
+                    number = Some((width, format!("sizeof({})", text.span(start, last))));
                 }
             }
             start = end + 1;
         }
+        // Source that asks for the machine's order wants to know that of its memory.
+        let bytes = vector.is_some() || !self.asks_for_order;
+        let widest = vector.or(number).filter(|_| united);
         for (start, name, width) in arrays {
-            let Some(wide) = vector.filter(|wide| united && *wide > width) else {
+            let fits = |whole: &usize| {
+                *whole > width && covers(text, name, width, *whole) && (bytes || width > 1)
+            };
+            let Some((_, whole)) = widest.as_ref().filter(|(whole, _)| fits(whole)) else {
                 others.insert(text.at(name).to_vec());
                 continue;
             };
             let shared = Shared {
                 element: text.span(start, name),
-                width: wide,
+                width: whole.clone(),
             };
             let known = self.shared.entry(text.at(name).to_vec());
             if *known.or_insert_with(|| shared.clone()) != shared {
@@ -284,6 +296,31 @@ impl Types {
             }
         }
     }
+}
+
+/// The end of the member that begins at `start`, and its name where it is an array.
+fn declarator(text: &Text<'_>, start: usize, close: usize) -> (usize, Option<usize>) {
+    let mut end = start;
+    let mut name = None;
+    while end < close && text.at(end) != b";" {
+        if text.at(end) == b"[" {
+            name = name.or(Some(end.saturating_sub(1)));
+        }
+        end = text
+            .partner(end)
+            .filter(|other| *other > end)
+            .unwrap_or(end)
+            + 1;
+    }
+    (end, name)
+}
+
+/// True where an array of one dimension, by its size, covers whole elements of `whole` bytes.
+fn covers(text: &Text<'_>, name: usize, width: usize, whole: usize) -> bool {
+    let count = std::str::from_utf8(text.at(name + 2)).unwrap_or_default();
+    let count = count.parse::<usize>().unwrap_or(0);
+    let one = text.at(name + 3) == b"]" && text.at(name + 4) != b"[";
+    one && count > 0 && (count * width).is_multiple_of(whole)
 }
 
 /// Intrinsics that look at a quadword by bytes.

@@ -99,7 +99,7 @@ static void table(void)
 /* Bytes of a vector by unions and pointers. */
 static void looks(void)
 {
-	union { vec_uint4 v; unsigned char byte[16]; unsigned short half[8]; unsigned int word[4]; } u;
+	union { vec_uint4 v; unsigned char byte[16]; unsigned short part[8]; unsigned int words[4]; } u;
 	vec_uint4 v = { 0x01020304, 0x05060708, 0x090a0b0c, 0x0d0e0f10 };
 	unsigned char *p = (unsigned char *)&v;
 	int k, right = 1;
@@ -109,7 +109,20 @@ static void looks(void)
 		right &= u.byte[k] == k + 1 && p[k] == k + 1 && ((unsigned char *)&v)[k] == k + 1;
 	u.byte[5] = 0xff;
 	check("views", spu_extract(whole, 1) == 2 && spu_extract(again, 15) == 16);
-	check("looks", right && u.half[1] == 0x0304 && u.word[1] == 0x05ff0708);
+	check("looks", right && u.part[1] == 0x0304 && u.words[1] == 0x05ff0708);
+}
+
+/* Halves of an address and bytes of a word. */
+static void numbers(void)
+{
+	union { unsigned long long ull; unsigned int ui[2]; void *p; } address;
+	union { unsigned int word; unsigned short half[2]; unsigned char bytes[4]; } u;
+	address.ull = 0x0102030405060708ULL;
+	check("address", address.ui[0] == 0x01020304 && address.ui[1] == 0x05060708);
+	u.word = 0x0a0b0c0d;
+	check("word", u.half[0] == 0x0a0b && u.bytes[0] == 0x0a && u.bytes[3] == 0x0d);
+	u.bytes[1] = 0xff;
+	check("stored", u.word == 0x0aff0c0d);
 }
 
 /* A string's place in sixteen bytes, by comparison and gathering. */
@@ -152,6 +165,7 @@ int main(void)
 	transpose();
 	table();
 	looks();
+	numbers();
 	search();
 	quadwords();
 	return bad;
