@@ -132,10 +132,10 @@ fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
     let moved = "# 7 \"a.c\"\nvoid h(void) { __spe_vec_uint4 v; \
                  unsigned char *p = (unsigned char *)&v; p++; }";
     let result = rewrite(moved.as_bytes(), Lanes::Exact).expect("it is asked for");
-    assert_eq!(
-        result.warnings,
-        [
-            "a.c:7: warning: lanes: elements of size 4 read as elements of size 1 keep memory's order"
-        ]
+    let [line] = result.warnings.as_slice() else {
+        panic!("{:?}", result.warnings);
+    };
+    assert!(
+        line.starts_with("a.c:7: warning: lanes: elements of size 4 read as elements of size 1")
     );
 }
