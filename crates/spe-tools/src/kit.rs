@@ -85,6 +85,16 @@ impl Kit {
         Ok(library)
     }
 
+    /// The archive between a host whose pointers have 4 bytes and this machine's libraries.
+    pub(crate) fn narrow_object(&self) -> Result<PathBuf, Error> {
+        let library = self.path("lib/libsidecore_narrow.a");
+        if !library.exists() {
+            let flags = ["-m64".into(), "-fno-pie".into()];
+            self.compile("-m64", &flags, "narrow", &library)?;
+        }
+        Ok(library)
+    }
+
     /// Compiles the sources in `folder` into an archive.
     pub(crate) fn compile(
         &self,

@@ -14,7 +14,9 @@ mod error;
 mod files;
 mod flags;
 mod kit;
+mod lanes;
 mod names;
+mod narrow;
 mod options;
 mod ppu;
 mod rewrite;
@@ -22,6 +24,7 @@ mod run;
 mod single;
 mod spu;
 mod step;
+mod tokens;
 mod tool;
 
 pub use error::Error;

@@ -4,6 +4,8 @@
 //! is dropped tuned the code for the Cell, named its libraries, or asked the SPU's linker for a
 //! report.
 
+use crate::Error;
+use crate::lanes::Lanes;
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
@@ -14,6 +16,19 @@ pub(crate) enum Side {
     Spu,
     /// Code of the host.
     Host,
+}
+
+/// A host's width, by the option that asks for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Width {
+    /// `-m32`: 4-byte pointers where the source is C.
+    Bits32,
+    /// `-m64`.
+    Bits64,
+    /// `--pointers=4`: 4-byte pointers, C++ included.
+    Pointers4,
+    /// `--pointers=8`: pointers of this machine, with all memory below 4 GiB.
+    Pointers8,
 }
 
 /// Arguments in today's words.
@@ -27,16 +42,35 @@ pub(crate) struct Options {
     pub(crate) plus: bool,
     /// True where there is an input at all; else the driver is asked about itself.
     pub(crate) inputs: bool,
+    /// True where an input is source.
+    pub(crate) sources: bool,
     /// Names a source that is assembly.
     pub(crate) assembly: Option<String>,
-    /// True where `-m64` was asked for: the host puts no addresses into words.
-    pub(crate) wide: bool,
+    /// The host's width, where an option says it.
+    pub(crate) width: Option<Width>,
+    /// The treatment of lane order.
+    pub(crate) lanes: Lanes,
+    /// An option of the drivers' own whose value they do not know.
+    pub(crate) unknown: Option<String>,
     /// True for a partial link (`-r`).
     pub(crate) partial: bool,
 }
 
 /// Translates the arguments of a driver.
-pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Options {
+///
+/// # Errors
+/// An option of the drivers' own has a value that they do not know.
+pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Result<Options, Error> {
+    let options = read(side, arguments);
+    match options.unknown {
+        Some(text) => Err(Error::Usage(format!(
+            "--lanes=auto|exact|off, --pointers=4|8 (not {text})"
+        ))),
+        None => Ok(options),
+    }
+}
+
+fn read(side: Side, arguments: Vec<OsString>) -> Options {
     let mut options = Options {
         links: true,
         ..Options::default()
@@ -52,7 +86,15 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Options {
             "-c" | "-S" | "-E" | "-M" | "-MM" | "-fsyntax-only" => options.links = false,
             "-r" => options.partial = true,
             "-m32" | "-q32" | "-m64" | "-q64" => {
-                options.wide = text.ends_with("64");
+                // The drivers' own option says it more exactly.
+                if !matches!(options.width, Some(Width::Pointers4 | Width::Pointers8)) {
+                    let wide = text.ends_with("64");
+                    options.width = Some(if wide { Width::Bits64 } else { Width::Bits32 });
+                }
+                continue;
+            }
+            _ if text.starts_with("--lanes=") || text.starts_with("--pointers=") => {
+                read_own(&mut options, text);
                 continue;
             }
             // Their value is the next argument, which may look like an input.
@@ -95,6 +137,17 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Options {
     options
 }
 
+/// Reads an option that the compilers of the time had not.
+fn read_own(options: &mut Options, text: &str) {
+    let lanes = text.strip_prefix("--lanes=").and_then(Lanes::named);
+    match (text, lanes) {
+        (_, Some(lanes)) => options.lanes = lanes,
+        ("--pointers=4", _) => options.width = Some(Width::Pointers4),
+        ("--pointers=8", _) => options.width = Some(Width::Pointers8),
+        _ => options.unknown = Some(text.into()),
+    }
+}
+
 /// Records what an input file asks for.
 fn note_input(options: &mut Options, text: &str) {
     options.inputs = true;
@@ -102,6 +155,7 @@ fn note_input(options: &mut Options, text: &str) {
         .extension()
         .and_then(OsStr::to_str)
         .unwrap_or_default();
+    options.sources |= !matches!(ending, "o" | "a" | "so");
     match ending {
         "cc" | "cp" | "cxx" | "cpp" | "CPP" | "c++" | "C" | "ii" => options.plus = true,
         "s" | "S" | "sx" => options.assembly = Some(text.into()),
@@ -168,6 +222,8 @@ fn of_xlc(text: &str) -> Option<OsString> {
 
 /// Options that name the processor or what only its compilers had.
 const DROPPED: &[&str] = &[
+    // A step of ours reads what gcc's steps hand on, from files.
+    "-pipe",
     "-maltivec",
     "-mno-altivec",
     "-mminimal-toc",
@@ -300,7 +356,7 @@ mod tests {
     }
 
     fn translated(side: Side, text: &str) -> String {
-        let arguments = translate(side, words(text)).arguments;
+        let arguments = read(side, words(text)).arguments;
         arguments
             .iter()
             .map(|word| word.to_string_lossy())
@@ -322,13 +378,16 @@ mod tests {
 
     #[test]
     fn inputs_are_told_from_values() {
-        let options = translate(Side::Spu, words("-o x.cc -c"));
+        let options = read(Side::Spu, words("-o x.cc -c"));
         assert!(!options.inputs && !options.plus && !options.links);
-        let options = translate(Side::Spu, words("x.cc"));
+        let options = read(Side::Spu, words("x.cc"));
         assert!(options.inputs && options.plus && options.links);
-        let options = translate(Side::Spu, words("-c start.S"));
+        let options = read(Side::Spu, words("-c start.S"));
         assert_eq!(options.assembly.as_deref(), Some("start.S"));
-        assert!(translate(Side::Host, words("-m64 a.c")).wide);
-        assert!(!translate(Side::Host, words("-m64 -m32 a.c")).wide);
+        let width = |text| read(Side::Host, words(text)).width;
+        assert_eq!(width("-m64 a.c"), Some(Width::Bits64));
+        assert_eq!(width("-m64 -m32 a.c"), Some(Width::Bits32));
+        assert_eq!(width("--pointers=8 -m32 a.c"), Some(Width::Pointers8));
+        assert!(translate(Side::Spu, words("--lanes=some a.c")).is_err());
     }
 }

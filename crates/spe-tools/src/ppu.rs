@@ -2,34 +2,49 @@
 //!
 //! Must stay true: libraries that stand before the objects are linked all the same, since Makefiles
 //! of the time wrote `-lspe2` first; names of assembly that PPE programs use are macros of the
-//! assembler.
+//! assembler; a host of 32 bits has pointers of 4 bytes ([`crate::narrow`]).
 
-use crate::options::{self, Side};
+use crate::narrow::Objects;
+use crate::options::{self, Options, Side, Width};
+use crate::step::Settings;
 use crate::{Error, Kit, spu, tool};
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-/// Compiles and links with the arguments of `ppu-gcc`, or `ppu-g++` where `plus`.
+/// Compiles and links with the arguments of `ppu-gcc`, or `ppu-g++` where `plus`; `ppu32-gcc` where
+/// `narrow`.
 pub(crate) fn compile(
     kit: &Kit,
     plus: bool,
     narrow: bool,
     arguments: Vec<OsString>,
 ) -> Result<ExitCode, Error> {
-    let options = options::translate(Side::Host, arguments);
+    let options = options::translate(Side::Host, arguments)?;
     let plus = plus || options.plus;
-    let shared = options
-        .arguments
-        .iter()
-        .any(|argument| argument == "-shared");
-    let low = narrow || !options.wide;
-    let mut all = COMPILE.iter().map(OsString::from).collect::<Vec<_>>();
+    let narrow = match options.width {
+        Some(Width::Pointers4) => true,
+        Some(Width::Pointers8 | Width::Bits64) => false,
+        // C++'s own library has pointers of 8 bytes.
+        Some(Width::Bits32) => !plus,
+        None => narrow && !plus,
+    };
+    let mut all = vec![OsString::from("-m64")];
+    all.extend(COMPILE.iter().map(OsString::from));
     if !plus {
         all.extend(spu::C.iter().map(OsString::from));
     } else {
         all.push("-fpermissive".into());
     }
-    for folder in ["include/ppu", "include/common", "include/host"] {
+    if narrow {
+        all.extend(NARROW.iter().map(OsString::from));
+    }
+    let folders = [
+        "include/narrow",
+        "include/ppu",
+        "include/common",
+        "include/host",
+    ];
+    for folder in &folders[usize::from(!narrow)..] {
         all.push("-isystem".into());
         all.push(kit.path(folder).into_os_string());
     }
@@ -37,28 +52,53 @@ pub(crate) fn compile(
         for header in ["sidecore_vectors.h", "sidecore_assembler.h"] {
             all.extend(["-include".into(), header.into()]);
         }
-        all.extend(spu::step(kit));
+        let settings = Settings {
+            lanes: options.lanes,
+            narrow,
+        };
+        all.extend(settings.arguments(kit));
     }
     if options.links && options.inputs && !options.partial {
-        all.push("-no-pie".into());
-        all.push("-Wl,--no-as-needed".into());
-        let mut folder = OsString::from("-L");
-        folder.push(kit.path("lib"));
-        all.push(folder);
-        all.extend(options.arguments);
-        if low && !shared {
-            all.extend(LOW.iter().map(OsString::from));
-            all.extend([
-                "-x".into(),
-                "none".into(),
-                kit.host_object()?.into_os_string(),
-            ]);
-        }
-        all.extend(LIBRARIES.iter().map(OsString::from));
+        link(kit, narrow, options, &mut all)?;
     } else {
         all.extend(options.arguments);
     }
     tool::become_tool(&tool::compiler(plus), &all)
+}
+
+/// Adds the arguments of a link.
+fn link(kit: &Kit, narrow: bool, options: Options, all: &mut Vec<OsString>) -> Result<(), Error> {
+    let shared = options
+        .arguments
+        .iter()
+        .any(|argument| argument == "-shared");
+    let objects = Objects::read(&options.arguments);
+    let narrow = objects.narrow || (narrow && options.sources);
+    for object in objects.wide.iter().filter(|_| narrow) {
+        eprintln!(
+            "warning: {object} was compiled without -m32: its pointers have 8 bytes, those of \
+             other objects 4; compile all with ppu32-gcc, or all with --pointers=8"
+        );
+    }
+    all.push("-no-pie".into());
+    all.push("-Wl,--no-as-needed".into());
+    let mut folder = OsString::from("-L");
+    folder.push(kit.path("lib"));
+    all.push(folder);
+    let low = narrow || options.width != Some(Width::Bits64);
+    all.extend(options.arguments);
+    if low && !shared {
+        all.extend(LOW.iter().map(OsString::from));
+        all.extend(["-x".into(), "none".into()]);
+        if narrow {
+            // Data may have the address of a library's function.
+            all.push("-Wl,-z,noreloc-overflow".into());
+            all.push(kit.narrow_object()?.into_os_string());
+        }
+        all.push(kit.host_object()?.into_os_string());
+    }
+    all.extend(LIBRARIES.iter().map(OsString::from));
+    Ok(())
 }
 
 /// Assumptions of PPE source about its compiler. Without PIE, static data has addresses of 32 bits,
@@ -76,10 +116,22 @@ const COMPILE: &[&str] = &[
     "-D__VEC__=10206",
     "-D__ALTIVEC__=1",
 ];
-/// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB.
+/// For code that shares neither its stack's guard nor its tables of characters with the C library.
+/// Its tables of lines are the compiler's, whose addresses have 4 bytes as in the rest of what
+/// debuggers read; an assembler of 64-bit objects would write 8.
+const NARROW: &[&str] = &[
+    "-gno-as-loc-support",
+    "-fno-stack-protector",
+    "-fcf-protection=none",
+    "-U_FORTIFY_SOURCE",
+    "-D__NO_CTYPE=1",
+];
+/// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB, or give it back.
 const LOW: &[&str] = &[
     "-Wl,--wrap=main",
     "-Wl,--wrap=pthread_create",
+    "-Wl,--wrap=pthread_join",
+    "-Wl,--wrap=pthread_detach",
     "-Wl,--wrap=mmap",
 ];
 /// Libraries that the C library of the time had within itself, or that ours stand on.

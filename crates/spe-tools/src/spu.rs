@@ -6,6 +6,7 @@
 
 use crate::flags::COMPILE;
 use crate::options::{self, Side};
+use crate::step::Settings;
 use crate::{Error, Kit, names, tool};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -13,7 +14,7 @@ use std::process::{Command, ExitCode};
 
 /// Compiles and links with the arguments of `spu-gcc`, or `spu-g++` where `plus`.
 pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
-    let options = options::translate(Side::Spu, arguments);
+    let options = options::translate(Side::Spu, arguments)?;
     if let Some(source) = options.assembly {
         return Err(Error::Refused(format!("{source}: {}", names::NO_ASSEMBLER)));
     }
@@ -22,7 +23,11 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
         .into_iter()
         .map(OsString::from)
         .collect::<Vec<_>>();
-    all.extend(step(kit));
+    let settings = Settings {
+        lanes: options.lanes,
+        narrow: false,
+    };
+    all.extend(settings.arguments(kit));
     let links = options.links && options.inputs;
     if links {
         let library = kit.spu_library()?;
@@ -59,7 +64,7 @@ pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error>
             "_start",
         ]);
     }
-    let kept = options::translate(Side::Spu, arguments.to_vec()).arguments;
+    let kept = options::translate(Side::Spu, arguments.to_vec())?.arguments;
     command.args(kept);
     if !partial {
         command.arg(kit.spu_library()?);
@@ -97,17 +102,6 @@ pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
         all.extend(["-include".into(), header.into()]);
     }
     all
-}
-
-/// Arguments that lead gcc's steps through ours, which reads `vector` as the compilers of the time
-/// did.
-pub(crate) fn step(kit: &Kit) -> [OsString; 3] {
-    let step = kit.programs().join(names::STEP);
-    [
-        "-no-integrated-cpp".into(),
-        "-wrapper".into(),
-        step.into_os_string(),
-    ]
 }
 
 /// For C alone: what compilers of the time accepted.

@@ -1,29 +1,75 @@
-//! A step of gcc's: its compilers read source after [`crate::rewrite`] has.
+//! A step of gcc's: its compilers read source after [`crate::rewrite`] and [`crate::lanes`] have.
 //!
 //! Why here: `vector` is a keyword before a type and a name elsewhere, which no macro can say; so
 //! gcc preprocesses in a step of its own, and this program stands before the next one.
 //!
-//! Must stay true: steps other than a compiler's run as gcc calls them; the user's files stay as
-//! they are, since the source that the compiler reads is a copy.
+//! Must stay true: steps other than a compiler's run as gcc calls them, and an assembler's where
+//! pointers have 4 bytes; the user's files stay as they are, since the source that the compiler
+//! reads is a copy.
 
-use crate::{Error, Kit, rewrite, tool};
+use crate::lanes::{self, Lanes};
+use crate::{Error, Kit, narrow, rewrite, tool};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
+/// Settings that a driver gives its steps.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Settings {
+    /// The treatment of lane order.
+    pub(crate) lanes: Lanes,
+    /// True where the host's pointers have 4 bytes.
+    pub(crate) narrow: bool,
+}
+
+impl Settings {
+    /// Arguments of gcc's that lead its steps through ours with these settings.
+    pub(crate) fn arguments(self, kit: &Kit) -> [OsString; 3] {
+        let mut step = kit.programs().join(crate::names::STEP).into_os_string();
+        step.push(format!(",{LANES}{}", self.lanes.name()));
+        if self.narrow {
+            step.push(format!(",{NARROW}"));
+        }
+        ["-no-integrated-cpp".into(), "-wrapper".into(), step]
+    }
+
+    /// The settings before a step's program, and the rest of the arguments.
+    fn read(arguments: &[OsString]) -> (Self, &[OsString]) {
+        let mut settings = Self::default();
+        let mut rest = arguments;
+        while let [first, behind @ ..] = rest {
+            let text = first.to_str().unwrap_or_default();
+            if let Some(lanes) = text.strip_prefix(LANES).and_then(Lanes::named) {
+                settings.lanes = lanes;
+            } else if text == NARROW {
+                settings.narrow = true;
+            } else {
+                break;
+            }
+            rest = behind;
+        }
+        (settings, rest)
+    }
+}
+
 /// Runs the step that gcc calls: a program and its arguments.
 pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> {
+    let (settings, arguments) = Settings::read(arguments);
     let [program, arguments @ ..] = arguments else {
         return Err(Error::Usage(
             "gcc calls this program; it is none to call by hand".into(),
         ));
     };
-    let compiles = Path::new(program)
-        .file_name()
-        .is_some_and(|name| name == "cc1" || name == "cc1plus")
-        && arguments
-            .iter()
-            .any(|argument| argument == "-fpreprocessed");
+    let name = Path::new(program).file_name().unwrap_or_default();
+    let compiles = name == "cc1" || name == "cc1plus";
+    if settings.narrow && name == "as" {
+        return narrow::assemble(kit, program, arguments);
+    }
+    let arguments = if settings.narrow && compiles {
+        narrow::compiler_arguments(arguments)
+    } else {
+        arguments.to_vec()
+    };
     let place = arguments
         .iter()
         .position(|argument| argument == "-fpreprocessed");
@@ -31,26 +77,20 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         .and_then(|place| arguments.get(place + 1))
         .filter(|_| compiles);
     let Some(input) = input else {
-        return tool::become_tool(&program.to_string_lossy(), arguments);
+        return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     let source = std::fs::read(input).map_err(Error::file("read", input))?;
-    let macros = MACROS
-        .iter()
-        .find(|(name, _)| find(&source, name.as_bytes()));
-    let text = match (rewrite::vectors(&source), macros) {
-        (None, None) => return tool::become_tool(&program.to_string_lossy(), arguments),
-        (None, Some(_)) => rewrite::guard_literals(&source),
-        (Some(text), None) => text,
-        (Some(text), Some(_)) => rewrite::guard_literals(&text),
+    let Some(read) = Read::new(kit, &source, settings.lanes) else {
+        return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     let mut copy = input.clone();
     copy.push(format!(".{}.i", std::process::id()));
-    std::fs::write(&copy, text).map_err(Error::file("write", &copy))?;
+    std::fs::write(&copy, &read.text).map_err(Error::file("write", &copy))?;
     let mut command = Command::new(program);
-    for word in arguments {
+    for word in &arguments {
         if word == input {
             command.arg(&copy);
-        } else if word != "-fpreprocessed" || macros.is_none() {
+        } else if word != "-fpreprocessed" || read.macros.is_empty() {
             command.arg(word);
         }
     }
@@ -62,12 +102,49 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         map.push(name);
         command.arg(map);
     }
-    if let Some((_, header)) = macros {
-        command.arg("-include").arg(kit.path(header));
-    }
+    command.args(&read.macros);
     let ended = tool::run(&mut command);
     std::fs::remove_file(&copy).map_err(Error::file("remove", &copy))?;
     ended
+}
+
+/// Source as the compiler gets it.
+struct Read {
+    text: Vec<u8>,
+    /// Arguments for the compiler's own preprocessing; none where it does without.
+    macros: Vec<OsString>,
+}
+
+impl Read {
+    /// The source in today's words; nothing where it is in them already.
+    fn new(kit: &Kit, source: &[u8], lanes: Lanes) -> Option<Self> {
+        let mut text = rewrite::vectors(source);
+        let exact = lanes::rewrite(text.as_deref().unwrap_or(source), lanes);
+        let mut headers = MACROS
+            .iter()
+            .filter(|(name, _)| find(source, name.as_bytes()))
+            .map(|(_, header)| *header)
+            .collect::<Vec<_>>();
+        let mut macros = Vec::new();
+        if let Some(exact) = exact {
+            for line in &exact.warnings {
+                eprintln!("{line}");
+            }
+            text = Some(exact.source);
+            if exact.exact {
+                headers.insert(0, LANE_MACROS);
+                macros.push("-D__SIDECORE_LANES=1".into());
+            }
+        }
+        for header in headers {
+            macros.push("-include".into());
+            macros.push(kit.path(header).into_os_string());
+        }
+        if !macros.is_empty() {
+            text = Some(rewrite::guard_literals(text.as_deref().unwrap_or(source)));
+        }
+        text.map(|text| Self { text, macros })
+    }
 }
 
 /// True where the text has the name.
@@ -80,3 +157,6 @@ const MACROS: &[(&str, &str)] = &[
     ("__sidecore_spu_macros", "include/spu/spu_macros.h"),
     ("__sidecore_altivec_macros", "include/ppu/altivec_macros.h"),
 ];
+const LANE_MACROS: &str = "include/common/sidecore_lane_macros.h";
+const LANES: &str = "--lanes=";
+const NARROW: &str = "--narrow";

@@ -113,7 +113,8 @@ fn intrinsics_are_the_spus_byte_for_byte() {
         driven(
             folder.path(),
             "spu-gcc",
-            &format!("{level} -Wall -Werror -o image intrinsics.c"),
+            // Its casts look at memory.
+            &format!("--lanes=off {level} -Wall -Werror -o image intrinsics.c"),
         );
         assert_eq!(
             ran(folder.path(), "image", &[]),
@@ -121,6 +122,27 @@ fn intrinsics_are_the_spus_byte_for_byte() {
             "{level}"
         );
     }
+}
+
+#[test]
+fn lanes_have_the_bits_of_an_spu() {
+    let Some(folder) = folder() else { return };
+    // Memory of bytes that holds floats is memory alone, unless it is asked for.
+    for (lanes, wanted) in [("auto", ""), ("exact", "memory\n")] {
+        for level in ["-O0", "-O2"] {
+            let options = format!("--lanes={lanes} {level} -Wall -Werror -o image lanes.c");
+            driven(folder.path(), "spu-gcc", &options);
+            let bad = i32::from(!wanted.is_empty());
+            assert_eq!(
+                ran(folder.path(), "image", &[]),
+                (wanted.into(), bad),
+                "{options}"
+            );
+        }
+    }
+    driven(folder.path(), "spu-gcc", "--lanes=off -o image lanes.c");
+    let (output, bad) = ran(folder.path(), "image", &[]);
+    assert!(bad > 10 && output.starts_with("red\n"), "{output}");
 }
 
 #[test]
@@ -314,6 +336,80 @@ fn a_host_of_32_bits_finds_all_its_memory_below_4_gib() {
 }
 
 #[test]
+fn a_host_of_32_bits_has_pointers_of_4_bytes() {
+    let Some(folder) = folder() else { return };
+    let wanted = "\
+opt s 3
+4 3 ./pointers 1
+16 4 1 9 7
+1 8
+-5 16 -6 0x10 s  2.50 1 2 -7 ff
+-1 x 1 2 3 4 stack -9
+-12 34 56
+16 zz
+2 No such file or directory
+1970-01-01 0
+1 1 1
+sin 1.841 1 B
+a b
+own 3
+";
+    for options in ["-O0", "-O2 -g -pipe"] {
+        driven(
+            folder.path(),
+            "ppu32-gcc",
+            &format!("-W -Wall -Werror {options} -o pointers pointers.c -lm"),
+        );
+        let output = Command::new("./pointers")
+            .args(["--size=3", "left", "-v"])
+            .current_dir(folder.path())
+            .output()
+            .expect("the program starts");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), wanted, "{options}");
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "to the errors\n");
+        assert_eq!(output.status.code(), Some(5), "{options}");
+    }
+    // C++ where it is asked for; its library has pointers of 8 bytes.
+    let source = "\
+#include <cstdio>
+struct Base { virtual ~Base() {} virtual int f() { return 3; } };
+struct Derived : Base { int f() { return 4; } };
+int main()
+{
+	Base *base = new Derived;
+	int result = base->f() + 10 * sizeof(void *);
+	delete base;
+	return result;
+}
+";
+    std::fs::write(folder.path().join("base.cc"), source).expect("files are written");
+    for (options, wanted) in [("--pointers=4", 44), ("-m32", 84)] {
+        driven(
+            folder.path(),
+            "ppu-g++",
+            &format!("{options} -Wall -Werror -o base base.cc"),
+        );
+        let status = Command::new(folder.path().join("base")).status();
+        assert_eq!(status.expect("the program starts").code(), Some(wanted));
+    }
+    // Objects say what they are, whatever the link is asked for.
+    driven(folder.path(), "ppu-gcc", "-m32 -c pointers.c");
+    driven(folder.path(), "ppu-gcc", "-o pointers pointers.o -lm");
+    let status = Command::new("./pointers")
+        .current_dir(folder.path())
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert_eq!(status.expect("the program starts").code(), Some(5));
+    std::fs::write(folder.path().join("wide.c"), "int wide;\n").expect("files are written");
+    driven(folder.path(), "ppu-gcc", "-m64 -c wide.c");
+    let errors = driven(folder.path(), "ppu-gcc", "-o mixed pointers.o wide.o -lm");
+    assert!(
+        errors.starts_with("warning: wide.o was compiled without -m32"),
+        "{errors}"
+    );
+}
+
+#[test]
 fn refusals_say_why() {
     let Some(folder) = folder() else { return };
     let refused = |name: &str, arguments: &str, reason: &str| {
@@ -333,6 +429,12 @@ fn refusals_say_why() {
         "-c start.S",
         "start.S: SPU assembly cannot be assembled",
     );
+    refused(
+        "spu-gcc",
+        "--lanes=most -c empty.c",
+        "--lanes=auto|exact|off",
+    );
+    refused("ppu-gcc", "--pointers=2 -c empty.c", "--pointers=4|8");
     refused("ppu-embedspu", "-m32 one", "usage: ppu-embedspu");
     refused(
         "ppu-embedspu",

@@ -187,3 +187,7 @@ void *_calloc_align(size_t count, size_t size, unsigned int logarithm)
 		memset(memory, 0, count * size);
 	return memory;
 }
+
+/* Names that programs call without a declaration. */
+void *malloc_align(size_t, unsigned int) __attribute__((alias("_malloc_align")));
+void free_align(void *) __attribute__((alias("_free_align")));

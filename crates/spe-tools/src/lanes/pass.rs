@@ -1,0 +1,440 @@
+//! The pass: casts, bytes of vectors through pointers, and unions.
+
+use super::edits::Edits;
+use super::text::Text;
+use super::types::Types;
+use super::{Lanes, constant, operand};
+
+/// One walk over a source.
+pub(super) struct Pass<'a> {
+    text: &'a Text<'a>,
+    types: &'a Types,
+    lanes: Lanes,
+    /// True where the source may load quadwords at addresses that are not aligned.
+    places: bool,
+    edits: Edits,
+    warnings: Vec<String>,
+}
+
+impl<'a> Pass<'a> {
+    pub(super) fn new(text: &'a Text<'a>, types: &'a Types, lanes: Lanes) -> Self {
+        Self {
+            text,
+            types,
+            lanes,
+            places: lanes == Lanes::Exact || looks_at_addresses(text),
+            edits: Edits::default(),
+            warnings: Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(self) -> (Edits, Vec<String>) {
+        (self.edits, self.warnings)
+    }
+
+    pub(super) fn run(&mut self) {
+        let mut place = 0;
+        while place < self.text.len() {
+            if self.text.is_users(place) {
+                // A literal of numbers is replaced whole: nothing within it is looked at again.
+                place = self.visit(place).unwrap_or(place + 1);
+            } else {
+                place += 1;
+            }
+        }
+    }
+
+    /// Treats what begins at `place`; returns the next place where that is not the one behind it.
+    fn visit(&mut self, place: usize) -> Option<usize> {
+        match self.text.at(place) {
+            b"(" => {
+                let close = self.text.partner(place)?;
+                if let Some(type_at) = self.vector_alone(place + 1, close) {
+                    return self.cast(place, type_at, close);
+                }
+                self.pointer_cast(place, close);
+            }
+            b"spu_splats" | b"vec_splats" if self.text.is_constant(place) => {
+                return self.splat(place);
+            }
+            _ if self.lanes == Lanes::Off => {}
+            b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
+            b"." => self.member(place, place + 1),
+            b"-" if self.text.at(place + 1) == b">" => self.member(place, place + 2),
+            _ => {}
+        }
+        None
+    }
+
+    /// The place of a vector's name, where the pieces name that type and nothing more.
+    fn vector_alone(&self, from: usize, to: usize) -> Option<usize> {
+        let mut found = None;
+        for place in from..to {
+            let word = self.text.at(place);
+            if self.types.vector(word).is_some() && found.is_none() {
+                found = Some(place);
+            } else if !matches!(word, b"const" | b"volatile") {
+                return None;
+            }
+        }
+        found
+    }
+
+    /// `(T) operand`.
+    fn cast(&mut self, open: usize, type_at: usize, close: usize) -> Option<usize> {
+        let (text, types) = (self.text, self.types);
+        let before = open
+            .checked_sub(1)
+            .map_or(&b";"[..], |before| text.at(before));
+        let named = open > 0 && text.is_word(open - 1);
+        if named && !matches!(before, b"return" | b"case" | b"else" | b"do") {
+            return None;
+        }
+        if text.at(close + 1) == b"{" && text.is_constant(open) {
+            self.literal(open, close);
+            return None;
+        }
+        if !operand::begins(text, close + 1) {
+            return None;
+        }
+        let end = operand::end(text, types, close + 1)?;
+        let name = String::from_utf8_lossy(text.at(type_at)).into_owned();
+        if text.is_constant(open) {
+            let to = types.vector(text.at(type_at))?;
+            let base = types.base(text.at(type_at))?;
+            let mut literal = constant::cast(text, types, &base, to, close + 1, end)?;
+            let (from, to) = self.element(open, end).unwrap_or_else(|| {
+                literal.insert_str(0, &format!("({name})"));
+                (open, end)
+            });
+            self.edits
+                .replace(text.start(from), text.end(to - 1), literal);
+            return Some(to);
+        }
+        if self.lanes == Lanes::Off {
+            return None;
+        }
+        if let Some(load) = self.quadword_load(close + 1, end) {
+            // The cast says what memory holds.
+            self.edits.replace(
+                text.start(load),
+                text.end(load),
+                format!("__si_raw_{}", String::from_utf8_lossy(&text.at(load)[3..])),
+            );
+            return None;
+        }
+        let call = if self.is_memory(close + 1, end) {
+            "__lane_loaded"
+        } else if self.is_stored(open, end) {
+            "__lane_stored"
+        } else {
+            "__lane_cast"
+        };
+        let start = text.start(open);
+        self.edits
+            .replace(start, text.end(close), format!("{call}({name}, "));
+        let behind = text.end(end - 1);
+        self.edits.replace(behind, behind, ")");
+        None
+    }
+
+    /// `spu_splats(number)` as an initializer of a vector that the compiler must evaluate.
+    fn splat(&mut self, place: usize) -> Option<usize> {
+        let text = self.text;
+        let end = text.partner(place + 1)? + 1;
+        let (from, to) = self.element(place, end)?;
+        let mut start = from;
+        while start > 0 && text.at(start - 1) != b";" {
+            // A brace of an element before is no end of a declaration.
+            let behind = matches!(text.at(start), b"," | b"}");
+            start = match (text.at(start - 1), text.partner(start - 1)) {
+                (b"}", _) if !behind => break,
+                (b")" | b"]" | b"}", Some(open)) => open,
+                _ => start - 1,
+            };
+        }
+        let declared = (start..from).find(|word| self.types.vector(text.at(*word)).is_some())?;
+        let shape = self.types.vector(text.at(declared))?;
+        let name = self.types.base(text.at(declared))?;
+        let literal = constant::cast(text, self.types, &name, shape, place, end)?;
+        self.edits
+            .replace(text.start(from), text.end(to - 1), literal);
+        Some(to)
+    }
+
+    /// `(T){…}` in an initializer that the compiler must evaluate: where it is the whole of an
+    /// element, the braces alone, since the compiler takes no literal for a constant object.
+    fn literal(&mut self, open: usize, close: usize) {
+        let text = self.text;
+        let Some(end) = text.partner(close + 1) else {
+            return;
+        };
+        if let Some((from, to)) = self.element(open, end + 1) {
+            self.edits.replace(text.start(from), text.end(close), "");
+            self.edits.replace(text.end(end), text.end(to - 1), "");
+        }
+    }
+
+    /// The pieces of an initializer's element, parentheses included, whose expression stands from
+    /// `from` to before `to`; nothing where that is a part of it.
+    fn element(&self, from: usize, to: usize) -> Option<(usize, usize)> {
+        let text = self.text;
+        let (mut from, mut to) = (from, to);
+        while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
+            from -= 1;
+            to += 1;
+        }
+        let before = from > 0 && matches!(text.at(from - 1), b"=" | b"," | b"{");
+        (before && matches!(text.at(to), b"," | b";" | b"}")).then_some((from, to))
+    }
+
+    /// A load of a quadword that is the whole operand.
+    fn quadword_load(&self, start: usize, end: usize) -> Option<usize> {
+        let load = matches!(
+            self.text.at(start),
+            b"si_lqd" | b"si_lqx" | b"si_lqa" | b"si_lqr"
+        );
+        (load && self.text.partner(start + 1) == Some(end - 1)).then_some(start)
+    }
+
+    /// An operand that is an element of memory, where such casts are no casts of a register.
+    fn is_memory(&self, start: usize, end: usize) -> bool {
+        let called = (start..end).any(|place| self.text.at(place) == b"(");
+        let element = self.text.at(end - 1) == b"]" || self.text.at(start) == b"*";
+        self.lanes == Lanes::Auto && element && !called
+    }
+
+    /// A cast that is all that is stored into an element of memory.
+    fn is_stored(&self, open: usize, end: usize) -> bool {
+        let text = self.text;
+        let whole = open >= 2 && text.at(open - 1) == b"=" && text.at(end) == b";";
+        if self.lanes != Lanes::Auto || !whole {
+            return false;
+        }
+        let mut start = open - 1;
+        while start > 0 && !matches!(text.at(start - 1), b";" | b"{" | b"}" | b")") {
+            start -= 1;
+        }
+        text.at(open - 2) == b"]" || text.at(start) == b"*"
+    }
+
+    /// `reinterpret_cast<T>(operand)`.
+    fn cast_of_cplusplus(&mut self, place: usize) {
+        let text = self.text;
+        let vector = self.types.vector(text.at(place + 2)).is_some();
+        if text.at(place + 1) == b"<" && vector && text.at(place + 3) == b">" {
+            let name = String::from_utf8_lossy(text.at(place + 2)).into_owned();
+            if let Some(close) = text.partner(place + 4) {
+                let (start, end) = (text.start(place), text.end(place + 3));
+                self.edits
+                    .replace(start, end, format!("__lane_cast({name}, "));
+                let behind = text.end(close);
+                self.edits.replace(behind, behind, ")");
+            }
+        }
+    }
+
+    /// `(S *) operand`, for the bytes of a vector.
+    fn pointer_cast(&mut self, open: usize, close: usize) {
+        let (text, types) = (self.text, self.types);
+        if self.lanes == Lanes::Off
+            || text.at(close - 1) != b"*"
+            || text.at(close.saturating_sub(2)) == b"*"
+        {
+            return;
+        }
+        let Some(to) = types.shape(text, open + 1, close - 1) else {
+            return;
+        };
+        let named = open > 0 && text.is_word(open - 1) && text.at(open - 1) != b"return";
+        if named || !operand::begins(text, close + 1) {
+            return;
+        }
+        let Some(end) = operand::end(text, types, close + 1) else {
+            return;
+        };
+        if to.vector {
+            self.quadword(open, close, end);
+        }
+        let mut name = close + 1;
+        while matches!(text.at(name), b"&" | b"(") {
+            name += 1;
+        }
+        let Some(from) = types.variable(text.at(name)) else {
+            return;
+        };
+        let several = from.vector || to.vector;
+        if !several || from.width == to.width {
+            return;
+        }
+        let addressed = text.at(close + 1) == b"&";
+        if addressed && from.vector && to.vector && self.view(open, close, end) {
+            return;
+        }
+        let declared = self.declared(open, end);
+        if addressed && from.vector && !to.vector {
+            let scalar = text.span(open + 1, close - 1);
+            let vector = text.span(close + 1, end);
+            let around =
+                open > 0 && text.at(open - 1) == b"(" && text.partner(open - 1) == Some(end);
+            if around && text.at(end + 1) == b"[" {
+                self.index(end + 1, &scalar, &vector);
+                return;
+            }
+            if declared.is_some_and(|pointer| self.indices(pointer, end, &scalar, &vector)) {
+                return;
+            }
+        }
+        // Bytes handed on as such are copied, not looked at, and a buffer has no element size.
+        let bytes = to.width == 1 && !to.vector && (declared.is_none() || !addressed);
+        let buffer = from.width == 1;
+        if self.lanes == Lanes::Auto && (bytes || buffer) {
+            return;
+        }
+        self.warn(
+            open,
+            &format!(
+                "elements of size {} read as elements of size {} keep memory's order",
+                from.width, to.width
+            ),
+        );
+    }
+
+    /// `*(T *) operand` and `((T *) operand)[…]`: the SPU ignores the last four bits of an address.
+    fn quadword(&mut self, open: usize, close: usize, end: usize) {
+        let text = self.text;
+        let loaded = open > 1
+            && match text.at(open - 1) {
+                b"*" => matches!(
+                    text.at(open - 2),
+                    b"(" | b"," | b"=" | b";" | b"{" | b"}" | b"return" | b"+" | b"-" | b"&" | b"|"
+                ),
+                b"(" => text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[",
+                _ => false,
+            };
+        if self.places && loaded && text.at(close + 1) != b"&" {
+            let start = text.start(close + 1);
+            self.edits.replace(start, start, "__lane_place(");
+            let behind = text.end(end - 1);
+            self.edits.replace(behind, behind, ")");
+        }
+    }
+
+    /// `*(T *) &v` for a vector v: a cast of it, unless something is stored there.
+    fn view(&mut self, open: usize, close: usize, end: usize) -> bool {
+        let text = self.text;
+        let (mut from, mut to) = (open, end);
+        while from > 0 && text.at(from - 1) == b"(" && text.partner(from - 1) == Some(to) {
+            from -= 1;
+            to += 1;
+        }
+        let loaded = from > 0 && text.at(from - 1) == b"*";
+        while text.at(to) == b")" {
+            to += 1;
+        }
+        let stored = text.at(to) == b"=" && text.at(to + 1) != b"=";
+        if !loaded || stored || text.at(to) == b"[" {
+            return false;
+        }
+        let name = text.span(open + 1, close - 1);
+        let start = text.start(open);
+        self.edits
+            .replace(start, text.end(close), format!("&__lane_view({name}, "));
+        let behind = text.end(end - 1);
+        self.edits.replace(behind, behind, ")");
+        true
+    }
+
+    /// Turns the index in the brackets that open at `place`.
+    fn index(&mut self, place: usize, scalar: &str, vector: &str) {
+        let text = self.text;
+        let Some(close) = text.partner(place) else {
+            return;
+        };
+        let start = text.end(place);
+        self.edits
+            .replace(start, start, format!("__lane_index({scalar}, {vector}, "));
+        let behind = text.start(close);
+        self.edits.replace(behind, behind, ")");
+    }
+
+    /// The variable that a cast alone initializes.
+    fn declared(&self, open: usize, end: usize) -> Option<usize> {
+        let text = self.text;
+        let whole = open >= 2 && text.at(open - 1) == b"=" && matches!(text.at(end), b";" | b",");
+        (whole && text.is_word(open - 2)).then(|| open - 2)
+    }
+
+    /// Turns each index of the variable at `name` until its block ends; false, and nothing done,
+    /// where it is used in another way.
+    fn indices(&mut self, name: usize, from: usize, scalar: &str, vector: &str) -> bool {
+        let text = self.text;
+        let mut depth = 0_usize;
+        let mut uses = Vec::new();
+        for place in from..text.len() {
+            match text.at(place) {
+                b"{" => depth += 1,
+                b"}" if depth == 0 => break,
+                b"}" => depth -= 1,
+                word if word == text.at(name) && !self.is_member(place) => {
+                    if text.at(place + 1) != b"[" {
+                        return false;
+                    }
+                    uses.push(place + 1);
+                }
+                _ => {}
+            }
+        }
+        for place in uses {
+            self.index(place, scalar, vector);
+        }
+        true
+    }
+
+    fn is_member(&self, place: usize) -> bool {
+        place > 0 && matches!(self.text.at(place - 1), b"." | b">")
+    }
+
+    /// `.name[index]`, where the name is a union's array beside a vector.
+    fn member(&mut self, _dot: usize, name: usize) {
+        let text = self.text;
+        if text.at(name + 1) != b"[" {
+            return;
+        }
+        if let Some(shared) = self.types.shared.get(text.at(name)) {
+            let start = text.end(name + 1);
+            let Some(close) = text.partner(name + 1) else {
+                return;
+            };
+            let call = format!("__lane_shared({}, {}, ", shared.element, shared.width);
+            self.edits.replace(start, start, call);
+            let behind = text.start(close);
+            self.edits.replace(behind, behind, ")");
+        }
+    }
+
+    fn warn(&mut self, place: usize, reason: &str) {
+        let (file, line) = self.text.position(place);
+        let line = format!("{file}:{line}: warning: lanes: {reason}");
+        if !self.warnings.contains(&line) {
+            self.warnings.push(line);
+        }
+    }
+}
+
+/// True where the user's source reads the last four bits of addresses, or turns quadwords by them.
+pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
+    const BITS: &[&[u8]] = &[b"15", b"0xf", b"0xF", b"0x0f", b"0x0F", b"0xfu", b"15u"];
+    const TURNS: &[&[u8]] = &[b"spu_rlqwbyte", b"spu_slqwbyte", b"si_rotqby", b"vec_lvsl"];
+    (0..text.len())
+        .filter(|place| text.is_users(*place))
+        .any(|place| {
+            let word = text.at(place);
+            let before = place
+                .checked_sub(1)
+                .map_or(&b""[..], |before| text.at(before));
+            (before == b"&" && BITS.contains(&word))
+                || (before == b"%" && word == b"16")
+                || TURNS.contains(&word)
+        })
+}

@@ -1,0 +1,141 @@
+//! The pass on small sources.
+
+use super::*;
+
+fn exact(source: &str) -> String {
+    match rewrite(source.as_bytes(), Lanes::Exact) {
+        Some(result) => String::from_utf8(result.source).expect("text stays text"),
+        None => source.into(),
+    }
+}
+
+#[test]
+fn constants_are_numbers() {
+    assert_eq!(
+        exact(
+            "static __spe_vec_uchar16 a = \
+             (__spe_vec_uchar16)(__spe_vec_uint4){0x01020304, -1, 2, 3};"
+        ),
+        "static __spe_vec_uchar16 a = {0x1,0x2,0x3,0x4,0xff,0xff,0xff,0xff,0x0,\
+         0x0,0x0,0x2,0x0,0x0,0x0,0x3};"
+    );
+    assert_eq!(
+        exact(
+            "static const __spe_vec_ushort8 h = \
+             (__spe_vec_ushort8)((__spe_vec_uint4){ 0x10002, 1, 2, 3 });"
+        ),
+        "static const __spe_vec_ushort8 h = {0x1,0x2,0x0,0x1,0x0,0x2,0x0,0x3};"
+    );
+}
+
+#[test]
+fn splats_are_numbers_where_the_compiler_must_evaluate_them() {
+    assert_eq!(
+        exact("static const __spe_vec_float4 half = spu_splats(0.5f);"),
+        "static const __spe_vec_float4 half = {5e-1,5e-1,5e-1,5e-1};"
+    );
+    assert_eq!(
+        exact("typedef __spe_vec_float4 v; static v a[2] = {spu_splats(1.0f), spu_splats(-2.f)};"),
+        "typedef __spe_vec_float4 v; static v a[2] = {{1e0,1e0,1e0,1e0}, {-2e0,-2e0,-2e0,-2e0}};"
+    );
+    let source = "static __spe_vec_uchar16 p = (__spe_vec_uchar16)spu_splats(0x00010203);";
+    assert!(exact(source).contains("= {0x0,0x1,0x2,0x3,0x0,0x1"));
+    let call = "void f(void) { x = spu_splats(1.0f); }";
+    assert_eq!(exact(call), call);
+}
+
+#[test]
+fn casts_become_calls_and_other_parentheses_stay() {
+    let casts = [
+        (
+            "x = (__spe_vec_uint4)y;",
+            "x = __lane_cast(__spe_vec_uint4, y);",
+        ),
+        (
+            "f((__spe_vec_uint4)(__spe_vec_uchar16)g(a, b)[1] + 1);",
+            "f(__lane_cast(__spe_vec_uint4, __lane_cast(__spe_vec_uchar16, g(a, b)[1])) + 1);",
+        ),
+        (
+            "return (__spe_vec_uint4)-p->q;",
+            "return __lane_cast(__spe_vec_uint4, -p->q);",
+        ),
+        (
+            "r = (__spe_vec_float4)si_lqd(a, 16);",
+            "r = (__spe_vec_float4)__si_raw_lqd(a, 16);",
+        ),
+        (
+            "q = reinterpret_cast<__spe_vec_uint4>(v);",
+            "q = __lane_cast(__spe_vec_uint4, (v));",
+        ),
+        (
+            "v = *(__spe_vec_uint4 *)(p + 1);",
+            "v = *(__spe_vec_uint4 *)__lane_place((p + 1));",
+        ),
+    ];
+    for (source, wanted) in casts {
+        let source = format!("void h(void) {{ {source} }}");
+        assert_eq!(exact(&source), format!("void h(void) {{ {wanted} }}"));
+    }
+    for same in [
+        "__spe_vec_uint4 f(__spe_vec_uint4);",
+        "void h(void) { x = sizeof(__spe_vec_uint4) + 1; }",
+        "void h(void) { x = (__spe_vec_uint4){1, 2}; }",
+        "void h(void) { x = (int)y + (z)(__spe_vec); }",
+        "# 1 \"/usr/include/x.h\" 1 3\nvoid h(void) { x = (__spe_vec_uint4)y; }",
+    ] {
+        assert_eq!(exact(same), same);
+    }
+}
+
+#[test]
+fn memory_of_bytes_that_holds_floats_stays_where_nobody_asks_for_more() {
+    let source = "__spe_vec_uchar16 m[2]; __spe_vec_float4 f;\
+                  void h(void) { f = (__spe_vec_float4)m[1]; m[0] = (__spe_vec_uchar16)f; }";
+    let auto = rewrite(source.as_bytes(), Lanes::Auto).expect("there are two sizes");
+    let auto = String::from_utf8(auto.source).expect("text stays text");
+    assert!(
+        auto.contains("__lane_loaded(__spe_vec_float4, m[1])"),
+        "{auto}"
+    );
+    assert!(
+        auto.contains("__lane_stored(__spe_vec_uchar16, f)"),
+        "{auto}"
+    );
+    let one = "__spe_vec_float4 f; void h(void) { g((__spe_vec_float4)f); }";
+    assert!(rewrite(one.as_bytes(), Lanes::Auto).is_none());
+}
+
+#[test]
+fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
+    let text = "union { __spe_vec_uint4 v; unsigned char b[16]; } u;\n\
+                void h(void) { __spe_vec_uint4 v; \
+                unsigned char *p = (unsigned char *)&v; u.b[3] = p[1]; }";
+    assert!(exact(text).ends_with(
+        "u.b[__lane_shared(unsigned char, 4, 3)] = p[__lane_index(unsigned char, &v, 1)]; }"
+    ));
+    let halves = "__spe_vec_uint4 q; void h(void) { x = a.ui[1]; } \
+                  union { unsigned long long ull; unsigned int ui[2]; void *p; } a;";
+    assert!(
+        exact(halves)
+            .contains("x = a.ui[__lane_shared(unsigned int, sizeof(unsigned long long), 1)];")
+    );
+    for same in [
+        "union { __spe_vec_uint4 v; unsigned int w[4]; } a; void h(void) { x = a.w[1]; }",
+        "__spe_vec_uint4 q; union { int w; char b[2][2]; } a; void h(void) { x = a.b[1][1]; }",
+        "__spe_vec_uint4 q; union { int i; char c[4]; } a; int endian(void) { x = a.c[0]; }",
+    ] {
+        assert_eq!(exact(same), same);
+    }
+    // The same name in another structure is none of the vector's.
+    let twice = format!("struct pixel {{ unsigned char b[4]; }} x;\n{text}");
+    assert!(exact(&twice).contains("u.b[3] = p["));
+    let moved = "# 7 \"a.c\"\nvoid h(void) { __spe_vec_uint4 v; \
+                 unsigned char *p = (unsigned char *)&v; p++; }";
+    let result = rewrite(moved.as_bytes(), Lanes::Exact).expect("it is asked for");
+    let [line] = result.warnings.as_slice() else {
+        panic!("{:?}", result.warnings);
+    };
+    assert!(
+        line.starts_with("a.c:7: warning: lanes: elements of size 4 read as elements of size 1")
+    );
+}

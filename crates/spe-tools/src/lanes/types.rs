@@ -1,0 +1,365 @@
+//! Names of a source that the lanes' pass must know: types, vectors, unions.
+//!
+//! Why without a compiler's tree: what an expression's type is the compiler itself decides, in the
+//! macros that the pass writes; here only the shape of casts and unions is read.
+
+use super::text::Text;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// A vector's or number's type.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Bytes of an element, or of the number.
+    pub(super) width: usize,
+    pub(super) vector: bool,
+}
+
+/// An array of narrower numbers that shares its memory with a vector or a wider number.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// The numbers' type.
+    pub(super) element: String,
+    /// Bytes of the vector's elements or of the wider number, as C.
+    pub(super) width: String,
+}
+
+/// What a source declares.
+#[derive(Debug, Default)]
+pub(super) struct Types {
+    named: BTreeMap<Vec<u8>, Option<Shape>>,
+    /// Names of vectors of floats, by the user's own names too.
+    floats: BTreeSet<Vec<u8>>,
+    /// Members of unions by their name.
+    pub(super) shared: BTreeMap<Vec<u8>, Shared>,
+    /// Variables, and what they or their elements are; nothing where declarations differ.
+    variables: BTreeMap<Vec<u8>, Option<Shape>>,
+    /// True where the user's files have a name with "endian" in it.
+    asks_for_order: bool,
+    /// Widths of the vectors that the user's files name.
+    pub(super) widths: BTreeSet<usize>,
+}
+
+impl Types {
+    pub(super) fn read(text: &Text<'_>) -> Self {
+        let mut types = Self::default();
+        for place in 0..text.len() {
+            if text.at(place) == b"typedef" {
+                types.read_typedef(text, place);
+            } else if text.is_word(place) && text.is_users(place) {
+                types.read_variable(text, place);
+            }
+        }
+        let mut others = BTreeSet::new();
+        for place in 0..text.len() {
+            let body = matches!(text.at(place), b"union" | b"struct");
+            if body && text.is_users(place) {
+                types.read_body(text, place, &mut others);
+            }
+        }
+        // A name that is also a member of something else does not say what it is.
+        types.shared.retain(|name, _| !others.contains(name));
+        types
+    }
+
+    /// The vector of a type's name.
+    pub(super) fn vector(&self, name: &[u8]) -> Option<Shape> {
+        let base = name
+            .strip_prefix(b"__spe_vec_")
+            .and_then(|rest| std::str::from_utf8(rest).ok());
+        if let Some(base) = base {
+            let elements = base.trim_start_matches(|letter: char| letter.is_ascii_lowercase());
+            return Some(Shape {
+                width: 16 / elements.parse::<usize>().ok().filter(|count| *count > 0)?,
+                vector: true,
+            });
+        }
+        self.named
+            .get(name)
+            .copied()
+            .flatten()
+            .filter(|shape| shape.vector)
+    }
+
+    /// A vector's name that says whether it has floats; nothing for other types.
+    pub(super) fn base(&self, name: &[u8]) -> Option<String> {
+        self.vector(name)?;
+        let text = String::from_utf8_lossy(name);
+        let named = text.contains("float") || text.contains("double");
+        Some(if self.floats.contains(name) && !named {
+            format!("{text} of float")
+        } else {
+            text.into_owned()
+        })
+    }
+
+    /// The type that the pieces from `from` to before `to` name, if they name a vector or number.
+    pub(super) fn shape(&self, text: &Text<'_>, from: usize, to: usize) -> Option<Shape> {
+        let mut width = None;
+        let mut longs = 0;
+        let mut plain = false;
+        for place in from..to {
+            let word = text.at(place);
+            if let Some(shape) = self.vector(word) {
+                return Some(shape);
+            }
+            match word {
+                b"char" | b"_Bool" | b"bool" => width = Some(1),
+                b"short" => width = Some(2),
+                b"float" => width = Some(4),
+                b"double" => width = Some(8),
+                b"int" | b"unsigned" | b"signed" => plain = true,
+                b"long" => longs += 1,
+                _ if QUALIFIERS.contains(&word) => {}
+                _ => return self.named.get(word).copied().flatten(),
+            }
+        }
+        let width = match (width, longs) {
+            (None, 2..) => 8,
+            (None, 1) => 4,
+            (None, _) if plain => 4,
+            (found, _) => found?,
+        };
+        Some(Shape {
+            width,
+            vector: false,
+        })
+    }
+
+    /// True where the pieces name a type, pointers included.
+    pub(super) fn is_type(&self, text: &Text<'_>, from: usize, to: usize) -> bool {
+        let named = |word: &[u8]| {
+            KEYWORDS.contains(&word) || self.named.contains_key(word) || self.vector(word).is_some()
+        };
+        let mut found = false;
+        let mut tagged = false;
+        for place in from..to {
+            let word = text.at(place);
+            match word {
+                b"*" if found => {}
+                b"struct" | b"union" | b"enum" => tagged = true,
+                _ if QUALIFIERS.contains(&word) => {}
+                _ if tagged || named(word) => {
+                    found = true;
+                    tagged = false;
+                }
+                _ => return false,
+            }
+        }
+        found
+    }
+
+    /// The vector or number that a variable is, or has as elements or points to.
+    pub(super) fn variable(&self, name: &[u8]) -> Option<Shape> {
+        self.variables.get(name).copied().flatten()
+    }
+
+    fn read_typedef(&mut self, text: &Text<'_>, place: usize) {
+        let mut end = place + 1;
+        let mut name = None;
+        let mut pointer = false;
+        let mut body = false;
+        while end < text.len() && text.at(end) != b";" {
+            match text.at(end) {
+                b"__attribute__" | b"__attribute" => end += 1,
+                b"*" => pointer = true,
+                b"{" => body = true,
+                b"(" if text.at(end + 1) == b"*" => {
+                    name = Some(end + 2);
+                    pointer = true;
+                }
+                _ if text.is_word(end) && !(pointer && name.is_some_and(|at| at > end)) => {
+                    name = Some(end);
+                }
+                _ => {}
+            }
+            end = text
+                .partner(end)
+                .filter(|other| *other > end)
+                .unwrap_or(end)
+                + 1;
+        }
+        if let Some(name) = name {
+            let shape = self
+                .shape(text, place + 1, name)
+                .filter(|_| !pointer && !body && text.at(name + 1) != b"[");
+            let floats = (place + 1..name).any(|word| {
+                let word = text.at(word);
+                let named = String::from_utf8_lossy(word);
+                self.floats.contains(word) || named.contains("float") || named.contains("double")
+            });
+            if floats && shape.is_some_and(|shape| shape.vector) {
+                self.floats.insert(text.at(name).to_vec());
+            }
+            self.named.insert(text.at(name).to_vec(), shape);
+        }
+    }
+
+    /// A vector's or number's type before names.
+    fn read_variable(&mut self, text: &Text<'_>, place: usize) {
+        let word = text.at(place);
+        self.asks_for_order |= word
+            .windows(6)
+            .any(|part| part.eq_ignore_ascii_case(b"endian"));
+        if let Some(shape) = self.vector(text.at(place)) {
+            self.widths.insert(shape.width);
+        } else if BY_BYTES.contains(&text.at(place)) {
+            // A quadword has the register's bytes, whatever they are elements of.
+            self.widths.extend([1, 4]);
+        }
+        let word = text.at(place);
+        let begins = KEYWORDS.contains(&word) || self.named.contains_key(word);
+        if !begins && self.vector(word).is_none() {
+            return;
+        }
+        let mut end = place + 1;
+        while KEYWORDS.contains(&text.at(end)) || QUALIFIERS.contains(&text.at(end)) {
+            end += 1;
+        }
+        let Some(shape) = self.shape(text, place, end) else {
+            return;
+        };
+        loop {
+            while text.at(end) == b"*" || QUALIFIERS.contains(&text.at(end)) {
+                end += 1;
+            }
+            let behind = text.at(end + 1);
+            if !text.is_word(end) || !matches!(behind, b";" | b"," | b"=" | b"[" | b")") {
+                return;
+            }
+            let known = self.variables.entry(text.at(end).to_vec());
+            let known = known.or_insert(Some(shape));
+            if *known != Some(shape) {
+                *known = None;
+            }
+            if behind != b"," {
+                return;
+            }
+            end += 2;
+        }
+    }
+
+    /// Arrays of a union that look into its vector or number; other arrays go to `others`.
+    fn read_body(&mut self, text: &Text<'_>, place: usize, others: &mut BTreeSet<Vec<u8>>) {
+        let united = text.at(place) == b"union";
+        let open = if text.at(place + 1) == b"{" {
+            place + 1
+        } else {
+            place + 2
+        };
+        let Some(close) = text.partner(open).filter(|_| text.at(open) == b"{") else {
+            return;
+        };
+        // Bytes of the widest, and the same as C.
+        let mut vector: Option<(usize, String)> = None;
+        let mut number: Option<(usize, String)> = None;
+        let mut arrays = Vec::new();
+        let mut start = open + 1;
+        while start < close {
+            let (end, array) = declarator(text, start, close);
+            let last = array.unwrap_or(end.saturating_sub(1));
+            if let Some(shape) = self.shape(text, start, last) {
+                // A long has 8 bytes on a host of 64 bits; where it has 4 nothing is turned.
+                let long = (start..last).any(|word| text.at(word) == b"long");
+                let width = if long && !shape.vector {
+                    8
+                } else {
+                    shape.width
+                };
+                if shape.vector {
+                    vector = vector.or(Some((width, width.to_string())));
+                } else if let Some(name) = array {
+                    arrays.push((start, name, shape.width));
+                } else if number.as_ref().is_none_or(|(widest, _)| *widest < width) {
+                    number = Some((width, format!("sizeof({})", text.span(start, last))));
+                }
+            }
+            start = end + 1;
+        }
+        // Source that asks for the machine's order wants to know that of its memory.
+        let bytes = vector.is_some() || !self.asks_for_order;
+        let widest = vector.or(number).filter(|_| united);
+        for (start, name, width) in arrays {
+            let fits = |whole: &usize| {
+                *whole > width && covers(text, name, width, *whole) && (bytes || width > 1)
+            };
+            let Some((_, whole)) = widest.as_ref().filter(|(whole, _)| fits(whole)) else {
+                others.insert(text.at(name).to_vec());
+                continue;
+            };
+            let shared = Shared {
+                element: text.span(start, name),
+                width: whole.clone(),
+            };
+            let known = self.shared.entry(text.at(name).to_vec());
+            if *known.or_insert_with(|| shared.clone()) != shared {
+                others.insert(text.at(name).to_vec());
+            }
+        }
+    }
+}
+
+/// The end of the member that begins at `start`, and its name where it is an array.
+fn declarator(text: &Text<'_>, start: usize, close: usize) -> (usize, Option<usize>) {
+    let mut end = start;
+    let mut name = None;
+    while end < close && text.at(end) != b";" {
+        if text.at(end) == b"[" {
+            name = name.or(Some(end.saturating_sub(1)));
+        }
+        end = text
+            .partner(end)
+            .filter(|other| *other > end)
+            .unwrap_or(end)
+            + 1;
+    }
+    (end, name)
+}
+
+/// True where an array of one dimension, by its size, covers whole elements of `whole` bytes.
+fn covers(text: &Text<'_>, name: usize, width: usize, whole: usize) -> bool {
+    let count = std::str::from_utf8(text.at(name + 2)).unwrap_or_default();
+    let count = count.parse::<usize>().unwrap_or(0);
+    let one = text.at(name + 3) == b"]" && text.at(name + 4) != b"[";
+    one && count > 0 && (count * width).is_multiple_of(whole)
+}
+
+/// Intrinsics that look at a quadword by bytes.
+const BY_BYTES: &[&[u8]] = &[
+    b"si_shufb",
+    b"si_rotqby",
+    b"si_rotqbyi",
+    b"si_rotqmbyi",
+    b"si_shlqbyi",
+    b"si_fsmb",
+    b"si_fsmbi",
+    b"si_from_uchar",
+    b"si_to_uchar",
+];
+
+const QUALIFIERS: &[&[u8]] = &[
+    b"const",
+    b"volatile",
+    b"restrict",
+    b"__restrict",
+    b"__restrict__",
+    b"static",
+    b"register",
+    b"extern",
+    b"__const",
+    b"__volatile__",
+    b"__signed__",
+    b"inline",
+];
+const KEYWORDS: &[&[u8]] = &[
+    b"char",
+    b"short",
+    b"int",
+    b"long",
+    b"float",
+    b"double",
+    b"unsigned",
+    b"signed",
+    b"void",
+    b"_Bool",
+    b"bool",
+];
