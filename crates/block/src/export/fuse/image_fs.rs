@@ -7,6 +7,9 @@
 //! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
 
 use super::FuseOptions;
+use super::gather::{
+    BACKGROUND_REQUESTS_MAX, FOREVER, REQUEST_BYTES_MAX, read_through, with_scratch,
+};
 use crate::source::BlockSource;
 use fuser::{
     BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
@@ -14,11 +17,10 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, Request,
 };
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The file system: a root directory with one file.
 pub(super) struct ImageFs {
@@ -190,24 +192,7 @@ impl Filesystem for ImageFs {
         if !inside || len > self.read_with_max_bytes {
             return self.read_gathered(offset, len, reply);
         }
-        // Answered inside the closure, before the source finishes its frame or reads ahead. A
-        // source that never called it would drop `reply`, which the crate turns into EIO.
-        let mut reply = Some(reply);
-        self.source.read_with(offset, len, &mut |result| {
-            let Some(reply) = reply.take() else { return };
-            match result {
-                Ok([piece]) => reply.data(piece),
-                Ok(pieces) => with_scratch(len, |buffer| {
-                    let mut at = 0;
-                    for piece in pieces {
-                        buffer[at..at + piece.len()].copy_from_slice(piece);
-                        at += piece.len();
-                    }
-                    reply.data(&buffer[..at]);
-                }),
-                Err(error) => reply.error(Errno::from_i32(error.errno())),
-            }
-        });
+        read_through(&*self.source, offset, len, reply);
     }
 
     fn lseek(
@@ -311,26 +296,6 @@ impl Filesystem for ImageFs {
     }
 }
 
-/// Runs `work` on the first `len` bytes of this thread's buffer.
-fn with_scratch(len: usize, work: impl FnOnce(&mut [u8])) {
-    thread_local! {
-        static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    }
-    SCRATCH.with_borrow_mut(|buffer| {
-        if buffer.len() < len {
-            buffer.resize(len.max(REQUEST_BYTES_MAX as usize), 0);
-        }
-        work(&mut buffer[..len]);
-    });
-}
-
 const FILE: INodeNo = INodeNo(2);
-/// Nothing ever changes, so the kernel need not ask again: a year.
-const FOREVER: Duration = Duration::from_secs(365 * 86400);
-/// The kernel's own limit on one request (`fs.fuse.max_pages_limit` = 256 pages).
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that may be under way without a reader waiting for each (read-ahead, a loop device's
-/// direct reads).
-const BACKGROUND_REQUESTS_MAX: u16 = 64;
 /// Extents that one `lseek` looks at.
 const SEEK_EXTENTS_MAX: usize = 4096;
