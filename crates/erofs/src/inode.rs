@@ -199,8 +199,8 @@ impl Inode {
     }
 }
 
-/// Layout number `layout` with the inode's union; `behind` is the first byte behind the inode and its
-/// attributes.
+/// Layout number `layout` with the inode's union; `behind` is the first byte behind the inode and
+/// its attributes.
 fn layout(
     sb: &Superblock,
     inode: &Inode,

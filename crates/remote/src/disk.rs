@@ -7,8 +7,8 @@
 //! Must stay true: what [`Disk::get`] gives has passed its checksum, whatever a crash, another
 //! process or the disk did to the file; a file has its name only when it is whole (written under
 //! another one, then renamed); nothing that goes wrong here makes a read fail, for the network has
-//! the bytes, too, but it is said once; the files take at most the limit and one part in [`SLACK`] of it for each
-//! process that writes.
+//! the bytes, too, but it is said once; the files take at most the limit and one part in [`SLACK`]
+//! of it for each process that writes.
 //! The checksums are no defence against whoever makes images on purpose that share them: one cache
 //! is for images of makers that are trusted alike.
 //! Called from: any thread.

@@ -13,8 +13,8 @@ pub enum ExportError {
     /// Not root, or root of a container without the right.
     #[error(
         "needs root (CAP_SYS_ADMIN); without it, `sidecore block mount --rootless IMAGE DIR` reads \
-         erofs images, `--file-only` shows the contents as one file, and `sidecore block serve IMAGE --nbd unix:PATH` offers \
-         them over NBD"
+         erofs images, `--file-only` shows the contents as one file, and `sidecore block serve \
+         IMAGE --nbd unix:PATH` offers them over NBD"
     )]
     NotRoot,
     /// The mount point is not there or not a directory.

@@ -24,11 +24,12 @@
 //!
 //! The files inside an image can be shown, too (`tree_fs.rs`), without the kernel's parsers.
 //!
-//! Threads: the session's own threads call the file system (`image_fs.rs`, `tree_fs.rs`); [`FuseServer`] belongs
-//! to one thread.
+//! Threads: the session's own threads call the file system (`image_fs.rs`, `tree_fs.rs`);
+//! [`FuseServer`] belongs to one thread.
 //! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2),
 //! fsmount(2).
 
+mod behind;
 pub(crate) mod connection;
 mod gather;
 mod image_fs;
@@ -37,6 +38,7 @@ mod tree_fs;
 pub use tree_fs::Tree;
 
 use crate::source::BlockSource;
+use behind::Delivered;
 use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 use image_fs::ImageFs;
 use rustix::fs::{Mode, OFlags};
@@ -72,6 +74,9 @@ pub struct FuseOptions {
     /// Have the kernel compare modes and owners with who asks. Always so where root mounts, whose
     /// mounts all users see.
     pub check_permissions: bool,
+    /// Have the kernel forget the file's pages soon after they were delivered: for one that a
+    /// file system is mounted on, which keeps its own.
+    pub drop_behind: bool,
     /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
     /// which would otherwise cut the last sector off. A power of two.
     pub pad_to_bytes: u64,
@@ -89,6 +94,7 @@ impl Default for FuseOptions {
             gid: rustix::process::getegid().as_raw(),
             mode: 0o400,
             check_permissions: true,
+            drop_behind: false,
             pad_to_bytes: 1,
         }
     }
@@ -155,8 +161,14 @@ impl FuseServer {
         place: MountPoint<'_>,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, FuseError> {
-        let image = ImageFs::new(source, options);
-        Self::start_fs(image, options, place, on_end)
+        let mut image = ImageFs::new(source, options);
+        let mut delivered = None;
+        if options.drop_behind {
+            let (behind, line) = behind::line();
+            image.drop_behind(behind);
+            delivered = Some(line);
+        }
+        Self::start_fs(image, options, place, delivered, on_end)
     }
 
     /// As [`Self::start`], with the files inside an image instead of one file. Root shows them to
@@ -172,13 +184,14 @@ impl FuseServer {
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, FuseError> {
         let place = MountPoint::At(dir);
-        Self::start_fs(TreeFs::new(tree), options, place, on_end)
+        Self::start_fs(TreeFs::new(tree), options, place, None, on_end)
     }
 
     fn start_fs<F: Filesystem + Send + Sync + 'static>(
         file_system: F,
         options: &FuseOptions,
         place: MountPoint<'_>,
+        delivered: Option<Delivered>,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, FuseError> {
         if options.threads == 0 || options.threads > THREADS_MAX {
@@ -222,6 +235,10 @@ impl FuseServer {
                 (session, None)
             }
         };
+        if let Some(delivered) = delivered {
+            let started = delivered.forget_with(session.notifier(), image_fs::FILE);
+            started.map_err(|e| os("cannot start the thread that drops pages", "", e))?;
+        }
         let thread = std::thread::Builder::new()
             .name("fuse-session".into())
             .spawn(move || {

@@ -345,12 +345,16 @@ fn without_root_a_tree_is_mounted_read_and_unmounted() {
         mknod -m 666 device/fuse c 10 229
         mount --bind device/fuse /dev/fuse
         chown 65534 user
+        cat > list <<'EOF'
+            cd "$1"
+            facts='%p %#m %U %G %s %T@ %n\n'
+            find . -type f -printf "$facts" -o -type l -printf '%p %l\n' | sort
+EOF
         cat > as-user <<'EOF'
             set -eu
             export SIDECORE_STATE_DIR=$PWD/user
-            list() { (cd "$1" && find . -type f -printf '%p %#m %U %G %s %T@ %n\n' -o -type l -printf '%p %l\n' | sort); }
             ./sidecore block mount --rootless "$1" on
-            list on > user/ours
+            sh ./list on > user/ours
             (cd on && find . -type f -exec sha256sum {} + | sort) > user/sums
             exec 3< on/large
             if ./sidecore block umount on 2> user/said; then echo 'busy, and unmounted'; exit 1; fi
@@ -362,7 +366,7 @@ fn without_root_a_tree_is_mounted_read_and_unmounted() {
             test -z "$(ls user | grep -E '^[0-9]+$')"
 EOF
         setpriv --reuid=65534 --regid=65534 --clear-groups sh as-user "$2"
-        (cd tree && find . -type f -printf '%p %#m %U %G %s %T@ %n\n' -o -type l -printf '%p %l\n' | sort) | diff - user/ours
+        sh ./list tree | diff - user/ours
         (cd tree && find . -type f -exec sha256sum {} + | sort) | diff - user/sums
     "#;
     let output = Command::new("unshare")

@@ -7,6 +7,7 @@
 //! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
 
 use super::FuseOptions;
+use super::behind::Behind;
 use super::gather::{
     BACKGROUND_REQUESTS_MAX, FOREVER, REQUEST_BYTES_MAX, read_through, with_scratch,
 };
@@ -36,6 +37,7 @@ pub(super) struct ImageFs {
     /// The kernel's hold on a raw image's file; one for all opens, made by the first, kept until
     /// the end.
     backing: Mutex<Option<BackingId>>,
+    behind: Option<Behind>,
 }
 
 impl ImageFs {
@@ -81,7 +83,13 @@ impl ImageFs {
             root,
             passthrough,
             backing: Mutex::new(None),
+            behind: None,
         }
+    }
+
+    /// Tells `behind` of every read that was answered.
+    pub(super) fn drop_behind(&mut self, behind: Behind) {
+        self.behind = Some(behind);
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<&FileAttr> {
@@ -187,6 +195,9 @@ impl Filesystem for ImageFs {
         let len = self.size_bytes.saturating_sub(offset).min(u64::from(size)) as usize;
         if len == 0 {
             return reply.data(&[]);
+        }
+        if let Some(behind) = &self.behind {
+            behind.delivered(offset, len);
         }
         let inside = offset + len as u64 <= self.source_bytes;
         if !inside || len > self.read_with_max_bytes {
@@ -296,6 +307,7 @@ impl Filesystem for ImageFs {
     }
 }
 
-const FILE: INodeNo = INodeNo(2);
+/// Node of the one file.
+pub(super) const FILE: INodeNo = INodeNo(2);
 /// Extents that one `lseek` looks at.
 const SEEK_EXTENTS_MAX: usize = 4096;

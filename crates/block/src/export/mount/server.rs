@@ -262,6 +262,8 @@ impl Server {
         let on_end = move || {
             let _ = events.send(Event::Ended);
         };
+        // What is mounted on the file keeps pages of its own.
+        options.drop_behind = content.is_some();
         let source = Arc::clone(&self.source);
         let fuse = match target {
             Target::Tree { dir } => {
