@@ -19,12 +19,13 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 18] = [
+pub const TARGETS: [Target; 19] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
     ("daemon", daemon),
     ("drill", drill),
+    ("erofs", erofs),
     ("images", images),
     ("lzo1x", lzo1x),
     ("machine", machine),
@@ -71,6 +72,11 @@ pub fn drill(data: &[u8]) {
         // That it does not come true is no fault.
         let _ = sidecore_net_drill::run("fuzz", text);
     }
+}
+
+/// The file system inside an image, as `mount --rootless` reads it.
+pub fn erofs(data: &[u8]) {
+    sidecore_erofs::fuzzing::fuzz_erofs(data);
 }
 
 /// A compressed image.

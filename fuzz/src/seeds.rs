@@ -17,6 +17,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "checkpoint" => of_kind(Kind::Checkpoint).to_vec(),
         "configuration" => CONFIGURATIONS.map(|text| text.as_bytes().to_vec()).into(),
         "drill" => files("crates/net-drill/tests/drill", "drill")?,
+        "erofs" => sidecore_erofs::fuzzing::seeds(),
         "images" => images::seeds().into_iter().map(|seed| seed.image).collect(),
         "lzo1x" => streams(),
         "machine" => files("docs/machines", "toml")?,

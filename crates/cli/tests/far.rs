@@ -237,3 +237,42 @@ impl Drop for Nginx {
         let _ = self.process.wait();
     }
 }
+
+/// A full disk, and a directory of another user: the bytes come all the same, and it is said once.
+#[test]
+fn a_cache_that_can_keep_nothing_is_said() {
+    let scratch = Scratch::new();
+    let server = Server::start(scratch.image.clone());
+    let program = scratch.path("sidecore");
+    let copied = Command::new("cp")
+        .arg(env!("CARGO_BIN_EXE_sidecore"))
+        .arg(&program)
+        .status();
+    assert!(copied.unwrap().success());
+    // 256 directories, the one for files that are being written, and the root: no room for a file.
+    let full = "mkdir full && mount -t tmpfs -o nr_inodes=258 none full && \
+                exec ./sidecore block unpack \"$0\" -o - --cache full";
+    let others = "umask 022 && mkdir others && chmod 755 . sidecore && \
+                  ./sidecore block unpack \"$0\" -o - --cache others > first && \
+                  exec setpriv --reuid=65534 --regid=65534 --clear-groups \
+                  ./sidecore block unpack \"$0\" -o - --cache others";
+    for (script, word) in [(full, "No space"), (others, "Permission denied")] {
+        let output = Command::new("unshare")
+            .args(["--mount", "sh", "-c", script, &server.url()])
+            .current_dir(scratch.directory.path())
+            .output()
+            .unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{errors}");
+        assert!(output.stdout == scratch.raw);
+        let lines: Vec<&str> = errors
+            .lines()
+            .filter(|line| line.contains("--cache"))
+            .collect();
+        assert_eq!(lines.len(), 1, "{errors}");
+        assert!(
+            lines[0].contains("keeps nothing") && lines[0].contains(word),
+            "{errors}"
+        );
+    }
+}

@@ -330,3 +330,42 @@ fn bad_arguments_are_one_clear_line() {
     }
     assert_same(&scratch.path("image"), &scratch.contents);
 }
+
+/// The cache full, frames read from everywhere: what the process has for itself (`RssAnon`) stays
+/// within `--memory`.
+#[test]
+fn the_memory_that_is_allowed_is_not_exceeded() {
+    let scratch = Scratch::new();
+    let words: Vec<u8> = (0..7_000_000_u32)
+        .flat_map(|at| (at ^ at.wrapping_mul(at) >> 9).to_le_bytes())
+        .collect();
+    std::fs::write(scratch.path("words"), words.repeat(2)).unwrap();
+    let (source, image) = (scratch.text("words"), scratch.text("words.img"));
+    let mut pack = Command::new(env!("CARGO_BIN_EXE_sidecore"));
+    pack.args([
+        "block", "pack", &source, "-o", &image, "--level", "1", "--frame", "128KiB",
+    ]);
+    assert!(pack.output().unwrap().status.success());
+    let address = scratch.address();
+    let memory = ["--memory", "32MiB", "--engines", "2"];
+    let server = Serving::start(&[&[&*image, "--nbd", &address], &memory[..]].concat());
+    let uri = scratch.uri();
+    ok("nbdcopy", &[&uri, "null:"]);
+    let scattered = ["-c", "4000", "-d", "16", "-s", "4096", "-S", "1183744"];
+    ok(
+        "qemu-img",
+        &[&["bench", "-f", "raw"], &scattered[..], &[&*uri]].concat(),
+    );
+    let status = std::fs::read_to_string(format!("/proc/{}/status", server.child.id())).unwrap();
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("RssAnon:"));
+    let kib = line
+        .unwrap()
+        .trim()
+        .trim_end_matches(" kB")
+        .parse::<u64>()
+        .unwrap();
+    assert!(kib > 20 << 10, "the cache was not filled: {kib} KiB");
+    assert!(kib <= 32 << 10, "{kib} KiB");
+}

@@ -7,8 +7,8 @@
 //! Must stay true: what [`Disk::get`] gives has passed its checksum, whatever a crash, another
 //! process or the disk did to the file; a file has its name only when it is whole (written under
 //! another one, then renamed); nothing that goes wrong here makes a read fail, for the network has
-//! the bytes, too; the files take at most the limit and one part in [`SLACK`] of it for each
-//! process that writes.
+//! the bytes, too, but it is said once; the files take at most the limit and one part in [`SLACK`]
+//! of it for each process that writes.
 //! The checksums are no defence against whoever makes images on purpose that share them: one cache
 //! is for images of makers that are trusted alike.
 //! Called from: any thread.
@@ -21,7 +21,7 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
@@ -37,6 +37,8 @@ pub(crate) struct Disk {
     files: AtomicU64,
     /// Held by the thread that counts.
     counting: Mutex<()>,
+    /// True once somebody was told that frames are not kept.
+    told: AtomicBool,
 }
 
 impl Disk {
@@ -58,7 +60,7 @@ impl Disk {
         }
         let validator = identity.validator.as_deref().unwrap_or_default();
         let text = format!("{name}\n{}\n{validator}", identity.size_bytes);
-        Ok(Self {
+        let disk = Self {
             directory: directory.to_owned(),
             limit_bytes,
             image: xxh3_64(text.as_bytes()),
@@ -66,7 +68,13 @@ impl Disk {
             written: AtomicU64::new(u64::MAX / 2),
             files: AtomicU64::new(0),
             counting: Mutex::new(()),
-        })
+            told: AtomicBool::new(false),
+        };
+        // Now, and not at the first frame: whoever starts a server still listens.
+        if let Err(error) = disk.probe() {
+            disk.tell(&error);
+        }
+        Ok(disk)
     }
 
     /// The frame's compressed bytes, if they are here and sound.
@@ -94,10 +102,7 @@ impl Disk {
             return;
         }
         if let Err(error) = self.write(&self.path(frame), bytes) {
-            tracing::debug!(
-                "a frame is not kept in {}: {error}",
-                self.directory.display()
-            );
+            self.tell(&error);
         }
         let written = self
             .written
@@ -107,11 +112,36 @@ impl Disk {
         }
     }
 
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+    /// Writes a file and removes it.
+    fn probe(&self) -> io::Result<()> {
+        let path = self.temporary();
+        let written = File::create(&path).and_then(|mut file| file.write_all(&[0; PROBE_BYTES]));
+        let _ = fs::remove_file(&path);
+        written
+    }
+
+    /// Says that frames are not kept, once: every frame would say the same.
+    fn tell(&self, error: &io::Error) {
+        if self.told.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        tracing::warn!(
+            "--cache keeps nothing in {} ({error}): every frame comes over the network each time; \
+             free space there, or name a directory that you may write in",
+            self.directory.display()
+        );
+    }
+
+    /// A name that nobody else uses.
+    fn temporary(&self) -> PathBuf {
         let number = self.files.fetch_add(1, Ordering::Relaxed);
         // Two images of one process have numbers of their own.
         let name = format!("{}-{:016x}-{number}", std::process::id(), self.image);
-        let temporary = self.directory.join(TEMPORARY).join(name);
+        self.directory.join(TEMPORARY).join(name)
+    }
+
+    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let temporary = self.temporary();
         let mut file = File::create(&temporary)?;
         let written = file
             .write_all(bytes)
@@ -201,6 +231,8 @@ fn entries(directory: &Path) -> impl Iterator<Item = (PathBuf, u64, SystemTime)>
 }
 
 const CHECK_BYTES: usize = 8;
+/// A full disk takes no page more.
+const PROBE_BYTES: usize = 4096;
 const TEMPORARY: &str = "tmp";
 /// Directories of files, so that none gets too long.
 const PARTS: u64 = 256;
@@ -276,6 +308,19 @@ mod tests {
                 assert_eq!(disk.get(&frame).as_deref(), Some(&*bytes));
             }
         }
+    }
+
+    #[test]
+    fn a_directory_that_takes_nothing_is_said_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = open(directory.path(), 1 << 30, "image");
+        disk.put(&frame(0, b"kept", true), b"kept");
+        assert!(!disk.told.load(Ordering::Relaxed));
+        fs::remove_dir(directory.path().join(TEMPORARY)).unwrap();
+        disk.put(&frame(0, b"lost", true), b"lost");
+        assert!(disk.told.load(Ordering::Relaxed));
+        assert_eq!(disk.get(&frame(0, b"lost", true)), None);
+        assert_eq!(disk.get(&frame(0, b"kept", true)).unwrap(), b"kept");
     }
 
     #[test]

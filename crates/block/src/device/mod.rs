@@ -70,15 +70,20 @@ const EXTENT_FRAMES_MAX: u64 = 65_536;
 /// Damaged frames that are remembered so that each is logged once.
 const LOGGED_FRAMES_MAX: usize = 1024;
 
-/// Memory of an engine besides its slot: local store, kernel state, stack.
-const ENGINE_BYTES: u64 = 1 << 20;
+/// Memory of an engine besides its slot: the local store in a page of 2 MiB, the codecs' tables,
+/// the stack.
+const ENGINE_BYTES: u64 = 5 << 19;
+
+/// Memory of the process besides: its heap, and the stacks and buffers of the threads that serve.
+const PROCESS_BYTES: u64 = 4 << 20;
 
 /// Options of [`Device::open`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfig {
-    /// The most memory in bytes that the device holds: index, cache, engines, and the image where
-    /// it is mapped (its pages belong to the page cache all the same). A read of several frames
-    /// that finds too few slots holds its own length besides, until it is delivered.
+    /// The most memory in bytes that the device and its process hold: index, cache, engines, heap
+    /// and stacks, and the image where it is mapped (its pages belong to the page cache all the
+    /// same). The program's own pages, which all its processes share, do not count. A read of
+    /// several frames that finds too few slots holds its own length besides, until it is delivered.
     pub memory_bytes: u64,
     /// Read-ahead of a sequential reader in bytes; 0 turns it off.
     pub read_ahead_bytes: u64,
@@ -108,14 +113,17 @@ pub enum DeviceError {
     Io(#[from] std::io::Error),
     /// `memory_bytes` does not even hold the index and a few frames.
     #[error(
-        "this image needs at least {needed_bytes} bytes of memory (index {index_bytes}, engines, \
-         {slots_min} frames of {frame_bytes}), --memory allows {memory_bytes}"
+        "this image needs at least {needed_bytes} bytes of memory (index {index_bytes}, {engines} \
+         engines, {slots_min} frames of {frame_bytes}), --memory allows {memory_bytes}; allow \
+         more, or take fewer --engines"
     )]
     Memory {
         /// The least that would do.
         needed_bytes: u64,
         /// Of which for the index.
         index_bytes: u64,
+        /// Engines, which take some, too.
+        engines: u64,
         /// Of which so many frames.
         slots_min: u64,
         /// Of this size.
@@ -429,12 +437,13 @@ impl Budget {
         // Compressed bytes on their way to an engine, and a frame that has no slot: one buffer
         // each.
         let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max()) + frame_bytes;
-        let fixed_bytes = index_bytes + engines * engine_bytes + frame_bytes;
+        let fixed_bytes = PROCESS_BYTES + index_bytes + engines * engine_bytes + frame_bytes;
         let needed_bytes = fixed_bytes + slots_min * frame_bytes;
         if memory_bytes < needed_bytes {
             return Err(DeviceError::Memory {
                 needed_bytes,
                 index_bytes,
+                engines,
                 slots_min,
                 frame_bytes,
                 memory_bytes,

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 pub enum ExportError {
     /// Not root, or root of a container without the right.
     #[error(
-        "needs root (CAP_SYS_ADMIN); without it, `sidecore block mount --file-only IMAGE DIR` \
-         shows the contents as one file, and `sidecore block serve IMAGE --nbd unix:PATH` offers \
-         them over NBD"
+        "needs root (CAP_SYS_ADMIN); without it, `sidecore block mount --rootless IMAGE DIR` reads \
+         erofs images, `--file-only` shows the contents as one file, and `sidecore block serve \
+         IMAGE --nbd unix:PATH` offers them over NBD"
     )]
     NotRoot,
     /// The mount point is not there or not a directory.
@@ -66,6 +66,15 @@ pub enum ExportError {
          directory again with --inner ext4 and mount it with --fs ext4"
     )]
     NotWritable(&'static str),
+    /// A file system that is not read without the kernel.
+    #[error(
+        "{0} is inside, and only erofs is read without the kernel; pack the directory again (erofs \
+         is what `pack` makes of one), or mount it as root"
+    )]
+    OnlyErofs(&'static str),
+    /// The erofs inside is damaged, or has features that are not read.
+    #[error("cannot read the file system inside: {0}; root can mount it with the kernel's reader")]
+    Erofs(#[from] sidecore_erofs::Error),
     /// The image is a partitioned disk.
     #[error(
         "this image is a disk with partitions, not one file system; `sidecore block attach \

@@ -22,16 +22,24 @@
 //! is not used either: the crate does not offer it, and the one copy that remains (from the
 //! source's cache into the page cache) is the one that a splice of cached frames would need too.
 //!
-//! Threads: the session's own threads call the file system (`image_fs.rs`); [`FuseServer`] belongs
-//! to one thread.
+//! The files inside an image can be shown, too (`tree_fs.rs`), without the kernel's parsers.
+//!
+//! Threads: the session's own threads call the file system (`image_fs.rs`, `tree_fs.rs`);
+//! [`FuseServer`] belongs to one thread.
 //! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2),
 //! fsmount(2).
 
+mod behind;
 pub(crate) mod connection;
+mod gather;
 mod image_fs;
+mod tree_fs;
+
+pub use tree_fs::Tree;
 
 use crate::source::BlockSource;
-use fuser::{Config, MountOption, Session, SessionACL};
+use behind::Delivered;
+use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 use image_fs::ImageFs;
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -42,6 +50,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use tree_fs::TreeFs;
 
 /// Options of the FUSE file.
 #[derive(Debug, Clone)]
@@ -62,6 +71,12 @@ pub struct FuseOptions {
     pub gid: u32,
     /// Permission bits; only the read bits are kept.
     pub mode: u32,
+    /// Have the kernel compare modes and owners with who asks. Always so where root mounts, whose
+    /// mounts all users see.
+    pub check_permissions: bool,
+    /// Have the kernel forget the file's pages soon after they were delivered: for one that a
+    /// file system is mounted on, which keeps its own.
+    pub drop_behind: bool,
     /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
     /// which would otherwise cut the last sector off. A power of two.
     pub pad_to_bytes: u64,
@@ -78,6 +93,8 @@ impl Default for FuseOptions {
             uid: rustix::process::geteuid().as_raw(),
             gid: rustix::process::getegid().as_raw(),
             mode: 0o400,
+            check_permissions: true,
+            drop_behind: false,
             pad_to_bytes: 1,
         }
     }
@@ -145,14 +162,48 @@ impl FuseServer {
         place: MountPoint<'_>,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, FuseError> {
+        let writable = source.writes().is_some();
+        let mut image = ImageFs::new(source, options);
+        let mut delivered = None;
+        // Pages of a file that is written are not dropped: its writers may hold them.
+        if options.drop_behind && !writable {
+            let (behind, line) = behind::line();
+            image.drop_behind(behind);
+            delivered = Some(line);
+        }
+        Self::start_fs(image, writable, options, place, delivered, on_end)
+    }
+
+    /// As [`Self::start`], with the files inside an image instead of one file. Root shows them to
+    /// all users, each of whom may read what modes and owners let him read; whoever else mounts,
+    /// sees all of them, and nobody else sees any.
+    ///
+    /// # Errors
+    /// [`FuseError`]; nothing is left mounted then.
+    pub fn start_tree(
+        tree: Tree,
+        options: &FuseOptions,
+        dir: &Path,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, FuseError> {
+        let place = MountPoint::At(dir);
+        Self::start_fs(TreeFs::new(tree), false, options, place, None, on_end)
+    }
+
+    fn start_fs<F: Filesystem + Send + Sync + 'static>(
+        file_system: F,
+        writable: bool,
+        options: &FuseOptions,
+        place: MountPoint<'_>,
+        delivered: Option<Delivered>,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, FuseError> {
         if options.threads == 0 || options.threads > THREADS_MAX {
             return Err(FuseError::Threads(options.threads));
         }
         let mut config = Config::default();
         config.n_threads = Some(options.threads);
         config.clone_fd = true;
-        let writable = source.writes().is_some();
-        let image = ImageFs::new(source, options);
         let root_user = rustix::process::geteuid().is_root();
         config.acl = if root_user {
             SessionACL::All
@@ -162,7 +213,7 @@ impl FuseServer {
         let (session, hidden) = match place {
             MountPoint::Hidden => {
                 let (device, mount) = hidden_mount(writable)?;
-                let session = Session::from_fd(image, device, config.acl, config)
+                let session = Session::from_fd(file_system, device, config.acl, config)
                     .map_err(|e| os("cannot start the FUSE session", "", e))?;
                 (session, Some(mount))
             }
@@ -176,9 +227,11 @@ impl FuseServer {
                     },
                     MountOption::NoDev,
                     MountOption::NoSuid,
-                    MountOption::DefaultPermissions,
                 ];
-                let session = Session::new(image, dir, &config).map_err(|e| {
+                if options.check_permissions || root_user {
+                    config.mount_options.push(MountOption::DefaultPermissions);
+                }
+                let session = Session::new(file_system, dir, &config).map_err(|e| {
                     let hint = if root_user {
                         ""
                     } else {
@@ -189,6 +242,10 @@ impl FuseServer {
                 (session, None)
             }
         };
+        if let Some(delivered) = delivered {
+            let started = delivered.forget_with(session.notifier(), image_fs::FILE);
+            started.map_err(|e| os("cannot start the thread that drops pages", "", e))?;
+        }
         let thread = std::thread::Builder::new()
             .name("fuse-session".into())
             .spawn(move || {

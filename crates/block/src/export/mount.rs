@@ -90,11 +90,25 @@ pub fn umount(dir: &Path, force: bool) -> Result<Undone, ExportError> {
 fn unmount_patiently(dir: &Path, force: bool) -> Result<(), Errno> {
     let begun = Instant::now();
     loop {
-        let result = rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW);
+        let result = match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW) {
+            Err(Errno::PERM) => unmount_by_helper(dir),
+            result => result,
+        };
         if result != Err(Errno::BUSY) || force || begun.elapsed() > BUSY_GRACE {
             return result;
         }
         std::thread::sleep(BUSY_PAUSE);
+    }
+}
+
+/// Unmounts what a user without rights has mounted, by the set-user-id helper, which says no more
+/// than that it could not: users are the one cause for that.
+fn unmount_by_helper(dir: &Path) -> Result<(), Errno> {
+    let mut helper = std::process::Command::new("fusermount3");
+    match helper.arg("-uq").arg("--").arg(dir).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Errno::BUSY),
+        Err(_) => Err(Errno::PERM),
     }
 }
 

@@ -43,8 +43,8 @@ pub(crate) struct OpenArgs {
     pub(crate) image: PathBuf,
     #[command(flatten)]
     pub(crate) engines: Engines,
-    /// Upper bound of the memory held for it: index, cache of inflated frames, engines, and pages
-    /// of the image that are mapped in
+    /// Upper bound of the memory held for it: index, cache of inflated frames, engines, the
+    /// process's heap, and pages of the image that are mapped in
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128MiB")]
     pub(crate) memory: u64,
     /// Take the file's bytes as they are, whatever they look like

@@ -30,6 +30,10 @@ pub(crate) struct Args {
     /// root.
     #[arg(long)]
     file_only: bool,
+    /// Read the file system inside (erofs, as `pack` makes it) with this program and not with the
+    /// kernel. Needs no root, and no trust in the image's maker.
+    #[arg(long, conflicts_with_all = ["file_only", "trust", "fs"])]
+    rootless: bool,
     /// Let device nodes and set-user-id programs in the image count. Only for images whose maker
     /// you trust.
     #[arg(long, conflicts_with = "file_only")]
@@ -81,7 +85,9 @@ impl Args {
             eprintln!("mounted {} on {} ({})", name, dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
-        let target = if self.file_only {
+        let target = if self.rootless {
+            Target::Tree { dir }
+        } else if self.file_only {
             Target::File { dir }
         } else {
             Target::Mount {

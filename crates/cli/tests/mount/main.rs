@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 mod attach;
+mod rootless;
 mod scratch;
 
 use scratch::{Scratch, assert_same, cat, is_running, noise, signal, text, tool, wait_for};
@@ -349,7 +350,7 @@ fn without_root_the_message_says_what_can_be_done_instead() {
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(
-        errors.contains("root") && errors.contains("--file-only"),
+        errors.contains("--rootless") && errors.contains("--file-only"),
         "{errors}"
     );
     assert!(errors.contains("block serve"), "{errors}");

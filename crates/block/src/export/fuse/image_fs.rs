@@ -7,6 +7,10 @@
 //! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
 
 use super::FuseOptions;
+use super::behind::Behind;
+use super::gather::{
+    BACKGROUND_REQUESTS_MAX, FOREVER, REQUEST_BYTES_MAX, read_through, with_scratch,
+};
 use crate::source::BlockSource;
 use fuser::{
     BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
@@ -14,11 +18,10 @@ use fuser::{
     ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
 use parking_lot::Mutex;
-use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 /// The file system: a root directory with one file.
 pub(super) struct ImageFs {
@@ -34,6 +37,7 @@ pub(super) struct ImageFs {
     /// The kernel's hold on a raw image's file; one for all opens, made by the first, kept until
     /// the end.
     backing: Mutex<Option<BackingId>>,
+    behind: Option<Behind>,
 }
 
 impl ImageFs {
@@ -82,7 +86,13 @@ impl ImageFs {
             root,
             passthrough,
             backing: Mutex::new(None),
+            behind: None,
         }
+    }
+
+    /// Tells `behind` of every read that was answered.
+    pub(super) fn drop_behind(&mut self, behind: Behind) {
+        self.behind = Some(behind);
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<&FileAttr> {
@@ -197,28 +207,14 @@ impl Filesystem for ImageFs {
         if len == 0 {
             return reply.data(&[]);
         }
+        if let Some(behind) = &self.behind {
+            behind.delivered(offset, len);
+        }
         let inside = offset + len as u64 <= self.source_bytes;
         if !inside || len > self.read_with_max_bytes {
             return self.read_gathered(offset, len, reply);
         }
-        // Answered inside the closure, before the source finishes its frame or reads ahead. A
-        // source that never called it would drop `reply`, which the crate turns into EIO.
-        let mut reply = Some(reply);
-        self.source.read_with(offset, len, &mut |result| {
-            let Some(reply) = reply.take() else { return };
-            match result {
-                Ok([piece]) => reply.data(piece),
-                Ok(pieces) => with_scratch(len, |buffer| {
-                    let mut at = 0;
-                    for piece in pieces {
-                        buffer[at..at + piece.len()].copy_from_slice(piece);
-                        at += piece.len();
-                    }
-                    reply.data(&buffer[..at]);
-                }),
-                Err(error) => reply.error(Errno::from_i32(error.errno())),
-            }
-        });
+        read_through(&*self.source, offset, len, reply);
     }
 
     fn write(
@@ -420,26 +416,7 @@ impl Filesystem for ImageFs {
     }
 }
 
-/// Runs `work` on the first `len` bytes of this thread's buffer.
-fn with_scratch(len: usize, work: impl FnOnce(&mut [u8])) {
-    thread_local! {
-        static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-    }
-    SCRATCH.with_borrow_mut(|buffer| {
-        if buffer.len() < len {
-            buffer.resize(len.max(REQUEST_BYTES_MAX as usize), 0);
-        }
-        work(&mut buffer[..len]);
-    });
-}
-
-const FILE: INodeNo = INodeNo(2);
-/// Nothing ever changes, so the kernel need not ask again: a year.
-const FOREVER: Duration = Duration::from_secs(365 * 86400);
-/// The kernel's own limit on one request (`fs.fuse.max_pages_limit` = 256 pages).
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Requests that may be under way without a reader waiting for each (read-ahead, a loop device's
-/// direct reads).
-const BACKGROUND_REQUESTS_MAX: u16 = 64;
+/// Node of the one file.
+pub(super) const FILE: INodeNo = INodeNo(2);
 /// Extents that one `lseek` looks at.
 const SEEK_EXTENTS_MAX: usize = 4096;

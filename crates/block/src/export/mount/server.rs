@@ -15,7 +15,7 @@
 //! [`serve`] belongs to the thread that calls it, which must not serve reads.
 
 use super::{Content, FileSystem, detect, inner};
-use crate::export::fuse::{self, FuseOptions, FuseServer, MountPoint};
+use crate::export::fuse::{self, FuseOptions, FuseServer, MountPoint, Tree};
 use crate::export::loopdev::{self, Lifetime, LoopDevice};
 use crate::export::state::{self, Claim, Entry, MountRecord, Record, StateDir, table};
 use crate::export::{ExportError, Ready};
@@ -41,6 +41,11 @@ pub enum Target {
         trusted: bool,
         /// The file systems that the kernel may be handed, of [`FileSystem::NAMES`].
         file_systems: Vec<String>,
+    },
+    /// The files inside, on a directory, read by this process and not by the kernel.
+    Tree {
+        /// The directory.
+        dir: PathBuf,
     },
     /// The contents as one file in a directory.
     File {
@@ -70,7 +75,7 @@ pub fn serve(
         let _ = signals.try_send(Event::Signal);
     })?;
     let root = rustix::process::geteuid().is_root();
-    if !root && !matches!(target, Target::File { .. }) {
+    if !root && !matches!(target, Target::File { .. } | Target::Tree { .. }) {
         return Err(ExportError::NotRoot);
     }
     if source.size_bytes() == 0 {
@@ -104,10 +109,22 @@ pub fn serve(
     Ok(())
 }
 
+/// Opens the file system inside for [`Target::Tree`].
+fn open_tree(source: Arc<dyn BlockSource>) -> Result<Tree, ExportError> {
+    match detect(&*source)? {
+        Content::FileSystem(FileSystem::Erofs) => Ok(Tree::open(source)?),
+        Content::FileSystem(other) => Err(ExportError::OnlyErofs(other.name())),
+        Content::PartitionTable => Err(ExportError::Partitions),
+        Content::Unknown => Err(ExportError::NoFileSystem),
+    }
+}
+
 /// Checks that a directory can be mounted on; a device needs none.
 fn check(target: &Target) -> Result<(), ExportError> {
     match target {
-        Target::Mount { dir, .. } | Target::File { dir } => check_free(&directory(dir)?),
+        Target::Mount { dir, .. } | Target::Tree { dir } | Target::File { dir } => {
+            check_free(&directory(dir)?)
+        }
         Target::Device => Ok(()),
     }
 }
@@ -224,17 +241,15 @@ impl Server {
                 Content::Unknown => return Err(ExportError::NoFileSystem),
             },
             Target::Device => None,
-            Target::File { dir } => {
-                let dir = directory(dir)?;
+            Target::File { dir: given } | Target::Tree { dir: given } => {
+                let dir = directory(given)?;
                 self.record.mount = Some(MountRecord {
                     dir,
                     source: options.mount_source.clone(),
                     id: None,
                 });
                 self.claim.write(&self.record)?;
-                if let Target::File { dir } = target {
-                    place = MountPoint::At(dir);
-                }
+                place = MountPoint::At(given);
                 None
             }
         };
@@ -243,20 +258,31 @@ impl Server {
             // makes it.
             options.passthrough = false;
         }
-        if !matches!(target, Target::File { .. }) {
+        if !matches!(target, Target::File { .. } | Target::Tree { .. }) {
             // A loop device is made of whole sectors.
             options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
         }
         let on_end = move || {
             let _ = events.send(Event::Ended);
         };
-        let fuse = FuseServer::start(Arc::clone(&self.source), &options, place, on_end)?;
+        // What is mounted on the file keeps pages of its own.
+        options.drop_behind = content.is_some();
+        let source = Arc::clone(&self.source);
+        let fuse = match target {
+            Target::Tree { dir } => {
+                let tree = open_tree(source)?;
+                options.check_permissions = false;
+                FuseServer::start_tree(tree, &options, dir, on_end)?
+            }
+            _ => FuseServer::start(source, &options, place, on_end)?,
+        };
         self.record.fuse = Some(fuse.device());
         self.claim.write(&self.record)?;
         let (place, way) = match (target, content) {
             (Target::Mount { dir, trusted, .. }, Some(file_system)) => {
                 self.mount(&fuse, file_system, dir, *trusted, read_ahead_bytes)?
             }
+            (Target::Tree { dir }, _) => (directory(dir)?, "erofs, read by this program".into()),
             (Target::File { dir }, _) => {
                 (dir.join("image"), "the contents as one FUSE file".into())
             }

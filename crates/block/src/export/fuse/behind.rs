@@ -1,0 +1,126 @@
+//! Dropping pages of the FUSE file behind its readers.
+//!
+//! Why here: a file system that is mounted on the FUSE file keeps its files' pages itself; the FUSE
+//! file's own would be every byte once more. Direct I/O below the file system would not make them
+//! at all, but would also end the read-ahead that brings many small files with one request.
+//!
+//! What was delivered waits in a line of [`KEPT_BYTES`], so that read-ahead is used before it goes;
+//! then the kernel is told to forget it (`FUSE_NOTIFY_INVAL_INODE`). Who reads it again gets it
+//! from the device's cache.
+//!
+//! Must stay true: the one who tells the kernel is no thread that serves reads: it waits for pages
+//! that are being read. What finds no place in the line is kept, never waited for.
+//! Source: `Documentation/filesystems/fuse/fuse.rst`, `fs/fuse/inode.c` of Linux
+//! (`fuse_reverse_inval_inode`).
+
+use fuser::{INodeNo, Notifier};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// A delivered stretch: offset and length in bytes.
+type Stretch = (u64, usize);
+
+/// The side of those who serve reads. Dropping the last one ends the thread.
+#[derive(Debug, Clone)]
+pub(super) struct Behind(SyncSender<Stretch>);
+
+/// The thread's side, before it has begun.
+#[derive(Debug)]
+pub(super) struct Delivered(Receiver<Stretch>);
+
+/// Both sides of a line.
+pub(super) fn line() -> (Behind, Delivered) {
+    let (sender, receiver) = sync_channel(WAITING_MAX);
+    (Behind(sender), Delivered(receiver))
+}
+
+impl Behind {
+    /// These bytes were delivered. Never blocks.
+    pub(super) fn delivered(&self, offset: u64, len: usize) {
+        let _ = self.0.try_send((offset, len));
+    }
+}
+
+impl Delivered {
+    /// Starts the thread that has the kernel forget pages of `node`.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn forget_with(self, notifier: Notifier, node: INodeNo) -> io::Result<()> {
+        std::thread::Builder::new()
+            .name("fuse-behind".into())
+            .spawn(move || {
+                let mut kept = Kept::default();
+                for stretch in self.0 {
+                    kept.push(stretch);
+                    while let Some((offset, len)) = kept.pop() {
+                        // Nobody has it any more, or the file system is going: both will do.
+                        let _ = notifier.inval_inode(node, offset as i64, len as i64);
+                    }
+                }
+            })
+            .map(drop)
+    }
+}
+
+/// Stretches that are still kept, oldest first.
+#[derive(Debug, Default)]
+struct Kept {
+    line: VecDeque<Stretch>,
+    bytes: usize,
+}
+
+impl Kept {
+    fn push(&mut self, stretch: Stretch) {
+        self.bytes += stretch.1;
+        match self.line.back_mut() {
+            Some(last) if last.0 + last.1 as u64 == stretch.0 && last.1 < JOINED_BYTES => {
+                last.1 += stretch.1;
+            }
+            _ => self.line.push_back(stretch),
+        }
+    }
+
+    /// The oldest, where there are too many bytes.
+    fn pop(&mut self) -> Option<Stretch> {
+        if self.bytes <= KEPT_BYTES {
+            return None;
+        }
+        let oldest = self.line.pop_front()?;
+        self.bytes -= oldest.1;
+        Some(oldest)
+    }
+}
+
+/// Bytes whose pages are kept: more than a few streams have read ahead.
+const KEPT_BYTES: usize = 16 << 20;
+/// Stretches that follow one another are forgotten together, up to this length.
+const JOINED_BYTES: usize = 1 << 20;
+/// Stretches that wait for the thread.
+const WAITING_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_first_and_a_bound_is_kept() {
+        let mut kept = Kept::default();
+        let mut gone = Vec::new();
+        for number in 0..200_u64 {
+            // Every other one follows its neighbour.
+            let offset = number / 2 * (10 << 20) + number % 2 * 300_000;
+            kept.push((offset, 300_000));
+            while let Some(stretch) = kept.pop() {
+                gone.push(stretch);
+            }
+            assert!(kept.bytes <= KEPT_BYTES);
+            assert_eq!(kept.bytes, kept.line.iter().map(|it| it.1).sum::<usize>());
+        }
+        assert_eq!(gone[0], (0, 600_000));
+        assert_eq!(gone[1], (10 << 20, 600_000));
+        let all = gone.iter().map(|it| it.1).sum::<usize>() + kept.bytes;
+        assert_eq!(all, 200 * 300_000);
+    }
+}

@@ -1,0 +1,268 @@
+//! Inodes: attributes, and how the contents are laid out.
+//!
+//! Must stay true: an [`Inode`] has been checked; nothing that follows from it overflows, and the
+//! contents of a directory are no longer than the image.
+//! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_inode_compact` and `_extended`.
+
+use crate::bytes::{Bytes, fill, le16, le32, le64};
+use crate::superblock::Superblock;
+use crate::{Corrupt, Error};
+
+/// Kind of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Regular file.
+    File,
+    /// Directory.
+    Directory,
+    /// Symbolic link.
+    Link,
+    /// Character device.
+    CharacterDevice,
+    /// Block device.
+    BlockDevice,
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+impl Kind {
+    /// Kind by the bits of a mode.
+    fn of_mode(mode: u16) -> Option<Self> {
+        Some(match mode & 0o170_000 {
+            0o100_000 => Self::File,
+            0o040_000 => Self::Directory,
+            0o120_000 => Self::Link,
+            0o020_000 => Self::CharacterDevice,
+            0o060_000 => Self::BlockDevice,
+            0o010_000 => Self::Fifo,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// Kind by the byte in a directory entry.
+    pub(crate) fn of_entry(byte: u8) -> Option<Self> {
+        Some(match byte {
+            1 => Self::File,
+            2 => Self::Directory,
+            3 => Self::CharacterDevice,
+            4 => Self::BlockDevice,
+            5 => Self::Fifo,
+            6 => Self::Socket,
+            7 => Self::Link,
+            _ => return None,
+        })
+    }
+}
+
+/// Attributes of a file, and the place of its contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Inode {
+    /// Its number: the one thing by which it is found again. Hard links share it.
+    pub nid: u64,
+    /// Kind.
+    pub kind: Kind,
+    /// Permissions, with the set-user-id, set-group-id and sticky bits.
+    pub permissions: u16,
+    /// Number of hard links.
+    pub links: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Size of the contents in bytes; at most 2^63 - 1.
+    pub size_bytes: u64,
+    /// Time of the last change: seconds since 1970, negative before.
+    pub mtime_s: i64,
+    /// And nanoseconds, below 10^9.
+    pub mtime_ns: u32,
+    /// Device number, as the kernel packs it into 32 bits (`new_encode_dev`); 0 for others.
+    pub rdev: u32,
+    pub(crate) layout: Layout,
+    /// Byte behind the inode: its attributes begin here.
+    pub(crate) xattrs_at: u64,
+    pub(crate) xattrs_bytes: u32,
+}
+
+/// Places of a file's contents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// None: devices, pipes, sockets.
+    Nothing,
+    /// In one run.
+    Plain { at: u64 },
+    /// In one run but for the last, partial block, which lies behind the inode.
+    Tail {
+        at: u64,
+        tail_at: u64,
+        tail_from: u64,
+    },
+    /// In chunks of 2^`bits` bytes whose places an array names.
+    Chunks {
+        entries_at: u64,
+        entry_bytes: u8,
+        bits: u8,
+    },
+}
+
+impl Inode {
+    pub(crate) fn read(bytes: &dyn Bytes, sb: &Superblock, nid: u64) -> Result<Self, Error> {
+        let corrupt = |what| Error::corrupt(nid, what);
+        let outside = || corrupt(Corrupt::Outside);
+        let at = (nid.checked_mul(SLOT_BYTES)).and_then(|at| at.checked_add(sb.meta_at));
+        let at = at
+            .filter(|&at| at < bytes.size_bytes())
+            .ok_or_else(outside)?;
+        // An extended one may be the last thing in the image, and a compact one, too.
+        let len = (bytes.size_bytes() - at).min(EXTENDED_BYTES as u64) as usize;
+        if len < COMPACT_BYTES {
+            return Err(outside());
+        }
+        let mut raw = [0; EXTENDED_BYTES];
+        fill(bytes, at, &mut raw[..len], nid)?;
+        let format = le16(&raw, 0);
+        let extended = format & 1 == 1;
+        if format & !0xF != 0 {
+            return Err(corrupt(Corrupt::Format));
+        }
+        let own_bytes = if extended {
+            EXTENDED_BYTES
+        } else {
+            COMPACT_BYTES
+        };
+        if len < own_bytes {
+            return Err(outside());
+        }
+        let mode = le16(&raw, 4);
+        let kind = Kind::of_mode(mode).ok_or_else(|| corrupt(Corrupt::Mode))?;
+        let xattrs_bytes = match le16(&raw, 2) {
+            0 => 0,
+            count => XATTR_HEAD_BYTES + 4 * (u32::from(count) - 1),
+        };
+        let xattrs_at = at + own_bytes as u64;
+        let behind = xattrs_at + u64::from(xattrs_bytes);
+        let union = le32(&raw, 16);
+        let mut inode = Self {
+            nid,
+            kind,
+            permissions: mode & 0o7777,
+            links: le16(&raw, 6).into(),
+            uid: le16(&raw, 24).into(),
+            gid: le16(&raw, 26).into(),
+            size_bytes: le32(&raw, 8).into(),
+            mtime_s: sb.build_time_s,
+            mtime_ns: sb.build_time_ns,
+            rdev: 0,
+            layout: Layout::Nothing,
+            xattrs_at,
+            xattrs_bytes,
+        };
+        if extended {
+            inode.links = le32(&raw, 44);
+            inode.uid = le32(&raw, 24);
+            inode.gid = le32(&raw, 28);
+            inode.size_bytes = le64(&raw, 8);
+            inode.mtime_s = le64(&raw, 32).cast_signed();
+            inode.mtime_ns = le32(&raw, 40);
+        }
+        // Shown to programs, some of which believe that there are fewer than 10^9.
+        inode.mtime_ns = inode.mtime_ns.min(999_999_999);
+        match kind {
+            Kind::File | Kind::Directory | Kind::Link => {
+                inode.layout = layout(sb, &inode, format >> 1, union, behind)?;
+                inode.check_size(bytes.size_bytes())?;
+            }
+            Kind::CharacterDevice | Kind::BlockDevice => {
+                inode.rdev = union;
+                inode.size_bytes = 0;
+            }
+            Kind::Fifo | Kind::Socket => inode.size_bytes = 0,
+        }
+        Ok(inode)
+    }
+
+    fn check_size(&self, image_bytes: u64) -> Result<(), Error> {
+        let may_have_holes = matches!(self.layout, Layout::Chunks { .. });
+        let limit = match self.kind {
+            Kind::Link => LINK_BYTES_MAX,
+            Kind::File if may_have_holes => i64::MAX as u64,
+            Kind::File => image_bytes,
+            // Its chunks may all be one: what a listing costs must not be a few bytes' choice.
+            _ => image_bytes.min(DIRECTORY_BYTES_MAX),
+        };
+        if self.size_bytes > limit {
+            return Err(Error::corrupt(self.nid, Corrupt::Size));
+        }
+        Ok(())
+    }
+}
+
+/// Layout number `layout` with the inode's union; `behind` is the first byte behind the inode and
+/// its attributes.
+fn layout(
+    sb: &Superblock,
+    inode: &Inode,
+    layout: u16,
+    union: u32,
+    behind: u64,
+) -> Result<Layout, Error> {
+    let corrupt = |what| Error::corrupt(inode.nid, what);
+    let at = u64::from(union) << sb.block_bits;
+    let block_bytes = sb.block_bytes();
+    match layout {
+        FLAT_PLAIN => Ok(Layout::Plain { at }),
+        FLAT_INLINE => {
+            if inode.size_bytes == 0 {
+                return Ok(Layout::Plain { at });
+            }
+            let tail_from = (inode.size_bytes - 1) / block_bytes * block_bytes;
+            let tail_bytes = inode.size_bytes - tail_from;
+            // It lies in the inode's own block.
+            if behind % block_bytes + tail_bytes > block_bytes {
+                return Err(corrupt(Corrupt::Size));
+            }
+            Ok(Layout::Tail {
+                at,
+                tail_at: behind,
+                tail_from,
+            })
+        }
+        CHUNK_BASED => {
+            let format = union as u16;
+            let bits = u32::from(sb.block_bits) + u32::from(format & CHUNK_BITS);
+            if format & !(CHUNK_BITS | CHUNK_INDEXES) != 0 || bits > CHUNK_BITS_MAX {
+                return Err(corrupt(Corrupt::Format));
+            }
+            let entry_bytes = if format & CHUNK_INDEXES != 0 { 8 } else { 4 };
+            Ok(Layout::Chunks {
+                entries_at: behind.next_multiple_of(entry_bytes),
+                entry_bytes: entry_bytes as u8,
+                bits: bits as u8,
+            })
+        }
+        COMPRESSED_FULL | COMPRESSED_COMPACT => Err(corrupt(Corrupt::Compressed)),
+        _ => Err(corrupt(Corrupt::Format)),
+    }
+}
+
+/// The longest symbolic link (`PATH_MAX`, without the byte that ends it in C).
+pub(crate) const LINK_BYTES_MAX: u64 = 4095;
+/// The longest directory: tens of millions of names.
+const DIRECTORY_BYTES_MAX: u64 = 1 << 30;
+/// Head of the attributes behind an inode.
+pub(crate) const XATTR_HEAD_BYTES: u32 = 12;
+/// Inode numbers count in steps of so many bytes.
+const SLOT_BYTES: u64 = 32;
+const COMPACT_BYTES: usize = 32;
+const EXTENDED_BYTES: usize = 64;
+const FLAT_PLAIN: u16 = 0;
+const COMPRESSED_FULL: u16 = 1;
+const FLAT_INLINE: u16 = 2;
+const COMPRESSED_COMPACT: u16 = 3;
+const CHUNK_BASED: u16 = 4;
+const CHUNK_BITS: u16 = 0x1F;
+const CHUNK_INDEXES: u16 = 0x20;
+/// Chunks are no longer than the largest offset; a shift by more would be no shift.
+const CHUNK_BITS_MAX: u32 = 47;

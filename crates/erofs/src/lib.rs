@@ -1,0 +1,213 @@
+//! A reader of erofs images whose contents erofs itself does not compress.
+//!
+//! Pure: bytes come in through [`Bytes`], attributes, names and places in the image go out. No I/O,
+//! no state that changes, no `unsafe`.
+//!
+//! - `superblock`: sizes of blocks, places of tables, features.
+//! - `inode`: attributes, and the layout of contents.
+//! - `contents`: which bytes of the image a file's bytes are.
+//! - `directory`: names.
+//! - `xattr`: extended attributes.
+//!
+//! For images that strangers made: every place is checked against the image's size, every number
+//! before it is used. A fault is an error for the file that it concerns, all others stay readable.
+//! No call allocates more than 256 KiB, nor works longer than what it is asked for is long.
+//! Directories may name each other in a circle; whoever walks a tree has to bear that.
+//!
+//! Not read: compression, several devices, fragments, 48-bit block numbers (refused by
+//! [`Erofs::open`]). The superblock's own checksum is not looked at: whoever can change the image
+//! can change it, too.
+//!
+//! Source: `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h` of Linux.
+
+mod bytes;
+mod contents;
+mod directory;
+mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+mod inode;
+mod superblock;
+mod xattr;
+
+pub use bytes::{Bytes, Unreadable};
+pub use contents::Extent;
+pub use directory::Entry;
+pub use error::{Corrupt, Error, Unsupported};
+pub use inode::{Inode, Kind};
+pub use xattr::Attribute;
+
+use superblock::Superblock;
+use xattr::Prefix;
+
+/// An erofs image, open for reading. Callable from any thread.
+#[derive(Debug)]
+pub struct Erofs<B> {
+    bytes: B,
+    superblock: Superblock,
+    prefixes: Box<[Prefix]>,
+}
+
+impl<B: Bytes> Erofs<B> {
+    /// Reads the superblock, and sees that the root is a directory.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::Unsupported`] says what of it is not read here.
+    pub fn open(bytes: B) -> Result<Self, Error> {
+        let superblock = Superblock::read(&bytes)?;
+        let prefixes = xattr::prefixes(&bytes, &superblock)?;
+        let erofs = Self {
+            bytes,
+            superblock,
+            prefixes,
+        };
+        let root = erofs.inode(erofs.root())?;
+        match root.kind {
+            Kind::Directory => Ok(erofs),
+            _ => Err(Error::corrupt(root.nid, Corrupt::Mode)),
+        }
+    }
+
+    /// Number of the root directory.
+    #[must_use]
+    pub fn root(&self) -> u64 {
+        self.superblock.root_nid
+    }
+
+    /// Number of inodes, as the image says it.
+    #[must_use]
+    pub fn inodes(&self) -> u64 {
+        self.superblock.inodes
+    }
+
+    /// Size of a block in bytes, a power of two from 512 to 65,536.
+    #[must_use]
+    pub fn block_bytes(&self) -> u32 {
+        1 << self.superblock.block_bits
+    }
+
+    /// Number of blocks, as the image says it.
+    #[must_use]
+    pub fn blocks(&self) -> u64 {
+        self.superblock.blocks
+    }
+
+    /// An inode by its number.
+    ///
+    /// # Errors
+    /// [`Error`]; any number may be asked for.
+    pub fn inode(&self, nid: u64) -> Result<Inode, Error> {
+        Inode::read(&self.bytes, &self.superblock, nid)
+    }
+
+    /// Number of the inode that has this name in a directory.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn look_up(&self, directory: &Inode, name: &[u8]) -> Result<Option<u64>, Error> {
+        if directory.kind != Kind::Directory {
+            return Ok(None);
+        }
+        directory::look_up(&self.bytes, &self.superblock, directory, name)
+    }
+
+    /// Visits a directory's entries, `.` and `..` among them, from position `from` (0, or
+    /// [`Entry::next`] of an earlier one) until `visit` says false.
+    ///
+    /// # Errors
+    /// [`Error`]; entries before the fault have been visited.
+    pub fn list(
+        &self,
+        directory: &Inode,
+        from: u64,
+        visit: &mut dyn FnMut(&Entry<'_>) -> bool,
+    ) -> Result<(), Error> {
+        if directory.kind != Kind::Directory {
+            return Ok(());
+        }
+        directory::list(&self.bytes, &self.superblock, directory, from, visit)
+    }
+
+    /// Target of a symbolic link, at most 4,095 bytes.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Corrupt::Link`] for other kinds of files.
+    pub fn link(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+        if inode.kind != Kind::Link {
+            return Err(Error::corrupt(inode.nid, Corrupt::Link));
+        }
+        let mut target = vec![0; inode.size_bytes as usize];
+        contents::read(&self.bytes, &self.superblock, inode, 0, &mut target)?;
+        match target.is_empty() || target.contains(&0) {
+            true => Err(Error::corrupt(inode.nid, Corrupt::Link)),
+            false => Ok(target),
+        }
+    }
+
+    /// Appends the places of `len` bytes of a file from `offset`, in order, cut off at its end;
+    /// each lies inside the image.
+    ///
+    /// # Errors
+    /// [`Error`]; `found` may then have some of them.
+    pub fn extents(
+        &self,
+        inode: &Inode,
+        offset: u64,
+        len: u64,
+        found: &mut Vec<Extent>,
+    ) -> Result<(), Error> {
+        contents::extents(&self.bytes, &self.superblock, inode, offset, len, found)
+    }
+
+    /// Names of an inode's extended attributes, each ended by a zero byte, as `listxattr(2)` gives
+    /// them.
+    ///
+    /// # Errors
+    /// [`Error`]; [`Error::TooLong`] past 64 KiB.
+    pub fn attribute_names(&self, inode: &Inode) -> Result<Vec<u8>, Error> {
+        let mut names = Vec::new();
+        self.each_attribute(inode, &mut |attribute| {
+            names.extend(attribute.name);
+            names.push(0);
+            match names.len() > NAMES_BYTES_MAX {
+                true => Err(Error::TooLong(inode.nid)),
+                false => Ok(true),
+            }
+        })?;
+        Ok(names)
+    }
+
+    /// Value of an extended attribute; none if the inode has none of that name.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn attribute(&self, inode: &Inode, name: &[u8]) -> Result<Option<Vec<u8>>, Error> {
+        let mut found = None;
+        self.each_attribute(inode, &mut |attribute| {
+            if attribute.name == name {
+                found = Some(attribute);
+            }
+            Ok(found.is_none())
+        })?;
+        let Some(attribute) = found else {
+            return Ok(None);
+        };
+        let mut value = vec![0; attribute.value_bytes.into()];
+        bytes::fill(&self.bytes, attribute.value_at, &mut value, inode.nid)?;
+        Ok(Some(value))
+    }
+
+    fn each_attribute(
+        &self,
+        inode: &Inode,
+        visit: &mut dyn FnMut(Attribute) -> Result<bool, Error>,
+    ) -> Result<(), Error> {
+        xattr::each(&self.bytes, &self.superblock, &self.prefixes, inode, visit)
+    }
+}
+
+/// The longest list of names that `listxattr(2)` gives.
+const NAMES_BYTES_MAX: usize = 64 << 10;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,137 @@
+//! Extended attributes: behind the inode, or in a table that inodes share.
+//!
+//! Must stay true: the work for one inode is bounded by its own attributes' bytes (at most 256 KiB)
+//! and 255 shared ones.
+//! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_xattr_ibody_header`, `_entry` and
+//! `_long_prefix`.
+
+use crate::bytes::{Bytes, array, fill, le16, le32};
+use crate::inode::XATTR_HEAD_BYTES;
+use crate::superblock::Superblock;
+use crate::{Corrupt, Error, Inode};
+
+/// A prefix of names that stands in the image.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Prefix {
+    base: u8,
+    infix: Box<[u8]>,
+}
+
+/// Reads the table of long prefixes.
+pub(crate) fn prefixes(bytes: &dyn Bytes, sb: &Superblock) -> Result<Box<[Prefix]>, Error> {
+    let mut at = sb.prefixes_at;
+    let mut found = Vec::with_capacity(sb.prefixes.into());
+    for _ in 0..sb.prefixes {
+        at = at.next_multiple_of(4);
+        let len = usize::from(le16(&array::<2>(bytes, at, sb.root_nid)?, 0));
+        // The kernel bounds the infix likewise: it is a part of a name.
+        if len == 0 || len > 1 + NAME_BYTES_MAX {
+            return Err(Error::corrupt(sb.root_nid, Corrupt::Attributes));
+        }
+        let mut raw = vec![0; len];
+        fill(bytes, at + 2, &mut raw, sb.root_nid)?;
+        found.push(Prefix {
+            base: raw[0],
+            infix: raw[1..].into(),
+        });
+        at += 2 + len as u64;
+    }
+    Ok(found.into())
+}
+
+/// One attribute: its name, and the place of its value.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attribute {
+    /// The name, with its prefix.
+    pub name: Vec<u8>,
+    /// Length of the value in bytes.
+    pub value_bytes: u16,
+    pub(crate) value_at: u64,
+}
+
+/// Visits an inode's attributes until `visit` says false. Names with a prefix that nobody knows are
+/// left out, as the kernel does.
+pub(crate) fn each(
+    bytes: &dyn Bytes,
+    sb: &Superblock,
+    prefixes: &[Prefix],
+    inode: &Inode,
+    visit: &mut dyn FnMut(Attribute) -> Result<bool, Error>,
+) -> Result<(), Error> {
+    if inode.xattrs_bytes == 0 {
+        return Ok(());
+    }
+    let corrupt = || Error::corrupt(inode.nid, Corrupt::Attributes);
+    let mut body = vec![0; inode.xattrs_bytes as usize];
+    fill(bytes, inode.xattrs_at, &mut body, inode.nid)?;
+    let mut at = XATTR_HEAD_BYTES as usize;
+    let shared_end = at + 4 * usize::from(body[4]);
+    let shared = body.get(at..shared_end).ok_or_else(corrupt)?;
+    for number in shared.chunks_exact(4) {
+        let place = sb.xattr_at + u64::from(le32(number, 0)) * 4;
+        let head = array::<{ ENTRY_BYTES }>(bytes, place, inode.nid)?;
+        let mut name = vec![0; head[0].into()];
+        let name_at = place + ENTRY_BYTES as u64;
+        fill(bytes, name_at, &mut name, inode.nid)?;
+        if let Some(name) = full_name(prefixes, head[1], &name) {
+            let attribute = Attribute {
+                name,
+                value_bytes: le16(&head, 2),
+                value_at: name_at + u64::from(head[0]),
+            };
+            if !visit(attribute)? {
+                return Ok(());
+            }
+        }
+    }
+    at = shared_end;
+    while at < body.len() {
+        let head = body.get(at..at + ENTRY_BYTES).ok_or_else(corrupt)?;
+        let name_at = at + ENTRY_BYTES;
+        let value_at = name_at + usize::from(head[0]);
+        let value_bytes = le16(head, 2);
+        let end = value_at + usize::from(value_bytes);
+        if end > body.len() {
+            return Err(corrupt());
+        }
+        if let Some(name) = full_name(prefixes, head[1], &body[name_at..value_at]) {
+            let attribute = Attribute {
+                name,
+                value_bytes,
+                value_at: inode.xattrs_at + value_at as u64,
+            };
+            if !visit(attribute)? {
+                return Ok(());
+            }
+        }
+        at = end.next_multiple_of(4);
+    }
+    Ok(())
+}
+
+/// A name with what its prefix's number stands for; none for a number, or a name, that nobody has.
+fn full_name(prefixes: &[Prefix], index: u8, name: &[u8]) -> Option<Vec<u8>> {
+    let (base, infix): (u8, &[u8]) = match index & LONG {
+        0 => (index, &[]),
+        _ => {
+            let prefix = prefixes.get(usize::from(index & !LONG))?;
+            (prefix.base, &prefix.infix)
+        }
+    };
+    let base: &[u8] = match base {
+        1 => b"user.",
+        2 => b"system.posix_acl_access",
+        3 => b"system.posix_acl_default",
+        4 => b"trusted.",
+        6 => b"security.",
+        _ => return None,
+    };
+    let full = [base, infix, name].concat();
+    // A zero byte would end it early in the list that programs get.
+    (full.len() <= NAME_BYTES_MAX && !full.contains(&0)).then_some(full)
+}
+
+const ENTRY_BYTES: usize = 4;
+const NAME_BYTES_MAX: usize = 255;
+/// Bit of a prefix's number: it counts in the image's table.
+const LONG: u8 = 0x80;
