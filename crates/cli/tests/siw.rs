@@ -3,8 +3,8 @@
 //!
 //! Why here: a peer that others wrote. Must stay true: a part that vanished from the script fails
 //! the test. It takes half a minute, and is skipped, which it says, where the guest was not made
-//! (`scripts/setup --siw`: 280 MB), without root, and where the other ends of Linux's tools were not
-//! built (`cargo test --workspace` builds them, as does `cargo build -p sidecore-rdma --example
+//! (`scripts/setup --siw`: 280 MB), without root, and where the other ends of Linux's tools were
+//! not built (`cargo test --workspace` builds them, as does `cargo build -p sidecore-rdma --example
 //! linux_peers`).
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 

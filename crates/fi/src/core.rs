@@ -724,8 +724,8 @@ impl Core {
         Ok(())
     }
 
-    /// Posts work of an endpoint; `results` are addresses for the words of its atomics, `flags` of its
-    /// completion, and the counter that it moves.
+    /// Posts work of an endpoint; `results` are addresses for the words of its atomics, `flags` of
+    /// its completion, and the counter that it moves.
     pub(crate) fn post(
         &mut self,
         index: usize,

@@ -1,9 +1,9 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Top-down: this file has the entry point and the fabric; `info` answers `fi_getinfo`;
-//! `domain` has domains, memory, completion queues and counters; `eq` events; `ep` endpoints,
-//! `transfer` and `atomic` their operations, `srx` receives that they share; `core` all state behind
-//! them; `abi` the layouts.
+//! Top-down: this file has the entry point and the fabric; `info` answers `fi_getinfo`; `domain`
+//! has domains, memory, completion queues and counters; `eq` events; `ep` endpoints, `transfer` and
+//! `atomic` their operations, `srx` receives that they share; `core` all state behind them; `abi`
+//! the layouts.
 //!
 //! Must stay true: objects are boxes that begin with libfabric's own structure, made by one call
 //! and freed by `close`; what is behind them is in `core`, by number. Nothing unwinds into

@@ -4,9 +4,9 @@
 //! A [`Target`] is a stack with sockets for other processes, an honest application on them, two
 //! hostile ones, which also connect to one another, so that their bytes go across from chunk to
 //! chunk, and a peer stack that echoes. Each input is a request with fields of a hostile one's
-//! choice, or words that it writes anywhere into its segment. What must hold is in [`Target::input`].
-//! [`fuzz_requests`] does the same with decisions from bytes, and [`fuzz_configuration`] reads what
-//! `sidecore net up` is given.
+//! choice, or words that it writes anywhere into its segment. What must hold is in
+//! [`Target::input`]. [`fuzz_requests`] does the same with decisions from bytes, and
+//! [`fuzz_configuration`] reads what `sidecore net up` is given.
 
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
 use crate::sock::layout::{

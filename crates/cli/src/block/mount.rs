@@ -32,7 +32,7 @@ pub(crate) struct Args {
     file_only: bool,
     /// Read the file system inside (erofs, as `pack` makes it) with this program and not with the
     /// kernel. Needs no root, and no trust in the image's maker.
-    #[arg(long, conflicts_with_all = ["file_only", "trust", "fs"])]
+    #[arg(long, conflicts_with_all = ["file_only", "trust", "fs", "overlay"])]
     rootless: bool,
     /// Let device nodes and set-user-id programs in the image count. Only for images whose maker
     /// you trust.

@@ -531,7 +531,8 @@ impl Ends {
             &figure
         };
         format!(
-            r#"{{"tool": "ib_{kind}_{tool}", "side": "{side}", "count": {}, "bytes": {}, {figure}}}"#,
+            "{{\"tool\": \"ib_{kind}_{tool}\", \"side\": \"{side}\", \"count\": {}, \"bytes\": {}, \
+             {figure}}}",
             self.test.count, self.test.bytes
         )
     }

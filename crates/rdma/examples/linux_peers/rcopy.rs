@@ -2,8 +2,8 @@
 //!
 //! Each request is a header of 16 bytes and what belongs to it: version 0, command, length of both
 //! (2 bytes), a word (4), a number (8), little-endian. Open (1): the mode in the word, a path that
-//! ends with zeros. Write (3): the length in 8 bytes, and then the file's. Close (2). An answer is a
-//! header alone, of the command and 0x80, with an errno or 0 in the word.
+//! ends with zeros. Write (3): the length in 8 bytes, and then the file's. Close (2). An answer is
+//! a header alone, of the command and 0x80, with an errno or 0 in the word.
 
 use crate::node::{Failure, Node};
 use crate::rsocket::Rsocket;

@@ -2,10 +2,10 @@
 //! by a message of 4 bytes (rdma-core's "rsocket Protocol and Design Guide" describes it; without
 //! immediate data on the wire, the message is a send of its own).
 //!
-//! A side tells the place of a table of the peer's buffers (`Entry`) and its own first buffer when it connects;
-//! it writes further buffers into the peer's table. A buffer is used up before the next one in the table.
-//! A message's upper 3 bits are its kind: bytes came, credits (the number of data messages that may
-//! have been sent, modulo 2^16), control (0: disconnect).
+//! A side tells the place of a table of the peer's buffers (`Entry`) and its own first buffer when
+//! it connects; it writes further buffers into the peer's table. A buffer is used up before the
+//! next one in the table. A message's upper 3 bits are its kind: bytes came, credits (the number of
+//! data messages that may have been sent, modulo 2^16), control (0: disconnect).
 
 use crate::node::{Failure, Node};
 use sidecore_rdma::{Access, ConnectionId, Region, Remote, Stag};
