@@ -3,7 +3,7 @@
 use crate::{Bytes, Erofs, Error, Inode, Kind, Unreadable};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Reads whatever an image holds, as far as [`STEPS_MAX`] goes.
+/// Reads whatever an image holds, as far as `STEPS_MAX` goes.
 ///
 /// # Panics
 /// Where the reader breaks a promise: a place outside of the image, a name that cannot be, more
