@@ -46,17 +46,52 @@ impl From<reqwest::Error> for Fault {
         // A URL may hold a signature; the cause of the cause says what happened.
         let error = error.without_url();
         let mut text = error.to_string();
+        let mut is_mistrusted = false;
         let mut cause = std::error::Error::source(&error);
         while let Some(error) = cause {
+            is_mistrusted |= is_of_certificate(error);
             let next = error.to_string();
             if !text.contains(&next) {
                 text = format!("{text}: {next}");
             }
             cause = error.source();
         }
-        match error.is_builder() {
+        if is_mistrusted {
+            text.push_str(
+                "; where an authority of your own signed it, name its certificate in SSL_CERT_FILE",
+            );
+        }
+        match is_mistrusted || error.is_builder() {
             true => Self::Final(text),
             false => Self::Passing(text),
         }
+    }
+}
+
+/// True where the server's certificate was refused: another attempt meets the same one.
+fn is_of_certificate(error: &(dyn std::error::Error + 'static)) -> bool {
+    // Connections carry it within an error of the operating system's kind.
+    let inner = error
+        .downcast_ref::<io::Error>()
+        .and_then(io::Error::get_ref)
+        .and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    let refused = inner.or_else(|| error.downcast_ref());
+    matches!(refused, Some(rustls::Error::InvalidCertificate(_)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_certificate_is_told_from_other_failures() {
+        let refused = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let other = rustls::Error::DecryptError;
+        assert!(is_of_certificate(&refused));
+        assert!(is_of_certificate(&io::Error::other(refused)));
+        assert!(!is_of_certificate(&io::Error::other(other)));
+        assert!(!is_of_certificate(&io::Error::from(
+            io::ErrorKind::ConnectionReset
+        )));
     }
 }
