@@ -110,18 +110,19 @@ impl RemoteImage {
         let get = |ask: Ask, seed| patiently(&retry, seed, || origin.get(&ask, None, &mut |_| ()));
         let (head, tail) = std::thread::scope(|scope| {
             let head = scope.spawn(|| get(Ask::Head(HEAD_BYTES), 1));
-            let tail = get(Ask::Tail(TAIL_BYTES), 2);
+            let tail = origin.get(&Ask::Tail(TAIL_BYTES), None, &mut |_| ());
             let panicked = || Err(Fault::Final("a request panicked".into()));
             (head.join().unwrap_or_else(|_| panicked()), tail)
         });
         let head = head.map_err(failed)?;
         let tail = match tail {
             Ok(tail) => tail,
-            // Some stores do not know ranges that count from the end.
+            // Some stores do not know ranges that count from the end, or fail where the image is
+            // shorter: the size is known now, and what is patient asks by it.
             Err(_) => {
                 let size = head.identity.size_bytes;
                 let ask = Ask::Range(size.saturating_sub(TAIL_BYTES)..size);
-                get(ask, 3).map_err(failed)?
+                get(ask, 2).map_err(failed)?
             }
         };
         if head.identity != tail.identity && origin.sha256().is_none() {
