@@ -41,7 +41,7 @@ mod tests;
 pub use chain::{Changed, LAYERS_MAX, Overlay};
 pub use format::{GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, is_overlay};
 
-use format::Change;
+use format::{Change, SLOTS_AT};
 use std::io;
 use std::path::PathBuf;
 
@@ -127,7 +127,11 @@ pub enum OverlayError {
     #[error("the path of the layer below is longer than 1,024 bytes or not UTF-8; move it nearer")]
     LongPath,
     /// The file system is full.
-    #[error("no room for the overlay's file: {0}")]
+    #[error(
+        "no room for the overlay's file, which takes {} MiB and what is written ({0}); make room, or \
+         keep it on another file system",
+        SLOTS_AT.div_ceil(1 << 20)
+    )]
     NoSpace(io::Error),
     /// The operating system's error.
     #[error("{what}: {source}")]

@@ -43,13 +43,18 @@ impl OverlayArgs {
             });
         };
         let identity = identity(&device)?;
-        if !path.exists() {
+        let is_new = !path.exists();
+        if is_new {
             let grain = self.grain.unwrap_or_else(|| GRAIN_BYTES_DEFAULT.into());
             let grain = u32::try_from(grain).unwrap_or(u32::MAX);
             tools::create(path, &identity, grain, &super::far::name(&args.image))?;
         }
-        let overlay = tools::open(path, device, &identity, true)?;
-        let overlay = Arc::new(overlay);
+        let opened = tools::open(path, device, &identity, true);
+        if opened.is_err() && is_new {
+            // Nothing was written to it.
+            let _ = std::fs::remove_file(path);
+        }
+        let overlay = Arc::new(opened?);
         Ok(Opened {
             source: overlay.clone(),
             overlay: Some(overlay),
