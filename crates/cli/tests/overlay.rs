@@ -329,6 +329,44 @@ fn clone_diff_commit_and_export() {
 }
 
 #[test]
+fn a_clone_by_shared_blocks_takes_writes_as_its_original_does() {
+    if !rustix_root() {
+        eprintln!("skipped: a file system that shares blocks needs root");
+        return;
+    }
+    let mut scratch = Scratch::new();
+    let place = scratch.path("xfs").to_str().unwrap().to_owned();
+    std::fs::create_dir(&place).unwrap();
+    let disk = scratch.path("xfs.disk").to_str().unwrap().to_owned();
+    ok("truncate", &["-s", "320M", &disk]);
+    ok("mkfs.xfs", &["-q", &disk]);
+    ok("mount", &["-o", "loop", &disk, &place]);
+    let _mounted = Unmount(place);
+    for folder in ["xfs/a", "xfs/b"] {
+        std::fs::create_dir(scratch.path(folder)).unwrap();
+    }
+    let serving = scratch.serve("xfs/a/one.ovl");
+    scratch.io(&["write -P 0x33 64k 8k"]);
+    assert_eq!(serving.end("-INT"), Some(0));
+    // One layer below, which both name from where they lie.
+    scratch.block(&["clone", "--layer", "xfs/a/one.ovl", "xfs/a/two.ovl"]);
+    let serving = scratch.serve("xfs/a/two.ovl");
+    scratch.io(&["write -P 0x44 128k 8k"]);
+    assert_eq!(serving.end("-INT"), Some(0));
+    let cloned = scratch.json(&["clone", "xfs/a/two.ovl", "xfs/b/three.ovl", "--json"]);
+    assert_eq!(cloned["kind"], "reflink");
+    let serving = scratch.serve("xfs/a/two.ovl");
+    scratch.io(&["write -P 0x55 128k 4k"]);
+    assert_eq!(serving.end("-INT"), Some(0));
+    let _serving = scratch.serve("xfs/b/three.ovl");
+    scratch.io(&["write -P 0x66 132k 4k"]);
+    scratch.contents[65536..73728].fill(0x33);
+    scratch.contents[131_072..135_168].fill(0x44);
+    scratch.contents[135_168..139_264].fill(0x66);
+    scratch.assert_served();
+}
+
+#[test]
 fn a_full_disk_is_said_to_the_client_and_lasts_as_long_as_it_is_full() {
     if !rustix_root() {
         eprintln!("skipped: a small file system to fill needs root");

@@ -150,7 +150,7 @@ pub fn clone(path: &Path, new: &Path, may_link: bool) -> Result<CloneKind, Overl
         return clone_frozen(path, new);
     };
     let (superblock, _) = load::superblock(&store).map_err(|error| error.of(path))?;
-    if may_link && !superblock.frozen && reflink(&file, new, &superblock)? {
+    if may_link && !superblock.frozen && reflink(&file, path, new, &superblock)? {
         return Ok(CloneKind::Reflink);
     }
     if !superblock.frozen {
@@ -221,8 +221,13 @@ fn path_from(directory: &Path, path: &Path) -> Result<String, OverlayError> {
     text.map(str::to_owned).ok_or(OverlayError::LongPath)
 }
 
-/// Copies a file by sharing its blocks; false where the file system cannot.
-fn reflink(file: &File, new: &Path, superblock: &Superblock) -> Result<bool, OverlayError> {
+/// Copies the file at `path` by sharing its blocks; false where the file system cannot.
+fn reflink(
+    file: &File,
+    path: &Path,
+    new: &Path,
+    superblock: &Superblock,
+) -> Result<bool, OverlayError> {
     let copy = create_new(new)?;
     if rustix::fs::ioctl_ficlone(&copy, file).is_err() {
         let _ = std::fs::remove_file(new);
@@ -235,7 +240,8 @@ fn reflink(file: &File, new: &Path, superblock: &Superblock) -> Result<bool, Ove
         superblock.id = random()?;
         superblock.generation += 1;
         if let Parent::Overlay { path: below, .. } = &mut superblock.parent {
-            let full = Path::new(below.as_str()).to_owned();
+            // It counts from the folder of the file that names it.
+            let full = directory_of(path).join(below.as_str());
             *below = path_from(directory_of(new), &full)?;
         }
         write_superblocks(&store, &superblock)?;
