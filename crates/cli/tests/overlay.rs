@@ -379,7 +379,13 @@ fn a_full_disk_is_said_to_the_client_and_lasts_as_long_as_it_is_full() {
     ok("mount", &["-t", "tmpfs", "-o", "size=4m", "tmpfs", &place]);
     let _mounted = Unmount(place.clone());
     let nbd = ["--nbd", "unix:nbd.sock"];
-    let said = scratch.refused(&[&["serve", "disk.img", "--overlay", "full/one.ovl"], &nbd[..]].concat());
+    let said = scratch.refused(
+        &[
+            &["serve", "disk.img", "--overlay", "full/one.ovl"],
+            &nbd[..],
+        ]
+        .concat(),
+    );
     assert!(said.contains("which takes 9 MiB"), "{said}");
     assert!(!full.join("one.ovl").exists(), "it holds nothing");
     ok("mount", &["-o", "remount,size=10m", &place]);

@@ -80,14 +80,6 @@ fn is_offered(form: Form, datatype: c_int, op: c_int) -> bool {
     matches!(datatype, FI_INT64 | FI_UINT64) && change(form, op, 0, 0).is_some()
 }
 
-/// Puts a word as it was where its caller asked for it.
-pub(crate) fn answer(at: usize, original: u64) {
-    let at: *mut u64 = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: a result of a call, which its caller leaves alone until the completion, as
-    // fi_atomic(3) asks; those of closed endpoints are dropped with their operations.
-    unsafe { at.write_unaligned(original) };
-}
-
 /// What a call names: operands, comparands and places of results, each of so many words.
 struct Words<'a> {
     operands: &'a [fi_ioc],

@@ -8,12 +8,11 @@
 
 use crate::abi::*;
 use crate::bell::{Bell, Waiter};
-use crate::place::{DEPTH_MAX, INJECT_BYTES, gather};
+use crate::place::{DEPTH_MAX, INJECT_BYTES, gather, put_word};
 use crate::slab::Slab;
-use crate::srx::Srx;
 use sidecore_rdma::{
     Completion, ConnectionId, Device, End, Event, Kind, ListenerId, Options, Pieces, Post, QueueId,
-    Queued, Queues, RdmaError, Receive, Remote, Stag, Status, Transport, Work,
+    Queued, Queues, RdmaError, Receive, Remote, SharedId, Stag, Status, Transport, Work,
 };
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -47,6 +46,16 @@ pub(crate) const FLUSHED: Completion = Completion {
 /// A fabric.
 pub(crate) struct Fabric {
     core: Mutex<Core>,
+}
+
+/// A shared receive context.
+pub(crate) struct Srx {
+    pub(crate) id: SharedId,
+    /// Receives that wait, by their number there.
+    pub(crate) receives: HashMap<u64, Op>,
+    pub(crate) next_receive: u64,
+    /// Completions that were not read.
+    pub(crate) unread: usize,
 }
 
 /// A completion queue.
@@ -389,7 +398,7 @@ impl Core {
         };
         if let Some(op) = op {
             if let (Some(original), true) = (completion.original, op.result != 0) {
-                crate::atomic::answer(op.result, original);
+                put_word(op.result, original);
             }
             self.finish(index, op, is_receive, &completion);
         }

@@ -55,3 +55,11 @@ pub(crate) fn gather(buffers: &[iovec], target: &mut [u8]) -> Option<usize> {
     }
     Some(count)
 }
+
+/// Puts a word as it was where its caller asked for it.
+pub(crate) fn put_word(at: usize, original: u64) {
+    let at: *mut u64 = std::ptr::with_exposed_provenance_mut(at);
+    // SAFETY: a result of a call, which its caller leaves alone until the completion, as
+    // fi_atomic(3) asks; those of closed endpoints are dropped with their operations.
+    unsafe { at.write_unaligned(original) };
+}

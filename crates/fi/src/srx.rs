@@ -1,23 +1,13 @@
 //! Shared receive contexts: receives that serve several endpoints.
 
 use crate::abi::*;
-use crate::core::{Asked, Core, Op, negative};
+use crate::core::{Asked, Core, Op, Srx, negative};
 use crate::ep::{CM, EP};
 use crate::{Object, head, plain_ops, transfer};
-use sidecore_rdma::{ConnectionId, RECEIVES_MAX, Receive, SharedId};
+use sidecore_rdma::{ConnectionId, RECEIVES_MAX, Receive};
 use std::collections::HashMap;
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
-
-/// A shared receive context.
-pub(crate) struct Srx {
-    pub(crate) id: SharedId,
-    /// Receives that wait, by their number there.
-    pub(crate) receives: HashMap<u64, Op>,
-    next_receive: u64,
-    /// Completions that were not read.
-    pub(crate) unread: usize,
-}
 
 static SRX_FID: fi_ops = plain_ops(close, Some(bind), Some(control));
 

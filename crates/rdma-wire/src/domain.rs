@@ -8,8 +8,8 @@
 
 use crate::Stag;
 use crate::memory::RegionId;
-use crate::piece::{Receive, total};
-use crate::work::PostError;
+use crate::piece::{Receive, SharedId, total};
+use crate::refusal::{Fault, PostError};
 use siphasher::sip::SipHasher24;
 use std::collections::VecDeque;
 use std::hash::Hasher;
@@ -26,31 +26,6 @@ const DRAWS_MAX: usize = 64;
 /// A pair, as its owner calls it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PairId(pub u32);
-
-/// A shared receive queue of a domain.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct SharedId {
-    index: u32,
-    /// Queues that had its place before.
-    generation: u32,
-}
-
-impl SharedId {
-    /// As a number.
-    #[must_use]
-    pub fn number(self) -> u64 {
-        u64::from(self.generation) << 32 | u64::from(self.index)
-    }
-
-    /// The queue of a number.
-    #[must_use]
-    pub fn from_number(number: u64) -> Self {
-        Self {
-            index: number as u32,
-            generation: (number >> 32) as u32,
-        }
-    }
-}
 
 /// Rights in a region. Its owner may always read it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -98,27 +73,6 @@ pub struct Registration {
     pub access: Access,
     /// The only pair that may use it; any pair of the domain where none is named.
     pub pair: Option<PairId>,
-}
-
-/// Reasons for which a steering tag leads nowhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum Fault {
-    /// No region has it.
-    #[error("no region has this steering tag")]
-    Stag,
-    /// The region is attached to another pair.
-    #[error("the region belongs to another pair")]
-    NotAssociated,
-    /// The region does not allow it.
-    #[error("the region does not allow this use")]
-    Access,
-    /// The range ends beyond 2^64.
-    #[error("the range's end is beyond 64 bits")]
-    Wrap,
-    /// The range leaves the region.
-    #[error("the range leaves its region")]
-    Bounds,
 }
 
 /// A domain has no place for more.

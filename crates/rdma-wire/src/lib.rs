@@ -22,21 +22,22 @@ pub mod fuzzing;
 mod memory;
 mod pair;
 mod piece;
+mod refusal;
 mod work;
 
 pub mod wire;
 
 pub use domain::{
-    Access, Domain, DomainFull, Fault, PairId, RECEIVES_MAX, REGIONS_MAX, Registration,
-    SHARED_QUEUES_MAX, SharedId,
+    Access, Domain, DomainFull, PairId, RECEIVES_MAX, REGIONS_MAX, Registration, SHARED_QUEUES_MAX,
 };
 pub use memory::{Buffers, Gone, Memory, RegionId};
 pub use pair::{
     AHEAD_MAX, DEPTH_MAX, End, IRD_MAX, Options, Pair, SEGMENT_BYTES_MAX, SEGMENT_BYTES_MIN,
     StartFault, State,
 };
-pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive};
-pub use work::{Atomic, Completion, Kind, Post, PostError, Remote, Status, Work};
+pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive, SharedId};
+pub use refusal::{Fault, PostError};
+pub use work::{Atomic, Completion, Kind, Post, Remote, Status, Work};
 
 /// A steering tag: names a region to whoever knows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

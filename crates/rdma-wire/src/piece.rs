@@ -38,3 +38,28 @@ pub(crate) fn total(pieces: &[Piece]) -> Option<u32> {
         .ok()
         .filter(|&sum| sum <= MESSAGE_BYTES_MAX)
 }
+
+/// A shared receive queue of a domain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SharedId {
+    pub(crate) index: u32,
+    /// Queues that had its place before.
+    pub(crate) generation: u32,
+}
+
+impl SharedId {
+    /// As a number.
+    #[must_use]
+    pub fn number(self) -> u64 {
+        u64::from(self.generation) << 32 | u64::from(self.index)
+    }
+
+    /// The queue of a number.
+    #[must_use]
+    pub fn from_number(number: u64) -> Self {
+        Self {
+            index: number as u32,
+            generation: (number >> 32) as u32,
+        }
+    }
+}

@@ -1,8 +1,8 @@
 //! Work that is posted to a pair, and what becomes of it.
 
 use crate::Stag;
-use crate::domain::{Fault, SharedId};
-use crate::piece::{MESSAGE_BYTES_MAX, Piece, Pieces};
+use crate::piece::{Piece, Pieces};
+use crate::refusal::Fault;
 use crate::wire::ddp::{AtomicRequest, COMPARE_SWAP, FETCH_ADD, SWAP};
 
 /// A place in a region of the peer.
@@ -208,28 +208,4 @@ pub enum Status {
     Flushed,
     /// Memory of ours was not there any more.
     Local(Fault),
-}
-
-/// Reasons for which work is not taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum PostError {
-    /// As much is posted, or completed and not polled, as the pair was made for.
-    #[error("the queue has its {0} entries; poll completions first")]
-    Full(usize),
-    /// A piece of our memory is none.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// Beyond [`MESSAGE_BYTES_MAX`].
-    #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
-    TooLong,
-    /// The peer answers no reads.
-    #[error("the peer answers no reads or atomics at all")]
-    NoReads,
-    /// The pair has come to its end.
-    #[error("the pair has ended")]
-    Ended,
-    /// Its receives come from a shared queue.
-    #[error("this pair receives from shared queue {0:?}; post there")]
-    Shared(SharedId),
 }

@@ -128,9 +128,9 @@ pub enum OverlayError {
     LongPath,
     /// The file system is full.
     #[error(
-        "no room for the overlay's file, which takes {} MiB and what is written ({0}); make room, or \
-         keep it on another file system",
-        SLOTS_AT.div_ceil(1 << 20)
+        "no room for the overlay's file, which takes {mib} MiB and what is written ({0}); make \
+         room, or keep it on another file system",
+        mib = SLOTS_AT.div_ceil(1 << 20)
     )]
     NoSpace(io::Error),
     /// The operating system's error.

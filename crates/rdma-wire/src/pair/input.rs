@@ -4,9 +4,10 @@
 //! Must stay true: nothing is placed before every check of its segment has passed.
 
 use super::{Answer, Outstanding, Pair, State, completion, request_cause, tagged_cause};
-use crate::domain::{Access, Domain, Fault};
+use crate::domain::{Access, Domain};
 use crate::memory::{Memory, RegionId};
 use crate::piece::{Piece, Receive, total};
+use crate::refusal::Fault;
 use crate::wire::ddp::{
     ATOMIC_BYTES, AtomicRequest, AtomicResponse, Header, IMMEDIATE_BYTES, Opcode,
     QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND, QUEUE_TERMINATE, QUEUES, READ_BYTES,

@@ -14,14 +14,15 @@ mod start;
 
 pub use ahead::AHEAD_MAX;
 
-use crate::domain::{Access, Domain, Fault, PairId, SharedId};
+use crate::domain::{Access, Domain, PairId};
 use crate::framing::{Deframer, Framer, Step};
 use crate::memory::Memory;
-use crate::piece::{Piece, Receive, total};
+use crate::piece::{Piece, Receive, SharedId, total};
+use crate::refusal::{Fault, PostError};
 use crate::wire::ddp::{AtomicRequest, QUEUES, ReadRequest};
 use crate::wire::mpa::{Side, Start, StartError};
 use crate::wire::terminate::{Cause, Terminate};
-use crate::work::{Completion, Kind, Post, PostError, Status};
+use crate::work::{Completion, Kind, Post, Status};
 use ahead::Ahead;
 use input::{Incoming, Mark};
 use output::Current;

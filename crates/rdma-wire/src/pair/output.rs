@@ -6,9 +6,10 @@
 
 use super::{Answer, Outstanding, Pair, Progress, Ready, SEGMENT_BYTES_MIN, State, completion};
 use crate::Stag;
-use crate::domain::{Access, Domain, Fault, PairId};
+use crate::domain::{Access, Domain, PairId};
 use crate::memory::Memory;
 use crate::piece::{Piece, total};
+use crate::refusal::Fault;
 use crate::wire::ddp::{
     AtomicResponse, Header, Opcode, QUEUE_ATOMIC_RESPONSE, QUEUE_REQUEST, QUEUE_SEND,
     QUEUE_TERMINATE, ReadRequest, Target,
