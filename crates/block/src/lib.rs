@@ -15,6 +15,7 @@
 //! - [`pack`]: making an image, all engines deflating.
 //! - [`inner`]: making a file system out of a directory before it is packed.
 //! - [`trust`]: who vouches for an image.
+//! - [`secret`]: who may read one that is encrypted.
 //! - [`served`]: one frame inflated for another process, by the daemon.
 //!
 //! Source: the user-mode SPE driver of 2007 (a compressed loop device whose 64 KiB blocks were
@@ -28,6 +29,7 @@ pub mod image;
 pub mod inner;
 pub mod overlay;
 pub mod pack;
+pub mod secret;
 pub mod served;
 pub mod source;
 pub mod trust;

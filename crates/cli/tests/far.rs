@@ -94,6 +94,56 @@ fn whole_images_are_read_by_their_url() {
 }
 
 #[test]
+fn an_encrypted_image_stays_so_in_the_cache_and_is_read_with_its_key() {
+    let scratch = Scratch::new();
+    // Text, which a cache that held it in plain would show.
+    let line = b"The quick brown fox jumps over the lazy dog, frame after frame.\n";
+    std::fs::write(scratch.path("text"), line.repeat(20_000)).unwrap();
+    std::fs::write(scratch.path("words"), "correct horse\n").unwrap();
+    std::fs::write(scratch.path("wrong"), "battery staple\n").unwrap();
+    let key = ["--passphrase-file", "words"];
+    let pack = [
+        "pack",
+        "text",
+        "-o",
+        "locked.img",
+        "--encrypt",
+        "--level",
+        "1",
+    ];
+    scratch.ok(&[&pack[..], &key].concat());
+    let server = Server::start(std::fs::read(scratch.path("locked.img")).unwrap());
+    let url = server.url();
+    let info = scratch.ok(&["info", &url, "--json"]);
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    assert!(info["cipher"].is_string(), "{info}");
+    let verify = ["verify", &url, "--cache", "kept"];
+    assert!(scratch.refused(&verify).contains("it is encrypted"));
+    let wrong = [&verify[..], &["--passphrase-file", "wrong"]].concat();
+    assert!(scratch.refused(&wrong).contains("none of the keys"));
+    scratch.ok(&[&verify[..], &key].concat());
+    let unpack = ["unpack", &url, "-o", "again", "--cache", "kept"];
+    scratch.ok(&[&unpack[..], &key].concat());
+    let again = std::fs::read(scratch.path("again")).unwrap();
+    assert!(again == line.repeat(20_000));
+    let mut folders = vec![scratch.path("kept")];
+    let mut kept_bytes = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let bytes = std::fs::read(path).unwrap();
+            assert!(!bytes.windows(20).any(|it| line.starts_with(it)));
+            kept_bytes += bytes.len();
+        }
+    }
+    assert!(kept_bytes > 1000, "{kept_bytes}");
+}
+
+#[test]
 fn what_cannot_be_read_is_refused_in_one_line_without_secrets() {
     let scratch = Scratch::new();
     let missing = Server::with_guard(

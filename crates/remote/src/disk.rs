@@ -252,6 +252,7 @@ mod tests {
             stored_bytes: bytes.len() as u32,
             raw_bytes: 4096,
             raw_offset: 0,
+            number: 0,
             codec: CodecId::Zstd,
             check: match checked {
                 true => FrameCheck::Stored(xxh3_64(bytes)),

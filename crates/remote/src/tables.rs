@@ -117,6 +117,7 @@ fn piece(offset: u64, bytes: u64) -> Frame {
         stored_bytes: bytes as u32,
         raw_bytes: 0,
         raw_offset: 0,
+        number: 0,
         codec: CodecId::Store,
         check: FrameCheck::None,
     }

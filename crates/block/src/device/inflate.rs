@@ -49,6 +49,8 @@ pub(crate) struct InflateState {
     inflaters: [Option<Box<dyn Inflater>>; CODECS],
     /// Compressed bytes of a frame that were read from the file; as long as the longest so far.
     stored: Vec<u8>,
+    /// Of an encrypted one, decrypted.
+    opened: Vec<u8>,
     /// One inflated frame that has no place in the cache; see [`Out::Spare`].
     spare: Vec<u8>,
 }
@@ -212,6 +214,7 @@ impl Work<'_> {
             return self.read_plain(&frame);
         }
         let mut buffer = std::mem::take(&mut state.stored);
+        let mut opened = std::mem::take(&mut state.opened);
         let stored = match self.stored {
             // The index is that of this image, but who brought the bytes is not ours.
             Some(stored) if stored.len() != frame.stored_bytes as usize => {
@@ -221,7 +224,10 @@ impl Work<'_> {
             None => device.get(&frame, source, &mut buffer),
         };
         let result = stored.and_then(|stored| {
+            // What can be decrypted is right; the checksum is for those who have no key.
+            let key = device.index.key();
             if let FrameCheck::Stored(expected) = frame.check
+                && key.is_none()
                 && XxHash3_64::oneshot(stored) != expected
             {
                 return Err(damaged(
@@ -237,6 +243,15 @@ impl Work<'_> {
                     "its compressed bytes are not those that the image's trusted root is of",
                 ));
             }
+            let stored = match key {
+                None => stored,
+                Some(key) => {
+                    let result = key.decrypt(index, frame.raw_bytes, stored, &mut opened);
+                    result.map_err(|_| {
+                        damaged(index, "its bytes are not those that were encrypted")
+                    })?
+                }
+            };
             let got = Instant::now();
             device
                 .stages()
@@ -279,6 +294,7 @@ impl Work<'_> {
             Ok(valid)
         });
         state.stored = buffer;
+        state.opened = opened;
         result
     }
 

@@ -186,6 +186,7 @@ impl Device {
         pool: Arc<Pool>,
         config: DeviceConfig,
     ) -> Result<Arc<Self>, DeviceError> {
+        index.check_unlocked()?;
         let budget = Budget::divide(&index, pool.engines() as u64, config.memory_bytes)?;
         Self::open_divided(image, index, pool, &budget, config.read_ahead_bytes)
     }

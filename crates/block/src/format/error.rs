@@ -150,6 +150,9 @@ pub enum FormatError {
         /// The next step for the user.
         next: &'static str,
     },
+    /// The image is encrypted.
+    #[error("it is encrypted; name its key with --identity FILE or --passphrase-file FILE")]
+    Locked,
     /// The writer cannot make such an image.
     #[error("{format}: cannot write {what}: {reason}; {next}")]
     CannotWrite {

@@ -9,11 +9,13 @@
 //! frames differ in size.
 //! Called from: any thread; an index never changes.
 
+use super::lock::{Cipher, FrameKey, ImageKey, Lock};
 use super::read_at::Bytes;
 use super::stored_bytes_limit;
 use super::tree::{Hash, Judge, Tree};
 use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Leaf, ReadAt};
 use crate::codec::CodecId;
+use std::sync::Arc;
 
 /// The frames of an image.
 #[derive(Debug)]
@@ -33,6 +35,10 @@ pub struct Index {
     tree: Option<Tree>,
     /// The leaves of the tree, once its root is the one that was asked for.
     leaves: Option<Box<[Hash]>>,
+    /// Of an encrypted image.
+    lock: Option<Lock>,
+    /// The key to its frames, once it was given.
+    key: Option<Arc<FrameKey>>,
 }
 
 /// Offsets of the compressed bytes.
@@ -130,6 +136,13 @@ impl Index {
     #[must_use]
     pub fn checksums(&self) -> &'static str {
         match (&self.checks, self.codec) {
+            (Checks::Stored(_), _) if self.lock.is_some() && !self.is_trusted() => {
+                match self.key.as_deref().map(FrameKey::cipher) {
+                    Some(Cipher::Aes256Gcm) => "AES-256-GCM of every frame",
+                    Some(Cipher::ChaCha20Poly1305) => "ChaCha20-Poly1305 of every frame",
+                    None => "XXH3-64 of every frame's encrypted bytes",
+                }
+            }
             (Checks::Stored(_), _) if self.is_trusted() => {
                 "BLAKE3 of every frame's compressed bytes, under a root that is trusted"
             }
@@ -223,6 +236,7 @@ impl Index {
             Checks::Raw(checks) => FrameCheck::Raw(checks[n]),
         };
         Frame {
+            number: i,
             offset,
             stored_bytes,
             raw_bytes,
@@ -278,6 +292,8 @@ impl Index {
             zeros: Box::default(),
             tree: None,
             leaves: None,
+            lock: None,
+            key: None,
         }
     }
 
@@ -289,6 +305,40 @@ impl Index {
 
     pub(super) fn set_tree(&mut self, tree: Option<Tree>) {
         self.tree = tree;
+    }
+
+    /// The head of an encrypted image; `None` of any other.
+    #[must_use]
+    pub fn lock(&self) -> Option<&Lock> {
+        self.lock.as_ref()
+    }
+
+    pub(super) fn set_lock(&mut self, lock: Lock) {
+        self.lock = Some(lock);
+    }
+
+    /// The key to the frames of an encrypted image, once it was given ([`Self::unlock`]).
+    #[must_use]
+    pub fn key(&self) -> Option<&Arc<FrameKey>> {
+        self.key.as_ref()
+    }
+
+    /// Takes the key of an encrypted image, if its head and its index are the ones that were
+    /// written with that key: true then.
+    pub fn unlock(&mut self, secret: &ImageKey) -> bool {
+        self.key = (self.lock.as_ref()).and_then(|lock| lock.open(self, secret));
+        self.key.is_some()
+    }
+
+    /// Checks that frames can be had of it: that it is not an encrypted image without its key.
+    ///
+    /// # Errors
+    /// [`FormatError::Locked`].
+    pub(crate) fn check_unlocked(&self) -> Result<(), FormatError> {
+        match self.lock.is_some() && self.key.is_none() {
+            true => Err(FormatError::Locked),
+            false => Ok(()),
+        }
     }
 
     /// True once a root was accepted: every frame is checked by its leaf.
@@ -556,6 +606,8 @@ impl Builder {
             zeros: self.zeros.into(),
             tree: None,
             leaves: None,
+            lock: None,
+            key: None,
         })
     }
 }

@@ -5,6 +5,7 @@
 //! frames begin, and the file is refused.
 //! Source: LZ4 Frame Format Description 1.6.4. Map: `docs/formats/lz4.md`.
 
+use super::lock::Locker;
 use super::read_at::Bytes;
 use super::sidx::{self, Found};
 use super::tree::Signer;
@@ -38,6 +39,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 pub(super) struct Lz4Writer {
     index: sidx::Writer,
     seal: Option<Seal>,
+    lock: Option<Locker>,
 }
 
 impl Lz4Writer {
@@ -45,6 +47,7 @@ impl Lz4Writer {
         Self {
             index: sidx::Writer::new(CodecId::Lz4Frame, layout.frame_bytes),
             seal: None,
+            lock: None,
         }
     }
 }
@@ -57,6 +60,15 @@ impl ImageWriter for Lz4Writer {
     fn seal(&mut self, signer: Signer) -> bool {
         self.seal = Some(Seal::new(signer));
         true
+    }
+
+    fn lock(&mut self, lock: Locker) -> bool {
+        self.lock = Some(lock);
+        true
+    }
+
+    fn start(&mut self) -> Vec<u8> {
+        (self.lock.as_ref()).map_or_else(Vec::new, |lock| lock.head().to_vec())
     }
 
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
@@ -72,15 +84,15 @@ impl ImageWriter for Lz4Writer {
             Some(seal) => seal.finish(NAME).map(|(root, tree)| (Some(root), tree))?,
             None => (None, Vec::new()),
         };
-        let index = self
-            .index
-            .finish()
-            .ok_or_else(|| FormatError::CannotWrite {
-                format: NAME,
-                what: format!("{} frames", self.index.frames()),
-                reason: "the index is a skippable frame, whose length has 32 bits",
-                next: "take a larger --frame",
-            })?;
+        let index =
+            self.index
+                .finish(self.lock.as_ref())
+                .ok_or_else(|| FormatError::CannotWrite {
+                    format: NAME,
+                    what: format!("{} frames", self.index.frames()),
+                    reason: "the index is a skippable frame, whose length has 32 bits",
+                    next: "take a larger --frame",
+                })?;
         tail.extend(index);
         Ok(Ending {
             tail,

@@ -12,6 +12,7 @@ pub mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
+pub mod lock;
 mod lz4;
 mod raw;
 mod read_at;
@@ -93,6 +94,8 @@ impl Leaf {
 /// One frame of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Frame {
+    /// Its number.
+    pub number: u64,
     /// Offset of its compressed bytes in the file.
     pub offset: u64,
     /// Their number.
@@ -303,6 +306,9 @@ impl Index {
     /// As [`Self::open`].
     pub fn read(source: &dyn ReadAt) -> Result<Self, FormatError> {
         let bytes = Bytes::new(source)?;
+        if let Some(index) = lock::parse(&bytes)? {
+            return Ok(index);
+        }
         for format in Format::ALL {
             if let Some(index) = format.parts().parse(&bytes)? {
                 return Ok(index);

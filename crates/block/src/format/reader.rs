@@ -6,9 +6,11 @@
 //! passed.
 //! Called from: one thread at a time; one reader per engine.
 
-use super::{Frame, FrameCheck, ReadAt};
+use super::lock::FrameKey;
+use super::{Frame, FrameCheck, Index, ReadAt};
 use crate::codec::{self, CodecError, CodecId, Inflater};
 use std::io;
+use std::sync::Arc;
 use xxhash_rust::{xxh3::xxh3_64, xxh64::xxh64};
 
 /// Why a frame cannot be had.
@@ -31,6 +33,9 @@ pub enum FrameError {
         /// The number in the image's table.
         expected: u64,
     },
+    /// It is not what was encrypted under its number.
+    #[error("its bytes are not those that were encrypted, or the frame is another one")]
+    NotAuthentic,
     /// Its compressed bytes are not those that the hash tree knows.
     #[error("its compressed bytes are not those that the image's trusted root is of")]
     Untrusted,
@@ -60,6 +65,9 @@ pub struct FrameReader {
     inflaters: [Option<Box<dyn Inflater>>; CodecId::ALL.len()],
     stored: Vec<u8>,
     raw: Vec<u8>,
+    /// Of an encrypted image.
+    lock: Option<Arc<FrameKey>>,
+    opened: Vec<u8>,
     thorough: bool,
 }
 
@@ -72,8 +80,24 @@ impl FrameReader {
             inflaters: Default::default(),
             stored: Vec::new(),
             raw: Vec::new(),
+            lock: None,
+            opened: Vec::new(),
             thorough,
         }
+    }
+
+    /// As [`Self::new`], for frames of the image that `index` is of, whose key it takes from there
+    /// where it is an encrypted one.
+    #[must_use]
+    pub fn of(index: &Index, thorough: bool) -> Self {
+        let mut reader = Self::new(thorough);
+        reader.unlock_by(index);
+        reader
+    }
+
+    /// Goes on with frames of the image that `index` is of.
+    pub(super) fn unlock_by(&mut self, index: &Index) {
+        self.lock = index.key().cloned();
     }
 
     /// Reads, checks and inflates `frame`; returns its contents. Blocks on the source.
@@ -116,7 +140,12 @@ impl FrameReader {
             }
             verified = true;
         }
-        if let FrameCheck::Stored(expected) = frame.check {
+        let mut stored = stored;
+        if let Some(key) = &self.lock {
+            let opened = key.decrypt(frame.number, frame.raw_bytes, stored, &mut self.opened);
+            stored = opened.map_err(|_| FrameError::NotAuthentic)?;
+            verified = true;
+        } else if let FrameCheck::Stored(expected) = frame.check {
             let found = xxh3_64(stored);
             if found != expected {
                 return Err(FrameError::StoredCheck {

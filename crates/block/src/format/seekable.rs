@@ -9,6 +9,7 @@
 //! Source: zstd's contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0. Map:
 //! `docs/formats/seekable-zstd.md`.
 
+use super::lock::Locker;
 use super::read_at::Bytes;
 use super::sidx::{self, Found, le32};
 use super::tree::Signer;
@@ -42,6 +43,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
             stored_bytes,
             raw_bytes,
             raw_offset: 0,
+            number: 0,
             codec: CodecId::Zstd,
             check,
         };
@@ -217,6 +219,7 @@ pub(super) struct SeekableWriter {
     entries: Vec<u8>,
     frames: u64,
     seal: Option<Seal>,
+    lock: Option<Locker>,
 }
 
 impl SeekableWriter {
@@ -226,6 +229,7 @@ impl SeekableWriter {
             entries: Vec::new(),
             frames: 0,
             seal: None,
+            lock: None,
         }
     }
 
@@ -245,6 +249,15 @@ impl ImageWriter for SeekableWriter {
     fn seal(&mut self, signer: Signer) -> bool {
         self.seal = Some(Seal::new(signer));
         true
+    }
+
+    fn lock(&mut self, lock: Locker) -> bool {
+        self.lock = Some(lock);
+        true
+    }
+
+    fn start(&mut self) -> Vec<u8> {
+        (self.lock.as_ref()).map_or_else(Vec::new, |lock| lock.head().to_vec())
     }
 
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
@@ -270,9 +283,17 @@ impl ImageWriter for SeekableWriter {
             (root, tail) = (Some(its_root), tree);
             self.enter(tail.len() as u32, 0, NOTHING_CHECK);
         }
-        let index = self.index.finish().ok_or_else(too_many)?;
+        let index = self.index.finish(self.lock.as_ref()).ok_or_else(too_many)?;
         self.enter(index.len() as u32, 0, NOTHING_CHECK);
         tail.extend(index);
+        if self.lock.is_some() {
+            // A seek table would promise frames that zstd can read.
+            return Ok(Ending {
+                tail,
+                front: None,
+                root,
+            });
+        }
         let content = self.entries.len() as u64 + FOOTER_BYTES;
         let content = u32::try_from(content).map_err(|_| too_many())?;
         let frames = u32::try_from(self.frames)

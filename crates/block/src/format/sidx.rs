@@ -4,11 +4,13 @@
 //! Why here: the seekable zstd table checks a frame's *contents*, so nothing of a frame could be
 //! delivered before all of it is inflated; LZ4 has no table at all. This frame holds every frame's
 //! size and the XXH3-64 of its *compressed* bytes, says which frames are all zeros, and checks
-//! itself. It stands before the seek table of a zstd image and at the end of an LZ4 image; the
-//! bytes are the same. Map: `docs/formats/lz4.md`.
-//! Must stay true: its own checksum is verified before anything in it is believed; entries are then
-//! still checked against the file, because anyone can compute a checksum.
+//! itself. It stands before the seek table of a zstd image and at the end of an LZ4 image or an
+//! encrypted one ([`super::lock`]); the bytes are the same, but that the last has an authentication
+//! code as well. Map: `docs/formats/lz4.md`. Must stay true: its own checksum is verified before
+//! anything in it is believed; entries are then still checked against the file, because anyone can
+//! compute a checksum.
 
+use super::lock::Locker;
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::tree;
@@ -25,6 +27,14 @@ pub(super) struct Entry {
     pub zero: bool,
     /// XXH3-64 of the compressed bytes.
     pub check: u64,
+}
+
+impl Entry {
+    /// Size and mark, as they stand in the table.
+    fn word(&self) -> u32 {
+        let zero = if self.zero { ZERO_BIT } else { 0 };
+        self.stored_bytes | zero
+    }
 }
 
 /// Gathers the entries of an image that is being written.
@@ -60,28 +70,95 @@ impl Writer {
     }
 
     /// The whole skippable frame, or `None` when its 32-bit length has no room for so many entries.
-    pub(super) fn finish(&self) -> Option<Vec<u8>> {
-        let content = HEAD_BYTES + self.entries.len() as u64 * ENTRY_BYTES as u64 + TAIL_BYTES;
+    /// With a lock it is that of an encrypted image.
+    pub(super) fn finish(&self, lock: Option<&Locker>) -> Option<Vec<u8>> {
+        let code = lock.map(|lock| self.code(lock));
+        let entries = self.entries.len() as u64 * ENTRY_BYTES as u64;
+        let code_bytes = code.map_or(0, |code| code.len() as u64);
+        let version = if code.is_some() {
+            VERSION_LOCKED
+        } else {
+            VERSION
+        };
+        let content = HEAD_BYTES + entries + code_bytes + TAIL_BYTES;
         let content_bytes = u32::try_from(content).ok()?;
         let total_bytes = content_bytes.checked_add(SKIPPABLE_BYTES as u32)?;
         let mut out = Vec::with_capacity(content as usize + SKIPPABLE_BYTES as usize);
         out.extend(MAGIC.to_le_bytes());
         out.extend(content_bytes.to_le_bytes());
         out.extend(TAG);
-        out.extend([VERSION, codec_number(self.codec)?, 0, 0]);
+        out.extend([version, codec_number(self.codec)?, 0, 0]);
         out.extend(self.frame_bytes.to_le_bytes());
         out.extend((self.entries.len() as u64).to_le_bytes());
         out.extend(self.raw_bytes.to_le_bytes());
         for entry in &self.entries {
-            let zero = if entry.zero { ZERO_BIT } else { 0 };
-            out.extend((entry.stored_bytes | zero).to_le_bytes());
+            out.extend(entry.word().to_le_bytes());
             out.extend(entry.check.to_le_bytes());
         }
+        out.extend(code.iter().flatten());
         let check = xxhash_rust::xxh3::xxh3_64(&out[SKIPPABLE_BYTES as usize..]);
         out.extend(check.to_le_bytes());
         out.extend(total_bytes.to_le_bytes());
         out.extend(END_TAG);
         Some(out)
+    }
+
+    fn code(&self, lock: &Locker) -> [u8; 32] {
+        let mut hasher = lock.mac();
+        let frame_bytes = self.raw_bytes.min(self.frame_bytes.into()) as u32;
+        let frames = self.entries.len() as u64;
+        let codec = codec_number(self.codec).unwrap_or(u8::MAX);
+        cover_shape(&mut hasher, codec, frame_bytes, frames, self.raw_bytes);
+        for entry in &self.entries {
+            cover(&mut hasher, entry);
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// Adds to the authentication code of an encrypted image's index what does not stand in its
+/// entries; `frame_bytes` are those of its largest frame.
+fn cover_shape(
+    hasher: &mut blake3::Hasher,
+    codec: u8,
+    frame_bytes: u32,
+    frames: u64,
+    raw_bytes: u64,
+) {
+    let mut shape = [0; 21];
+    shape[0] = codec;
+    shape[1..5].copy_from_slice(&frame_bytes.to_le_bytes());
+    shape[5..13].copy_from_slice(&frames.to_le_bytes());
+    shape[13..].copy_from_slice(&raw_bytes.to_le_bytes());
+    hasher.update(&shape);
+}
+
+fn cover(hasher: &mut blake3::Hasher, entry: &Entry) {
+    let mut bytes = [0; ENTRY_BYTES];
+    bytes[..4].copy_from_slice(&entry.word().to_le_bytes());
+    bytes[4..].copy_from_slice(&entry.check.to_le_bytes());
+    hasher.update(&bytes);
+}
+
+/// Adds all of an index, as it was read, to its authentication code.
+pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
+    let codec = codec_number(index.codec()).unwrap_or(u8::MAX);
+    let (frames, raw_bytes) = (index.frames(), index.raw_bytes());
+    cover_shape(hasher, codec, index.frame_bytes(), frames, raw_bytes);
+    for number in 0..frames {
+        let frame = index.frame(number);
+        let check = match frame.check {
+            FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => check,
+            FrameCheck::Raw(_) | FrameCheck::None => 0,
+        };
+        cover(
+            hasher,
+            &Entry {
+                stored_bytes: frame.stored_bytes,
+                zero: index.is_zero(number),
+                check,
+            },
+        );
     }
 }
 
@@ -106,6 +183,54 @@ pub(super) fn read(
     format: Format,
     variant: &'static str,
 ) -> Result<Found, FormatError> {
+    let expected = Expected {
+        format: Some(format),
+        version: VERSION,
+        code_bytes: 0,
+        first: 0,
+    };
+    find(bytes, end, &expected, variant)
+}
+
+/// Reads the index of an encrypted image, which ends the file, and its authentication code; its
+/// frames begin at byte `first`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_locked(
+    bytes: &Bytes<'_>,
+    first: u64,
+    variant: &'static str,
+) -> Result<(Found, [u8; CODE_BYTES]), FormatError> {
+    let expected = Expected {
+        format: None,
+        version: VERSION_LOCKED,
+        code_bytes: CODE_BYTES as u64,
+        first,
+    };
+    let found = find(bytes, bytes.size, &expected, variant)?;
+    let code_at = bytes.size.checked_sub(TAIL_BYTES + CODE_BYTES as u64);
+    let code = code_at.map(|at| bytes.array(at)).transpose()?.flatten();
+    Ok((found, code.unwrap_or_default()))
+}
+
+/// The image that an index has to be of.
+struct Expected {
+    /// Of an encrypted image the codec says it.
+    format: Option<Format>,
+    version: u8,
+    /// Between entries and tail.
+    code_bytes: u64,
+    /// Offset of the first frame.
+    first: u64,
+}
+
+fn find(
+    bytes: &Bytes<'_>,
+    end: u64,
+    expected: &Expected,
+    variant: &'static str,
+) -> Result<Found, FormatError> {
     let Some(tail_at) = end.checked_sub(TAIL_BYTES) else {
         return Ok(Found::Nothing);
     };
@@ -119,14 +244,15 @@ pub(super) fn read(
     let Some(start) = end.checked_sub(frame_bytes_total) else {
         return Ok(Found::Damaged("its length is more than the file's"));
     };
-    if frame_bytes_total < SKIPPABLE_BYTES + HEAD_BYTES + TAIL_BYTES {
+    let around = SKIPPABLE_BYTES + HEAD_BYTES + expected.code_bytes + TAIL_BYTES;
+    if frame_bytes_total < around {
         return Ok(Found::Damaged("its length is less than its head's"));
     }
     let Some(head) = bytes.array::<40>(start)? else {
         return Ok(Found::Damaged("its head lies outside the file"));
     };
     let (frame_bytes, frames) = (le32(&head[20..]), le64(&head[24..]));
-    let entries_bytes = frame_bytes_total - SKIPPABLE_BYTES - HEAD_BYTES - TAIL_BYTES;
+    let entries_bytes = frame_bytes_total - around;
     if head[..4] != MAGIC.to_le_bytes()
         || u64::from(le32(&head[4..])) != frame_bytes_total - SKIPPABLE_BYTES
         || head[8..16] != TAG
@@ -149,17 +275,17 @@ pub(super) fn read(
         value,
         limit,
     };
-    if head[16] != VERSION {
-        let limit = "this program reads version 1; update it";
+    if head[16] != expected.version {
+        let limit = "this program reads 1, and 2 of encrypted images; update it";
         return Err(field(
             "the version of the index frame",
             head[16].into(),
             limit,
         ));
     }
-    let codec = match (format, head[17]) {
-        (Format::Zstd, ZSTD) => CodecId::Zstd,
-        (Format::Lz4, LZ4) => CodecId::Lz4Frame,
+    let (format, codec) = match (expected.format, head[17]) {
+        (None | Some(Format::Zstd), ZSTD) => (Format::Zstd, CodecId::Zstd),
+        (None | Some(Format::Lz4), LZ4) => (Format::Lz4, CodecId::Lz4Frame),
         _ => {
             return Err(field(
                 "the codec of the index frame",
@@ -184,7 +310,7 @@ pub(super) fn read(
         return Err(field("the size of the contents", raw_bytes, limit));
     }
     let mut builder = Builder::new(format, variant, bytes.size, frames);
-    let mut offset = 0_u64;
+    let mut offset = expected.first;
     let entries_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
     bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
         let word = le32(entry);
@@ -195,6 +321,7 @@ pub(super) fn read(
             stored_bytes,
             raw_bytes: raw_left.min(frame_bytes.into()) as u32,
             raw_offset: 0,
+            number: 0,
             codec,
             check: FrameCheck::Stored(le64(&entry[4..])),
         };
@@ -229,6 +356,8 @@ const ENTRY_BYTES: usize = 12;
 pub(super) const TAG: [u8; 8] = *b"sidecore";
 const END_TAG: [u8; 4] = *b"SIDX";
 const VERSION: u8 = 1;
+const VERSION_LOCKED: u8 = 2;
+const CODE_BYTES: usize = 32;
 const ZSTD: u8 = 0;
 const LZ4: u8 = 1;
 const ZERO_BIT: u32 = 1 << 31;

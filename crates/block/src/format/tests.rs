@@ -321,6 +321,7 @@ fn frames_of_all_sizes_keep_their_places() {
                     stored_bytes: if i == odd { 200 } else { 300 },
                     raw_bytes,
                     raw_offset: 0,
+                    number: 0,
                     codec: CodecId::Zstd,
                     check: FrameCheck::Raw(i as u32),
                 };

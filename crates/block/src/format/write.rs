@@ -6,6 +6,7 @@
 //! what [`ImageWriter::finish`] returns.
 
 use super::FormatError;
+use super::lock::Locker;
 use super::sidx::Entry;
 use super::tree::{self, Hash, Signer};
 use crate::codec::CodecId;
@@ -52,6 +53,18 @@ impl Packed {
             stored_check: xxhash_rust::xxh3::xxh3_64(stored),
             stored_end: u32::from_le_bytes(end),
             leaf: None,
+        }
+    }
+
+    /// The same contents, whose bytes in the image are now `stored`.
+    #[must_use]
+    pub fn with_stored(self, stored: &[u8]) -> Self {
+        let end = stored.last_chunk::<4>().copied().unwrap_or_default();
+        Self {
+            stored_bytes: stored.len() as u32,
+            stored_check: xxhash_rust::xxh3::xxh3_64(stored),
+            stored_end: u32::from_le_bytes(end),
+            ..self
         }
     }
 
@@ -139,6 +152,12 @@ pub trait ImageWriter: Send {
     /// Has the image carry a hash tree of the leaves of its frames, whose root `signer` signs;
     /// false where the format has no room for one. Called before the first frame.
     fn seal(&mut self, _signer: Signer) -> bool {
+        false
+    }
+
+    /// Has the image be an encrypted one, whose frames come sealed; false where the format has no
+    /// place for that. Called before [`Self::start`].
+    fn lock(&mut self, _lock: Locker) -> bool {
         false
     }
 

@@ -54,6 +54,15 @@ pub fn commit(
     seal: Option<Signer>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Committed, PackError> {
+    if index.lock().is_some() {
+        // A key encrypts each number once, and for a new key its readers must be named.
+        return Err(PackError::Format(FormatError::CannotWrite {
+            format: index.format().name(),
+            what: "the contents of an encrypted image".to_owned(),
+            reason: "nobody has said who may read the new one",
+            next: "`sidecore block export` them, and pack that with --encrypt",
+        }));
+    }
     let copies = can_copy(index);
     let (format, frame_bytes) = match copies {
         true => (index.format(), index.frame_bytes()),

@@ -58,6 +58,12 @@ pub enum PackError {
         /// The codec's error.
         source: CodecError,
     },
+    /// A frame cannot be encrypted.
+    #[error("frame {frame}: the cipher takes no frame of that size")]
+    Encrypt {
+        /// Which.
+        frame: u64,
+    },
     /// A frame is damaged.
     #[error(
         "frame {frame} (bytes {offset} to {end} of the contents) is damaged: {source}; \

@@ -19,6 +19,7 @@ mod walk;
 mod workers;
 
 use crate::codec::{self, CodecId, Deflater, Tune};
+use crate::format::lock::{FrameKey, Locker};
 use crate::format::tree::Signer;
 use crate::format::write::{Layout, Packed};
 use crate::format::{Format, FormatError};
@@ -28,6 +29,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub use commit::{Committed, commit};
 pub use error::PackError;
@@ -91,19 +93,28 @@ pub fn pack(
     options: &Options,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Report, PackError> {
-    pack_sealed(source, target, options, None, progress)
+    pack_guarded(source, target, options, Guard::default(), progress)
 }
 
-/// As [`pack`]; with `seal` ([`crate::trust::signer`]) the image carries a hash tree, whose root is
-/// in the report.
+/// What keeps an image from being changed or read by others.
+#[derive(Default)]
+pub struct Guard {
+    /// The image carries a hash tree, whose root this signs ([`crate::trust::signer`]).
+    pub seal: Option<Signer>,
+    /// The image is encrypted ([`crate::secret::Readers::locker`]).
+    pub lock: Option<Locker>,
+}
+
+/// As [`pack`], of an image that is guarded; the root of its hash tree is in the report.
 ///
 /// # Errors
-/// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree.
-pub fn pack_sealed(
+/// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree, or is
+/// none of those that are encrypted.
+pub fn pack_guarded(
     mut source: Source,
     target: Target<'_>,
     options: &Options,
-    seal: Option<Signer>,
+    guard: Guard,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Report, PackError> {
     let codec = options.format.codec();
@@ -121,7 +132,19 @@ pub fn pack_sealed(
         raw_bytes: source.size_bytes,
         seekable: matches!(target, Target::Path(..)),
     })?;
+    let Guard { seal, lock } = guard;
     let is_sealed = seal.is_some();
+    let key = lock.as_ref().map(|lock| Arc::clone(lock.key()));
+    if let Some(lock) = lock
+        && !writer.lock(lock)
+    {
+        return Err(PackError::Format(FormatError::CannotWrite {
+            format: options.format.name(),
+            what: "an encrypted image".to_owned(),
+            reason: "the format has no place for a lock",
+            next: "take --format zstd or lz4",
+        }));
+    }
     if let Some(signer) = seal
         && !writer.seal(signer)
     {
@@ -149,6 +172,7 @@ pub fn pack_sealed(
                 deflater,
                 zeros: None,
                 is_sealed,
+                key: key.clone(),
             })
         },
         |job: &mut Job| -> Result<bool, PackError> {
@@ -243,29 +267,38 @@ struct Kernel {
     zeros: Option<(Vec<u8>, Packed)>,
     /// Frames are to have leaves.
     is_sealed: bool,
+    /// Of an image that is to be encrypted.
+    key: Option<Arc<FrameKey>>,
 }
 
 /// The kernel: deflates and describes one frame.
 fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
-    if job.hole {
-        if let Some((stored, packed)) = &kernel.zeros {
+    let known = kernel.zeros.as_ref().filter(|_| job.hole);
+    match known {
+        Some((stored, packed)) => {
             job.stored.clone_from(stored);
             job.packed = *packed;
-            if kernel.is_sealed {
-                job.seal();
-            }
-            return Ok(());
         }
-        job.raw.fill(0);
+        None => {
+            if job.hole {
+                job.raw.fill(0);
+            }
+            let deflated = kernel.deflater.deflate(&job.raw, &mut job.stored);
+            deflated.map_err(|source| PackError::Deflate {
+                frame: job.number,
+                source,
+            })?;
+            job.packed = Packed::of(&job.stored, &job.raw);
+            if job.hole {
+                kernel.zeros = Some((job.stored.clone(), job.packed));
+            }
+        }
     }
-    let deflated = kernel.deflater.deflate(&job.raw, &mut job.stored);
-    deflated.map_err(|source| PackError::Deflate {
-        frame: job.number,
-        source,
-    })?;
-    job.packed = Packed::of(&job.stored, &job.raw);
-    if job.hole {
-        kernel.zeros = Some((job.stored.clone(), job.packed));
+    if let Some(key) = &kernel.key {
+        let (number, raw_bytes) = (job.number, job.packed.raw_bytes);
+        let encrypted = key.encrypt(number, raw_bytes, &mut job.stored);
+        encrypted.map_err(|_| PackError::Encrypt { frame: number })?;
+        job.packed = job.packed.with_stored(&job.stored);
     }
     if kernel.is_sealed {
         job.seal();

@@ -45,6 +45,7 @@ pub fn unpack_image(
     engines: usize,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Unpacked, PackError> {
+    index.check_unlocked()?;
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(target, identity)?;
@@ -54,7 +55,7 @@ pub fn unpack_image(
         &super::engines(engines)?,
         index.frame_bytes() as usize,
         || (Default::default(), Vec::new(), false),
-        || Ok(FrameReader::new(false)),
+        || Ok(FrameReader::of(index, false)),
         |(step, ..)| Ok(walk.next(step)),
         |reader, (step, raw, zero)| {
             let frame = index.frame(step.frame);

@@ -62,6 +62,7 @@ pub fn verify_image(
     engines: usize,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Verified, PackError> {
+    index.check_unlocked()?;
     let mut report = Verified {
         format: index.format().name(),
         frames: index.frames(),
@@ -76,7 +77,7 @@ pub fn verify_image(
         &super::engines(engines)?,
         index.frame_bytes() as usize,
         || (Step::default(), None),
-        || Ok(FrameReader::new(true)),
+        || Ok(FrameReader::of(index, true)),
         |(step, _)| Ok(walk.next(step)),
         |reader, (step, fault)| {
             let number = step.frame;

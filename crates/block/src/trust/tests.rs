@@ -5,7 +5,7 @@ use crate::device::{Device, DeviceConfig};
 use crate::format::Format;
 use crate::image::Image;
 use crate::inner::Kind;
-use crate::pack::{Existing, Options, Report, Source, Target, pack_sealed};
+use crate::pack::{Existing, Guard, Options, Report, Source, Target, pack_guarded};
 use crate::source::BlockSource as _;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{EncodePrivateKey, EncodePublicKey};
@@ -54,7 +54,14 @@ impl Scratch {
         let image = self.path("image");
         let target = Target::Path(&image, Existing::Replace);
         let seal = Some(signer(&keys).unwrap());
-        pack_sealed(source, target, &options, seal, &mut |_| ()).unwrap()
+        pack_guarded(
+            source,
+            target,
+            &options,
+            Guard { seal, lock: None },
+            &mut |_| (),
+        )
+        .unwrap()
     }
 
     fn open(&self, trust: &Trust) -> Result<Arc<Device>, FormatError> {

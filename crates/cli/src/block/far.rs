@@ -9,6 +9,7 @@ use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::format::Index;
 use sidecore_block::image::Image;
+use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
 use sidecore_remote::{Location, Options, RemoteImage};
 use std::fs::File;
@@ -32,6 +33,13 @@ pub(crate) struct FarArgs {
     /// several, one will do
     #[arg(long, value_name = "KEY")]
     verify_key: Vec<PathBuf>,
+    /// File with identities (`AGE-SECRET-KEY-1...`) that open an encrypted image; may be given
+    /// again
+    #[arg(long, value_name = "FILE")]
+    identity: Vec<PathBuf>,
+    /// File whose first line is the passphrase of an encrypted image
+    #[arg(long, value_name = "FILE")]
+    passphrase_file: Option<PathBuf>,
 }
 
 /// An image, its tables read.
@@ -48,8 +56,40 @@ impl FarArgs {
         self.open(path, false, WHOLE_MEMORY_BYTES)
     }
 
+    /// Opens an image to say what it is: one that is encrypted also without its key.
+    pub(crate) fn open_to_look(&self, path: &Path) -> Result<Opened> {
+        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES)?;
+        match self.secrets()?.is_empty() {
+            true => Ok(opened),
+            false => self.unlock(path, opened),
+        }
+    }
+
     /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
     pub(crate) fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
+        let opened = self.open_locked(path, raw, memory_bytes)?;
+        self.unlock(path, opened)
+    }
+
+    fn unlock(&self, path: &Path, mut opened: Opened) -> Result<Opened> {
+        let unlocked = self.secrets()?.apply(&mut opened.index);
+        unlocked.with_context(|| format!("cannot open {}", name(path)))?;
+        Ok(opened)
+    }
+
+    fn secrets(&self) -> Result<Secrets> {
+        let mut secrets = Secrets::default();
+        for path in &self.identity {
+            secrets.add_identities(path)?;
+        }
+        if let Some(path) = &self.passphrase_file {
+            secrets.add_passphrase(path)?;
+        }
+        Ok(secrets)
+    }
+
+    /// Opens an image without its key.
+    fn open_locked(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
         let trust = self.trust()?;
         anyhow::ensure!(
             trust.is_empty() || !raw,

@@ -3,6 +3,7 @@
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::format::Index;
+use sidecore_block::format::lock::Slot;
 use sidecore_block::overlay::tools::{self, Description};
 use sidecore_block::trust::digits_of;
 use sidecore_measure::stats::bytes;
@@ -27,7 +28,7 @@ impl Args {
         if tools::is_overlay_file(&self.image) {
             return show_overlay(&tools::describe(&self.image)?, self.json);
         }
-        let index = self.far.open_whole(&self.image)?.index;
+        let index = self.far.open_to_look(&self.image)?.index;
         let info = Info::of(&index);
         if self.json {
             output::json(&info)?;
@@ -50,6 +51,15 @@ impl Args {
             info.zero_frames
         ))?;
         output::line(&format!("checksums     {}", info.checksums))?;
+        if let (Some(cipher), Some(lock)) = (info.cipher, index.lock()) {
+            let kinds = lock.slots().iter().map(|slot| match slot {
+                Slot::X25519 { .. } => "a recipient",
+                Slot::Passphrase { .. } => "a passphrase",
+                Slot::Unknown(_) => "another kind",
+            });
+            let kinds = kinds.collect::<Vec<_>>().join(", ");
+            output::line(&format!("encrypted     {cipher}, for {kinds}"))?;
+        }
         if let Some(root) = &info.root_hash {
             let word = if index.is_trusted() {
                 "trusted"
@@ -139,6 +149,9 @@ struct Info {
     zero_frames: u64,
     ratio: f64,
     checksums: &'static str,
+    /// Of an encrypted image.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cipher: Option<&'static str>,
     /// Root that the image claims; what `--root-hash` is compared with is computed from the frames'
     /// hashes.
     root_hash: Option<String>,
@@ -160,6 +173,7 @@ impl Info {
             zero_frames: index.zero_frames(),
             ratio: index.raw_bytes() as f64 / index.stored_bytes() as f64,
             checksums: index.checksums(),
+            cipher: index.lock().map(|lock| lock.cipher().name()),
             root_hash: index.tree().map(|tree| digits_of(&tree.root)),
             signed_by: index.tree().map_or_else(Vec::new, |tree| {
                 let keys = tree.signatures.iter().map(|it| digits_of(&it.key));

@@ -5,8 +5,10 @@ use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::foreign::Foreign;
+use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::inner::{InnerError, Kind};
-use sidecore_block::pack::{Options, PackError, Report, Source, pack_sealed};
+use sidecore_block::pack::{Guard, Options, PackError, Report, Source, pack_guarded};
+use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_measure::stats::bytes;
 use std::path::{Path, PathBuf};
@@ -66,6 +68,20 @@ pub(crate) struct Args {
     /// for readers with `--verify-key`; may be given again; implies --tree
     #[arg(long, value_name = "KEY")]
     sign: Vec<PathBuf>,
+    /// Encrypt the image for those named with --recipient and --passphrase-file, and nobody else
+    /// (zstd and lz4; sizes of frames stay visible)
+    #[arg(long)]
+    encrypt: bool,
+    /// Public key of somebody who may read it: `age1...`, as `age-keygen` says it; may be given
+    /// again
+    #[arg(long, value_name = "KEY", requires = "encrypt")]
+    recipient: Vec<String>,
+    /// File whose first line is a passphrase that opens it
+    #[arg(long, value_name = "FILE", requires = "encrypt")]
+    passphrase_file: Option<PathBuf>,
+    /// aes-256-gcm or chacha20-poly1305 [default: the faster one here]
+    #[arg(long, value_name = "CIPHER", requires = "encrypt")]
+    cipher: Option<Cipher>,
     /// Refuse when the image exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -118,6 +134,10 @@ impl Args {
             true => Some(signer(&self.sign)?),
             false => None,
         };
+        let lock = match self.encrypt {
+            true => Some(self.locker()?),
+            false => None,
+        };
         let scratch = scratch_directory(&self.output);
         let began = Instant::now();
         let source = self.open_source(&scratch)?;
@@ -138,12 +158,18 @@ impl Args {
             engines: self.engines.count(),
         };
         let target = super::common::target(&self.output, self.no_clobber, self.force);
-        let report = pack_sealed(source, target, &options, seal, &mut |done| {
-            if !known {
-                bar.set_length(done);
-            }
-            bar.set_position(done);
-        });
+        let report = pack_guarded(
+            source,
+            target,
+            &options,
+            Guard { seal, lock },
+            &mut |done| {
+                if !known {
+                    bar.set_length(done);
+                }
+                bar.set_position(done);
+            },
+        );
         bar.finish_and_clear();
         let report = report?;
         let seconds = began.elapsed().as_secs_f64();
@@ -173,6 +199,17 @@ impl Args {
 }
 
 impl Args {
+    fn locker(&self) -> Result<Locker> {
+        let mut readers = Readers::default();
+        for recipient in &self.recipient {
+            readers.add_recipient(recipient)?;
+        }
+        if let Some(path) = &self.passphrase_file {
+            readers.add_passphrase(path)?;
+        }
+        Ok(readers.locker(self.cipher.unwrap_or_else(Cipher::fastest))?)
+    }
+
     fn open_source(&self, scratch: &Path) -> Result<Source> {
         let open = |kind| match self.decompress {
             true => Source::open_unpacked(&self.source, kind, scratch),

@@ -5,11 +5,27 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 82] = [
+const REFUSALS: [(&str, &str, &str); 86] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
     ("block pack", "raw.bin", "--output"),
+    ("block pack", "raw.bin -o x.img --encrypt", "--recipient"),
+    (
+        "block pack",
+        "raw.bin -o x.img --encrypt --recipient age1x",
+        "age-keygen",
+    ),
+    (
+        "block pack",
+        "raw.bin -o x.img --recipient age1x",
+        "--encrypt",
+    ),
+    (
+        "block pack",
+        "raw.bin -o x.img --encrypt --passphrase-file nowhere",
+        "nowhere",
+    ),
     ("block pack", "empty -o x.img", "empty holds no bytes"),
     ("block unpack", "bad.img -o x.bin", "bad.img"),
     ("block info", "nowhere.img --json", "nowhere.img"),

@@ -68,6 +68,7 @@ mod tests {
                         stored_bytes: random.below(200_000) as u32 + 1,
                         raw_bytes: 1 << 16,
                         raw_offset: 0,
+                        number: 0,
                         codec: CodecId::Zstd,
                         check: FrameCheck::None,
                     };

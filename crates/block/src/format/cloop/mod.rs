@@ -188,6 +188,7 @@ impl Head {
             stored_bytes,
             raw_bytes: self.block_bytes,
             raw_offset: 0,
+            number: 0,
             codec,
             check: FrameCheck::None,
         }

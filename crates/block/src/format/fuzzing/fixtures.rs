@@ -3,7 +3,9 @@
 
 use crate::codec::{CodecId, make_deflater};
 use crate::format::Format;
+use crate::format::lock::{Cipher, ImageKey, Locker, Slot};
 use crate::format::write::{Layout, Packed};
+use std::sync::Arc;
 
 /// An image, and what it holds.
 #[derive(Debug, Clone)]
@@ -37,7 +39,7 @@ pub fn seeds() -> Vec<Seed> {
         seeds.push(Seed {
             name: format.name(),
             format,
-            image: image(format, raw, true),
+            image: image(format, raw, true, None),
             raw: raw.clone(),
             frame_bytes: 4096,
             codec_checks: matches!(format, Format::Zstd | Format::Lz4 | Format::Cloop),
@@ -45,7 +47,7 @@ pub fn seeds() -> Vec<Seed> {
     }
     seeds.push(Seed {
         name: "cloop-lzo, head last",
-        image: image(Format::CloopLzo, &padded, false),
+        image: image(Format::CloopLzo, &padded, false, None),
         ..seeds[2].clone()
     });
     for (name, checked) in [
@@ -56,6 +58,17 @@ pub fn seeds() -> Vec<Seed> {
             name,
             image: foreign_zstd(&raw, checked),
             ..seeds[0].clone()
+        });
+    }
+    for (name, number, cipher) in [
+        ("encrypted zstd", 0, Cipher::Aes256Gcm),
+        ("encrypted lz4", 1, Cipher::ChaCha20Poly1305),
+    ] {
+        let plain: &Seed = &seeds[number];
+        seeds.push(Seed {
+            name,
+            image: image(plain.format, &raw, true, Some(cipher)),
+            ..plain.clone()
         });
     }
     for (name, head) in OLD_HEADS {
@@ -74,8 +87,8 @@ pub fn seeds() -> Vec<Seed> {
     seeds
 }
 
-/// An image in our own writing, of frames of 4 KiB.
-fn image(format: Format, raw: &[u8], seekable: bool) -> Vec<u8> {
+/// An image in our own writing, of frames of 4 KiB; with a cipher, encrypted with [`secret`].
+fn image(format: Format, raw: &[u8], seekable: bool, cipher: Option<Cipher>) -> Vec<u8> {
     let layout = Layout {
         frame_bytes: 4096,
         raw_bytes: Some(raw.len() as u64),
@@ -84,13 +97,22 @@ fn image(format: Format, raw: &[u8], seekable: bool) -> Vec<u8> {
     let mut writer = format
         .writer(&layout)
         .unwrap_or_else(|error| panic!("{error}"));
+    let lock = cipher.and_then(|cipher| Locker::of(cipher, &secret(), &[Slot::Unknown(9)]));
+    let key = lock.as_ref().map(|lock| Arc::clone(lock.key()));
+    if let Some(lock) = lock {
+        writer.lock(lock);
+    }
     let mut image = writer.start();
-    for frame in raw.chunks(4096) {
+    for (number, frame) in raw.chunks(4096).enumerate() {
         let mut frame = frame.to_vec();
         if writer.pads_last_frame() {
             frame.resize(4096, 0);
         }
-        let stored = deflate(writer.codec(), &frame);
+        let mut stored = deflate(writer.codec(), &frame);
+        if let Some(key) = &key {
+            let encrypted = key.encrypt(number as u64, frame.len() as u32, &mut stored);
+            encrypted.unwrap_or_else(|error| panic!("{error:?}"));
+        }
         image.extend_from_slice(&stored);
         writer
             .push(&Packed::of(&stored, &frame))
@@ -102,6 +124,11 @@ fn image(format: Format, raw: &[u8], seekable: bool) -> Vec<u8> {
         image[..front.len()].copy_from_slice(&front);
     }
     image
+}
+
+/// The key of encrypted seeds.
+pub(super) fn secret() -> ImageKey {
+    ImageKey::new([7; 32])
 }
 
 /// A seekable zstd file as others make them: frames of uneven size, an empty one, perhaps no

@@ -12,6 +12,7 @@ fn frame(offset: u64, stored_bytes: u32, raw_bytes: u32) -> Frame {
         stored_bytes,
         raw_bytes,
         raw_offset: 0,
+        number: 0,
         codec: CodecId::Zlib,
         check: FrameCheck::None,
     }
