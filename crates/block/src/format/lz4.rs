@@ -84,15 +84,15 @@ impl ImageWriter for Lz4Writer {
             Some(seal) => seal.finish(NAME).map(|(root, tree)| (Some(root), tree))?,
             None => (None, Vec::new()),
         };
-        let index =
-            self.index
-                .finish(self.lock.as_ref())
-                .ok_or_else(|| FormatError::CannotWrite {
-                    format: NAME,
-                    what: format!("{} frames", self.index.frames()),
-                    reason: "the index is a skippable frame, whose length has 32 bits",
-                    next: "take a larger --frame",
-                })?;
+        let index = self
+            .index
+            .finish(self.lock.as_ref().map(Locker::mac))
+            .ok_or_else(|| FormatError::CannotWrite {
+                format: NAME,
+                what: format!("{} frames", self.index.frames()),
+                reason: "the index is a skippable frame, whose length has 32 bits",
+                next: "take a larger --frame",
+            })?;
         tail.extend(index);
         Ok(Ending {
             tail,

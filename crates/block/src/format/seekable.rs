@@ -283,7 +283,10 @@ impl ImageWriter for SeekableWriter {
             (root, tail) = (Some(its_root), tree);
             self.enter(tail.len() as u32, 0, NOTHING_CHECK);
         }
-        let index = self.index.finish(self.lock.as_ref()).ok_or_else(too_many)?;
+        let index = self
+            .index
+            .finish(self.lock.as_ref().map(Locker::mac))
+            .ok_or_else(too_many)?;
         self.enter(index.len() as u32, 0, NOTHING_CHECK);
         tail.extend(index);
         if self.lock.is_some() {

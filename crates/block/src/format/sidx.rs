@@ -10,7 +10,6 @@
 //! anything in it is believed; entries are then still checked against the file, because anyone can
 //! compute a checksum.
 
-use super::lock::Locker;
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::tree;
@@ -70,9 +69,9 @@ impl Writer {
     }
 
     /// The whole skippable frame, or `None` when its 32-bit length has no room for so many entries.
-    /// With a lock it is that of an encrypted image.
-    pub(super) fn finish(&self, lock: Option<&Locker>) -> Option<Vec<u8>> {
-        let code = lock.map(|lock| self.code(lock));
+    /// With the start of an authentication code it is that of an encrypted image.
+    pub(super) fn finish(&self, mac: Option<blake3::Hasher>) -> Option<Vec<u8>> {
+        let code = mac.map(|mac| self.code(mac));
         let entries = self.entries.len() as u64 * ENTRY_BYTES as u64;
         let code_bytes = code.map_or(0, |code| code.len() as u64);
         let version = if code.is_some() {
@@ -103,8 +102,7 @@ impl Writer {
         Some(out)
     }
 
-    fn code(&self, lock: &Locker) -> [u8; 32] {
-        let mut hasher = lock.mac();
+    fn code(&self, mut hasher: blake3::Hasher) -> [u8; 32] {
         let frame_bytes = self.raw_bytes.min(self.frame_bytes.into()) as u32;
         let frames = self.entries.len() as u64;
         let codec = codec_number(self.codec).unwrap_or(u8::MAX);

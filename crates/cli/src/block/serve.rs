@@ -45,9 +45,10 @@ impl Args {
         let opened = self.overlay.open(&self.open)?;
         let source = Arc::clone(&opened.source);
         let signals = Watch::begin()?;
-        let workers_max = match source.waits_for_a_network() {
-            true => FAR_WORKERS_MAX,
-            false => Options::default().workers_max,
+        let workers_max = match (source.waits_for_a_network(), opened.is_writable()) {
+            (true, _) => FAR_WORKERS_MAX,
+            (_, true) => WRITE_WORKERS_MAX,
+            _ => Options::default().workers_max,
         };
         let options = Options {
             workers_max,
@@ -85,3 +86,6 @@ fn describe(image: &Path, writable: bool) -> String {
 
 /// Threads of one connection where reads wait for a network: that many requests are under way.
 const FAR_WORKERS_MAX: usize = 32;
+/// Threads of one that takes writes: a flush holds one until the disk has all, and flushes that
+/// wait together cost one.
+const WRITE_WORKERS_MAX: usize = 16;
