@@ -5,10 +5,10 @@
 //! was deflated; only who brings and checks frames need know. Who may have the key is
 //! [`crate::secret`]'s business.
 //!
-//! Must stay true: a key encrypts each frame number once, so that no nonce comes twice: a key is drawn
-//! for one image and is in no other. A frame's number and size are in what is authenticated, and
-//! the index is authenticated as a whole: frames cannot be moved, left out, or called zeros. Map:
-//! `docs/formats/encrypted.md`.
+//! Must stay true: a key encrypts each frame number once, so that no nonce comes twice: a key is
+//! drawn for one image and is in no other. A frame's number and size are in what is authenticated,
+//! and the index is authenticated as a whole: frames cannot be moved, left out, or called zeros.
+//! Map: `docs/formats/encrypted.md`.
 //!
 //! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode.
 
