@@ -10,8 +10,8 @@ use super::overlay::OverlayArgs;
 use crate::signals::Watch;
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::export::nbd::{Address, Options, Server};
-use std::path::Path;
+use sidecore_block::export::nbd::{Address, Options, Server, Tls};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Arguments of `block serve`.
@@ -28,6 +28,12 @@ pub(crate) struct Args {
     /// The name that clients ask for; they may also ask for none.
     #[arg(long, value_name = "EXPORT", default_value = "")]
     name: String,
+    /// Serve with TLS alone: DIR holds server-cert.pem and server-key.pem, as for nbdkit and qemu
+    #[arg(long, value_name = "DIR")]
+    tls_certificates: Option<PathBuf>,
+    /// Serve only clients with a certificate by an authority in ca-cert.pem
+    #[arg(long, requires = "tls_certificates")]
+    tls_verify_peer: bool,
     /// Clients at a time.
     #[arg(long, value_name = "N", default_value_t = Options::default().clients_max)]
     clients: usize,
@@ -42,6 +48,9 @@ impl Args {
             .map(|text| text.parse())
             .collect::<Result<Vec<Address>, _>>()?;
         anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
+        let tls = self.tls_certificates.as_ref();
+        let tls = tls.map(|directory| Tls::from_directory(directory, self.tls_verify_peer));
+        let tls = tls.transpose()?;
         let opened = self.overlay.open(&self.open)?;
         let source = Arc::clone(&opened.source);
         let signals = Watch::begin()?;
@@ -55,6 +64,7 @@ impl Args {
             name: self.name.clone(),
             description: describe(&self.open.image, opened.is_writable()),
             clients_max: self.clients,
+            tls,
             ..Options::default()
         };
         let server = Server::bind(source, &addresses, options)?;

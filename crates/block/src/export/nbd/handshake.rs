@@ -86,6 +86,8 @@ pub(crate) enum Step {
     Need(usize),
     /// This many bytes of input are used up; go on.
     Used(usize),
+    /// This many bytes are used up; TLS begins behind them, and the options behind that.
+    StartTls(usize),
     /// This many bytes are used up, and requests follow.
     Begin(usize, Terms),
     /// The session is over; send what was written, then close.
@@ -114,6 +116,18 @@ pub(crate) struct Handshake {
     allocation_for: Option<String>,
     options: u32,
     skip_bytes: usize,
+    tls: Tls,
+}
+
+/// State of a connection's encryption.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tls {
+    /// The server has none.
+    Absent,
+    /// Nothing but TLS may come next.
+    Required,
+    /// It is there.
+    Begun,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -133,6 +147,16 @@ impl Handshake {
             allocation_for: None,
             options: 0,
             skip_bytes: 0,
+            tls: Tls::Absent,
+        }
+    }
+
+    /// A handshake with clients that have to begin with TLS.
+    #[must_use]
+    pub(crate) fn requiring_tls() -> Self {
+        Self {
+            tls: Tls::Required,
+            ..Self::new()
         }
     }
 
@@ -203,6 +227,20 @@ impl Handshake {
             return Step::Need(OPTION_BYTES + len);
         };
         let used = OPTION_BYTES + len;
+        match (self.tls, option) {
+            (_, option::STARTTLS) => return self.start_tls(data, used, out),
+            (Tls::Required, option::ABORT) => {}
+            // "... the server MUST ... terminate the session", for this one has no error reply.
+            (Tls::Required, option::EXPORT_NAME) => {
+                return Step::Close(Ending::Violation("it asked for an export without TLS"));
+            }
+            (Tls::Required, _) => {
+                let why = "this server serves with TLS only";
+                answer_error(out, option, reply::ERR_TLS_REQD, why);
+                return self.used(used);
+            }
+            _ => {}
+        }
         match option {
             option::EXPORT_NAME => self.export_name(export, data, used, out),
             option::ABORT => {
@@ -234,12 +272,6 @@ impl Handshake {
                 self.meta_context(export, option, data, out);
                 self.used(used)
             }
-            // "If the server receives NBD_OPT_STARTTLS it MUST respond with ... NBD_REP_ERR_UNSUP
-            // (if it does not support the NBD_OPT_STARTTLS option at all)".
-            option::STARTTLS => {
-                answer_error(out, option, reply::ERR_UNSUP, "this server has no TLS");
-                self.used(used)
-            }
             _ => {
                 answer_error(
                     out,
@@ -250,6 +282,24 @@ impl Handshake {
                 self.used(used)
             }
         }
+    }
+
+    fn start_tls(&mut self, data: &[u8], used: usize, out: &mut Vec<u8>) -> Step {
+        let option = option::STARTTLS;
+        let (kind, why) = match self.tls {
+            // "NBD_REP_ERR_UNSUP (if it does not support the NBD_OPT_STARTTLS option at all)".
+            Tls::Absent => (reply::ERR_UNSUP, "this server has no TLS"),
+            // "NBD_REP_ERR_INVALID: TLS has already been negotiated".
+            Tls::Begun => (reply::ERR_INVALID, "TLS has begun already"),
+            Tls::Required if !data.is_empty() => (reply::ERR_INVALID, "this option takes no data"),
+            Tls::Required => {
+                answer(out, option, reply::ACK, &[]);
+                self.tls = Tls::Begun;
+                return Step::StartTls(used);
+            }
+        };
+        answer_error(out, option, kind, why);
+        self.used(used)
     }
 
     /// Counts an option that leaves the handshake where it is.

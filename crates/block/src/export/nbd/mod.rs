@@ -11,11 +11,11 @@
 //!
 //! The export has the sockets and the threads:
 //! - `listen`: addresses, stale sockets; `server`: accepting, limits, stopping;
-//! - `connection`: the workers of a connection; `outlet`: sending.
+//! - `connection`: the workers of a connection; `outlet`: sending; `tls`: what carries for them.
 //! - [`client`]: a small client that measures any NBD server.
 //!
 //! Must stay true: no thread that inflates for others ever waits for a client.
-//! Not supported: TLS, extended headers, several exports.
+//! Not supported: extended headers, several exports.
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation).
 
 mod answer;
@@ -28,6 +28,7 @@ mod listen;
 mod outlet;
 mod server;
 mod session;
+mod tls;
 mod wire;
 
 #[cfg(test)]
@@ -35,6 +36,7 @@ mod tests;
 
 pub use listen::Address;
 pub use server::{Options, Server, Stopper};
+pub use tls::Tls;
 
 use std::path::PathBuf;
 
@@ -54,6 +56,17 @@ pub enum NbdError {
         /// The address.
         address: String,
         /// The operating system's error.
+        reason: String,
+    },
+    /// Certificates or keys that cannot be used.
+    #[error(
+        "{}: {reason}; TLS takes server-cert.pem and server-key.pem in PEM, and ca-cert.pem where \
+         clients have to show a certificate", .path.display()
+    )]
+    Certificates {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
         reason: String,
     },
     /// A live server has the socket.

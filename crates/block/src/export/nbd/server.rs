@@ -14,6 +14,7 @@ use super::handshake::{Ending, Export, Handshake, OPTION_DATA_BYTES_MAX, Step};
 use super::listen::{Address, Listener};
 use super::outlet::PINNED_WAIT_MAX;
 use super::session::Session;
+use super::tls::Tls;
 use super::wire::OPTION_BYTES;
 use crate::source::BlockSource;
 use parking_lot::{Condvar, Mutex};
@@ -47,6 +48,8 @@ pub struct Options {
     pub stop_max: Duration,
     /// A socket's send buffer in bytes (doubled by the kernel for its own use).
     pub send_buffer_bytes: usize,
+    /// TLS, without which no client is served then.
+    pub tls: Option<Tls>,
 }
 
 impl Default for Options {
@@ -61,6 +64,7 @@ impl Default for Options {
             handshake_max: Duration::from_secs(10),
             stop_max: Duration::from_secs(10),
             send_buffer_bytes: SEND_BUFFER_BYTES,
+            tls: None,
         }
     }
 }
@@ -244,7 +248,7 @@ impl Shared {
     /// A client from its first byte to its last.
     fn serve(&self, socket: Arc<OwnedFd>, number: u64) {
         let began = Instant::now();
-        let Some((session, rest)) = self.handshake(&socket, number) else {
+        let Some((socket, session, rest)) = self.handshake(socket, number) else {
             return;
         };
         tracing::debug!("NBD client {number}: serving after {:?}", began.elapsed());
@@ -269,19 +273,26 @@ impl Shared {
         sockopt::set_socket_timeout(socket, Timeout::Recv, Some(self.options.patience))
     }
 
-    /// Speaks with the client until it may send requests; the bytes that it has sent already.
-    fn handshake(&self, socket: &OwnedFd, number: u64) -> Option<(Session, Vec<u8>)> {
+    /// Speaks with the client until it may send requests; the socket that they come from, which is
+    /// another one with TLS, and the bytes that it has sent already.
+    fn handshake(
+        &self,
+        mut socket: Arc<OwnedFd>,
+        number: u64,
+    ) -> Option<(Arc<OwnedFd>, Session, Vec<u8>)> {
         let deadline = Instant::now() + self.options.handshake_max;
-        let mut handshake = Handshake::new();
+        let mut handshake = match self.options.tls {
+            Some(_) => Handshake::requiring_tls(),
+            None => Handshake::new(),
+        };
         let mut out = Vec::new();
         let mut input = Vec::new();
         handshake.greet(&mut out);
         loop {
             let step = handshake.step(&self.export, &input, &mut out);
             let ends = matches!(step, Step::Close(_));
-            if (ends || matches!(step, Step::Need(_) | Step::Begin(..)))
-                && !send_all(socket, &out, deadline)
-            {
+            let turns = matches!(step, Step::Need(_) | Step::Begin(..) | Step::StartTls(_));
+            if (ends || turns) && !send_all(&socket, &out, deadline) {
                 return None;
             }
             match step {
@@ -291,7 +302,25 @@ impl Shared {
                     let whole_max = self.source.read_with_max_bytes();
                     let session = Session::new(terms, self.export.size_bytes, whole_max)
                         .taking_writes(self.export.writable);
-                    return Some((session, input));
+                    return Some((socket, session, input));
+                }
+                Step::StartTls(used) => {
+                    // Whoever stands between could have put it there, to be taken for the client's.
+                    if input.len() > used {
+                        let what = "it sent something in plain behind the start of TLS";
+                        tracing::warn!("NBD client {number}: {what}; closing it");
+                        return None;
+                    }
+                    let tls = self.options.tls.as_ref()?;
+                    match tls.carry(Arc::clone(&socket), number) {
+                        Ok(near) => socket = Arc::new(near),
+                        Err(error) => {
+                            tracing::warn!("NBD client {number}: cannot begin TLS: {error}");
+                            return None;
+                        }
+                    }
+                    input.clear();
+                    out.clear();
                 }
                 Step::Close(ending) => {
                     if let Ending::Violation(what) = ending {
@@ -301,7 +330,7 @@ impl Shared {
                 }
                 Step::Need(needed) => {
                     out.clear();
-                    if !receive(socket, needed, &mut input, deadline) {
+                    if !receive(&socket, needed, &mut input, deadline) {
                         return None;
                     }
                 }

@@ -101,6 +101,8 @@ pub(crate) mod reply {
     pub(crate) const META_CONTEXT: u32 = 4;
     /// The option is unknown.
     pub(crate) const ERR_UNSUP: u32 = (1 << 31) + 1;
+    /// Begin with TLS.
+    pub(crate) const ERR_TLS_REQD: u32 = (1 << 31) + 5;
     /// The option is malformed or out of place.
     pub(crate) const ERR_INVALID: u32 = (1 << 31) + 3;
     /// There is no such export.

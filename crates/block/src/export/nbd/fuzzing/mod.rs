@@ -132,6 +132,7 @@ fn shake_hands(
                     return None;
                 }
             }
+            Step::StartTls(_) => unreachable!("the server has no TLS"),
             Step::Used(used) => {
                 check_option_replies(wrote);
                 assert!(used > 0);
