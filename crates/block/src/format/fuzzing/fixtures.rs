@@ -127,7 +127,7 @@ fn image(format: Format, raw: &[u8], seekable: bool, cipher: Option<Cipher>) -> 
 }
 
 /// The key of encrypted seeds.
-pub(super) fn secret() -> ImageKey {
+pub(in crate::format) fn secret() -> ImageKey {
     ImageKey::new([7; 32])
 }
 

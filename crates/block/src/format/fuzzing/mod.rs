@@ -14,6 +14,8 @@ mod mutate;
 
 use super::{FrameCheck, FrameReader, Index};
 
+#[cfg(test)]
+pub(super) use fixtures::secret;
 pub use fixtures::{Noise, Seed, seeds};
 pub use mutate::{Mutant, Mutator};
 
