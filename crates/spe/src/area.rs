@@ -86,14 +86,8 @@ impl Areas {
     pub(crate) fn new(context: Weak<dyn Target>) -> io::Result<Areas> {
         let bytes = Kind::ALL.len() * PAGE as usize;
         let access = libc::PROT_READ | libc::PROT_WRITE;
-        // Below 2 GiB: programs keep these addresses in 32-bit words.
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_32BIT;
-        // SAFETY: a new mapping.
-        let pages = unsafe { libc::mmap(std::ptr::null_mut(), bytes, access, flags, -1, 0) };
-        if pages == libc::MAP_FAILED {
-            return Err(io::Error::last_os_error());
-        }
-        let pages = pages as u64;
+        // Below 4 GiB: programs keep these addresses in 32-bit words.
+        let pages = crate::store::map_low(bytes, access)? as u64;
         TABLE.write().insert(pages, context);
         // Release partners with the Acquire in `find`; the table has a lock of its own.
         COUNT.fetch_add(1, Ordering::Release);

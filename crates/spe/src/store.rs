@@ -20,9 +20,12 @@ pub(crate) const STORE_MASK: u64 = STORE_BYTES as u64 - 1;
 const PAGE: usize = 4096;
 /// Slots of three times the store's size: the store in the middle, the header and guards around it.
 const SLOT_BYTES: usize = 3 * STORE_BYTES;
-/// Above where programs that are not position-independent lie with their heap.
-const SLOTS_FROM: usize = 0x2000_0000;
-const SLOTS: usize = (0xf000_0000 - SLOTS_FROM) / SLOT_BYTES;
+/// Slots lie downwards from here. The break of a program that is not position-independent begins
+/// anywhere in the first GiB, and its heap grows towards them.
+const SLOTS_BELOW: usize = 0xf000_0000;
+const SLOTS: usize = (SLOTS_BELOW - 0x2000_0000) / SLOT_BYTES;
+/// The slot that is tried next; those before it were taken when it was set.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// One local store.
 #[derive(Debug)]
@@ -165,21 +168,56 @@ impl Drop for Store {
             let slot = (self.base - STORE_BYTES) as *mut libc::c_void;
             // SAFETY: the reservation of `new`.
             unsafe { libc::munmap(slot, SLOT_BYTES) };
+            // Relaxed: a hint; it keeps the slots in use near the top.
+            NEXT.fetch_min(
+                (SLOTS_BELOW - slot as usize) / SLOT_BYTES - 1,
+                Ordering::Relaxed,
+            );
         }
         // SAFETY: opened by `new`.
         unsafe { libc::close(self.file) };
     }
 }
 
+/// A new private mapping below 4 GiB, as far up as there is room in the slots' part: MAP_32BIT
+/// would put it where heaps grow.
+pub(crate) fn map_low(bytes: usize, access: i32) -> io::Result<usize> {
+    const STEP: usize = 64 * 1024;
+    // Bytes between the upper end and the place of the last call.
+    static USED: AtomicUsize = AtomicUsize::new(0);
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
+    let bytes = bytes.next_multiple_of(STEP);
+    let room = SLOTS * SLOT_BYTES;
+    for _ in 0..room / STEP {
+        // Relaxed: the kernel says what is free.
+        let used = USED.fetch_add(STEP, Ordering::Relaxed) % room;
+        if used + bytes > room {
+            continue;
+        }
+        let place = (SLOTS_BELOW - used - bytes) as *mut libc::c_void;
+        // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
+        let got = unsafe { libc::mmap(place, bytes, access, flags, -1, 0) };
+        if got == place {
+            return Ok(place as usize);
+        }
+        if got != libc::MAP_FAILED {
+            // SAFETY: a kernel without that flag mapped elsewhere; nobody uses it.
+            unsafe { libc::munmap(got, bytes) };
+        } else if io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Err(io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
 /// Reserves one free slot; tries each at most once.
 fn reserve() -> io::Result<usize> {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     let flags =
         libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
     for _ in 0..SLOTS {
         // Relaxed: any order of numbers will do, the kernel says which slot is free.
         let slot = NEXT.fetch_add(1, Ordering::Relaxed) % SLOTS;
-        let address = SLOTS_FROM + slot * SLOT_BYTES;
+        let address = SLOTS_BELOW - (slot + 1) * SLOT_BYTES;
         let place = address as *mut libc::c_void;
         // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
         let got = unsafe { libc::mmap(place, SLOT_BYTES, libc::PROT_NONE, flags, -1, 0) };

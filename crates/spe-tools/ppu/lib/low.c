@@ -18,29 +18,52 @@
 #include <unistd.h>
 
 enum { THREAD_STACK_BYTES = 1 << 20 };
-/* The system's own search ends at 2 GiB; ours goes on to here. */
-static const uintptr_t SEARCH_FROM = 0x80000000, SEARCH_TO = 0xf0000000, SEARCH_STEP = 1 << 20;
+/* Maps lie downwards from here, away from the break: the system lets that begin anywhere in the first
+ * GiB behind the program, and a heap that meets a map goes on above 4 GiB. MAP_32BIT would put maps
+ * at 1 GiB. */
+static const uintptr_t SEARCH_BELOW = 0xf0000000, SEARCH_DOWN_TO = 0x10000000;
+static const uintptr_t LARGE_STEP = 1 << 20, SMALL_STEP = 1 << 16;
 
 /* Hosts whose pointers have 4 bytes have it. */
 extern const int __sidecore_pointers_of_4_bytes __attribute__((weak));
 
 extern void *__real_mmap(void *place, size_t bytes, int access, int flags, int file, off_t offset);
 
-static void *low(size_t bytes, int access, int flags, int file, off_t offset)
+static void *searched(uintptr_t below, uintptr_t step, size_t bytes, int access, int flags, int file,
+		      off_t offset)
 {
-	uintptr_t place;
-	void *found = __real_mmap(0, bytes, access, flags | MAP_32BIT, file, offset);
-	if (found != MAP_FAILED || errno != ENOMEM)
-		return found;
-	for (place = SEARCH_FROM; place + bytes <= SEARCH_TO; place += SEARCH_STEP) {
-		found = __real_mmap((void *)place, bytes, access, flags | MAP_FIXED_NOREPLACE, file, offset);
+	uintptr_t room = (bytes + SMALL_STEP - 1) & -SMALL_STEP, place;
+	if (room < bytes || room > SEARCH_BELOW - SEARCH_DOWN_TO) {
+		errno = ENOMEM;
+		return MAP_FAILED;
+	}
+	for (place = below - room; place >= SEARCH_DOWN_TO && place < below; place -= step) {
+		void *found = __real_mmap((void *)place, bytes, access, flags | MAP_FIXED_NOREPLACE, file,
+					  offset);
 		if (found == (void *)place)
 			return found;
 		if (found != MAP_FAILED)
 			munmap(found, bytes);
+		else if (errno != EEXIST)
+			return found;
 	}
 	errno = ENOMEM;
 	return MAP_FAILED;
+}
+
+static void *low(size_t bytes, int access, int flags, int file, off_t offset)
+{
+	/* The lowest map of the last search; a hint. */
+	static uintptr_t last = 0xf0000000;
+	void *found;
+	flags &= ~MAP_32BIT;
+	found = searched(__atomic_load_n(&last, __ATOMIC_RELAXED), LARGE_STEP, bytes, access, flags, file,
+			 offset);
+	if (found == MAP_FAILED && errno == ENOMEM)
+		found = searched(SEARCH_BELOW, SMALL_STEP, bytes, access, flags, file, offset);
+	if (found != MAP_FAILED)
+		__atomic_store_n(&last, (uintptr_t)found, __ATOMIC_RELAXED);
+	return found;
 }
 
 /* Without PIE the break begins behind the program, below 4 GiB; one arena, nothing mapped apart. */
