@@ -85,8 +85,8 @@ fn an_image_cut_short_anywhere_never_gives_wrong_bytes() {
         let mut reader = Reader::default();
         for cut in 0..seed.image.len() {
             let walk = seed.check(&mut reader, &seed.image[..cut]);
-            // What is left of the first magic number, or of an encrypted image's fixed head, tells a
-            // raw image from a compressed one.
+            // What is left of the first magic number, or of an encrypted image's fixed head, tells
+            // a raw image from a compressed one.
             let index_is_last = matches!(seed.format, Format::Zstd | Format::Lz4);
             let known_by = match seed.name.starts_with("encrypted") {
                 true => 20,
