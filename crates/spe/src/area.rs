@@ -114,7 +114,7 @@ impl Drop for Areas {
         COUNT.fetch_sub(1, Ordering::Release);
         let bytes = Kind::ALL.len() * PAGE as usize;
         // SAFETY: the mapping of `new`; the table no longer names it.
-        unsafe { libc::munmap(self.pages as *mut libc::c_void, bytes) };
+        unsafe { crate::store::unmap_low(self.pages as usize, bytes) };
     }
 }
 

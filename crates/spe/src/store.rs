@@ -179,22 +179,21 @@ impl Drop for Store {
     }
 }
 
+/// Bytes between the upper end and the place where [`map_low`] tries first.
+static LOW_NEXT: AtomicUsize = AtomicUsize::new(0);
+/// Distance of the places that [`map_low`] tries.
+const LOW_STEP: usize = 64 * 1024;
+
 /// A new private mapping below 4 GiB, as far up as there is room in the slots' part: MAP_32BIT
-/// would put it where heaps grow.
+/// would put it where heaps grow. Not longer than a step of the search; [`unmap_low`] ends it.
 pub(crate) fn map_low(bytes: usize, access: i32) -> io::Result<usize> {
-    const STEP: usize = 64 * 1024;
-    // Bytes between the upper end and the place of the last call.
-    static USED: AtomicUsize = AtomicUsize::new(0);
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    let bytes = bytes.next_multiple_of(STEP);
     let room = SLOTS * SLOT_BYTES;
-    for _ in 0..room / STEP {
+    debug_assert!(bytes <= LOW_STEP && room.is_multiple_of(LOW_STEP));
+    for _ in 0..room / LOW_STEP {
         // Relaxed: the kernel says what is free.
-        let used = USED.fetch_add(STEP, Ordering::Relaxed) % room;
-        if used + bytes > room {
-            continue;
-        }
-        let place = (SLOTS_BELOW - used - bytes) as *mut libc::c_void;
+        let before = LOW_NEXT.fetch_add(LOW_STEP, Ordering::Relaxed) % room;
+        let place = (SLOTS_BELOW - before - LOW_STEP) as *mut libc::c_void;
         // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
         let got = unsafe { libc::mmap(place, bytes, access, flags, -1, 0) };
         if got == place {
@@ -208,6 +207,17 @@ pub(crate) fn map_low(bytes: usize, access: i32) -> io::Result<usize> {
         }
     }
     Err(io::Error::from_raw_os_error(libc::ENOMEM))
+}
+
+/// Ends a mapping of [`map_low`]; its place is tried first from now on.
+///
+/// # Safety
+/// It is one, of the same length, and nobody uses it any more.
+pub(crate) unsafe fn unmap_low(address: usize, bytes: usize) {
+    // SAFETY: the caller's promise.
+    unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
+    // Relaxed: a hint.
+    LOW_NEXT.fetch_min(SLOTS_BELOW - address - LOW_STEP, Ordering::Relaxed);
 }
 
 /// Reserves one free slot; tries each at most once.
