@@ -121,6 +121,66 @@ __ALTIVEC_INLINE int __vec_saturated(long long x)
 	return x > 2147483647LL ? 2147483647 : x < -2147483648LL ? (int)0x80000000 : (int)x;
 }
 
+__ALTIVEC_INLINE vec_int4 __vec_msums_sh(vec_short8 a, vec_short8 b, vec_int4 c)
+{
+	int i;
+	for (i = 0; i < 4; i++)
+		c[i] = __vec_saturated((long long)a[2 * i] * b[2 * i] + (long long)a[2 * i + 1] * b[2 * i + 1] +
+				       c[i]);
+	return c;
+}
+
+__ALTIVEC_INLINE vec_uint4 __vec_msums_uh(vec_ushort8 a, vec_ushort8 b, vec_uint4 c)
+{
+	int i;
+	for (i = 0; i < 4; i++) {
+		unsigned long long sum = (unsigned long long)a[2 * i] * b[2 * i] +
+					 (unsigned long long)a[2 * i + 1] * b[2 * i + 1] + c[i];
+		c[i] = sum > 0xffffffffu ? 0xffffffffu : (unsigned int)sum;
+	}
+	return c;
+}
+
+/* Pixels of 8, 8, 8 and 8 bits as ones of 1, 5, 5 and 5. */
+__ALTIVEC_INLINE vec_ushort8 __vec_packpx(vec_uint4 a, vec_uint4 b)
+{
+	vec_ushort8 r;
+	int i;
+	for (i = 0; i < 8; i++) {
+		unsigned int w = i < 4 ? a[i] : b[i - 4];
+		r[i] = (unsigned short)((w >> 24 & 1) << 15 | (w >> 19 & 31) << 10 | (w >> 11 & 31) << 5 |
+					(w >> 3 & 31));
+	}
+	return r;
+}
+
+/* The parts of a quadword from an address on, at the left, and before it, at the right; zeros beside. */
+__ALTIVEC_INLINE vec_uchar16 __vec_lvlx(const void *p)
+{
+	vec_uchar16 r = {0};
+	__builtin_memcpy(&r, p, 16 - ((__UINTPTR_TYPE__)p & 15));
+	return r;
+}
+
+__ALTIVEC_INLINE vec_uchar16 __vec_lvrx(const void *p)
+{
+	vec_uchar16 r = {0};
+	__UINTPTR_TYPE__ before = (__UINTPTR_TYPE__)p & 15;
+	__builtin_memcpy((char *)&r + 16 - before, (const char *)p - before, before);
+	return r;
+}
+
+__ALTIVEC_INLINE void __vec_stvlx(vec_uchar16 a, void *p)
+{
+	__builtin_memcpy(p, &a, 16 - ((__UINTPTR_TYPE__)p & 15));
+}
+
+__ALTIVEC_INLINE void __vec_stvrx(vec_uchar16 a, void *p)
+{
+	__UINTPTR_TYPE__ before = (__UINTPTR_TYPE__)p & 15;
+	__builtin_memcpy((char *)p - before, (const char *)&a + 16 - before, before);
+}
+
 __ALTIVEC_INLINE vec_int4 __vec_sum2s(vec_int4 a, vec_int4 b)
 {
 	return (vec_int4){0, __vec_saturated((long long)a[0] + a[1] + b[1]), 0,

@@ -43,6 +43,17 @@
 #define vec_lvsl(n, p) __vec_lvsl((const void *)__vec_at((n), (p)), sizeof((p)[0]))
 #define vec_lvsr(n, p) __vec_lvsr((const void *)__vec_at((n), (p)), sizeof((p)[0]))
 
+/* The Cell's own, for data that is not aligned. */
+#define __vec_part(f, n, p) ((__typeof__(vec_ld(0, (p))))f((const void *)__vec_at((n), (p))))
+#define vec_lvlx(n, p) __vec_part(__vec_lvlx, n, p)
+#define vec_lvlxl(n, p) vec_lvlx(n, p)
+#define vec_lvrx(n, p) __vec_part(__vec_lvrx, n, p)
+#define vec_lvrxl(n, p) vec_lvrx(n, p)
+#define vec_stvlx(a, n, p) __vec_stvlx((vec_uchar16)(a), (void *)__vec_at((n), (p)))
+#define vec_stvlxl(a, n, p) vec_stvlx(a, n, p)
+#define vec_stvrx(a, n, p) __vec_stvrx((vec_uchar16)(a), (void *)__vec_at((n), (p)))
+#define vec_stvrxl(a, n, p) vec_stvrx(a, n, p)
+
 /* Arithmetic. */
 #define vec_add(a, b) __vec_binary(a, b, +)
 #define vec_sub(a, b) __vec_binary(a, b, -)
@@ -73,6 +84,11 @@
 		__spu_choose(__spu_signed(__a), \
 			__vec_msum_sh((vec_short8)__a, (vec_short8)__b, (vec_int4)__c), \
 			__vec_msum_uh((vec_ushort8)__a, (vec_ushort8)__b, (vec_uint4)__c))); })
+#define vec_msums(a, b, c) ({ __auto_type __a = (a); __auto_type __b = (b); __auto_type __c = (c); \
+	(__typeof__(__c))__spu_choose(__spu_signed(__a), \
+		__vec_msums_sh((vec_short8)__a, (vec_short8)__b, (vec_int4)__c), \
+		__vec_msums_uh((vec_ushort8)__a, (vec_ushort8)__b, (vec_uint4)__c)); })
+#define vec_packpx(a, b) __vec_packpx((vec_uint4)(a), (vec_uint4)(b))
 #define vec_sum4s(a, b) ({ __auto_type __f = (a); __auto_type __g = (b); __typeof__(__f) __one = __f; \
 	for (unsigned int __i = 0; __i < 16 / sizeof(__one[0]); __i++) __one[__i] = 1; \
 	vec_msum(__f, __one, __g); })

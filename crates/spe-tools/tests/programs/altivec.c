@@ -51,6 +51,21 @@ int main(void)
 	check("sl", vec_extract(vec_sl((vector unsigned int){ 1, 2, 3, 4 }, vec_splat_u32(3)), 3) == 32);
 	check("sra", vec_extract(vec_sra(vec_splat_s32(-16), vec_splat_u32(2)), 0) == -4);
 	check("cts", vec_extract(vec_cts(vec_splats(2.75f), 2), 0) == 11);
+	/* The Cell's unaligned loads and stores, alone and together. */
+	r = vec_or(vec_lvlx(0, a + 1), vec_lvrx(16, a + 1));
+	check("lvlx, lvrx", r[0] == 2 && r[3] == 5);
+	check("lvlx", vec_extract(vec_lvlx(0, a + 1), 2) == 4 && vec_extract(vec_lvlx(0, a + 1), 3) == 0);
+	check("lvrx", vec_extract(vec_lvrx(16, a + 1), 3) == 5 && vec_extract(vec_lvrx(16, a + 1), 2) == 0);
+	check("lvrx of a whole quadword", vec_all_eq(vec_lvrx(16, a), vec_splats(0.0f)));
+	vec_stvlx(v, 0, a + 3);
+	vec_stvrx(v, 16, a + 3);
+	check("stvlx, stvrx", a[2] == 3 && a[3] == 1 && a[4] == 2 && a[6] == 4 && a[7] == 8);
+	check("msums", vec_extract(vec_msums(vec_splats((short)-32768), vec_splats((short)-32768),
+					     vec_splats(5)), 0) == 2147483647);
+	check("msums of unsigned", vec_extract(vec_msums(vec_splats((unsigned short)65535),
+							 vec_splats((unsigned short)2),
+							 vec_splats(7u)), 1) == 262147);
+	check("packpx", vec_extract(vec_packpx(vec_splats(0x01ff8008u), vec_splats(0u)), 0) == 0xfe01);
 	check("simdmath", vec_extract(sqrtf4(vec_splats(9.0f)), 1) == 3);
 	check("misc", ((unsigned long)_malloc_align(100, 7) & 127) == 0);
 	asm volatile("sync" : : : "memory");
