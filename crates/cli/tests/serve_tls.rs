@@ -38,7 +38,7 @@ struct Scratch {
 impl Scratch {
     fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let contents: Vec<u8> = (0..3 << 20)
+        let contents: Vec<u8> = (0..12 << 20)
             .map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8)
             .collect();
         std::fs::write(directory.path().join("raw"), &contents).unwrap();
@@ -343,6 +343,48 @@ fn a_hostile_client_harms_nobody_else() {
     // The server gives it up by itself.
     assert!(ends(&mut waiting).is_empty());
     scratch.assert_copied(&scratch.uri("anybody"));
+}
+
+/// Python's own TLS: a read of 12 MiB, of which a part is taken before the server is told to stop.
+const HALF: &str = r#"
+import os, signal, socket, ssl, struct, sys, time
+port, server = int(sys.argv[1]), int(sys.argv[2])
+plain = socket.socket()
+plain.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+plain.connect(("127.0.0.1", port))
+plain.recv(18, socket.MSG_WAITALL)
+plain.sendall(struct.pack(">I", 3) + b"IHAVEOPT" + struct.pack(">II", 5, 0))
+plain.recv(20, socket.MSG_WAITALL)
+context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+tls = context.wrap_socket(plain)
+def take(count):
+    taken = b""
+    while len(taken) < count:
+        more = tls.recv(min(count - len(taken), 1 << 16))
+        if not more:
+            break
+        taken += more
+    return taken
+tls.sendall(b"IHAVEOPT" + struct.pack(">II", 1, 0))
+take(8 + 2 + 0)
+size = 12 << 20
+tls.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 7, 0, size))
+got = take(16 + 100000)
+os.kill(server, signal.SIGINT)
+time.sleep(1)
+got += take(16 + size - len(got))
+print(len(got) - 16)
+"#;
+
+#[test]
+fn replies_under_way_are_finished_when_the_server_stops() {
+    let scratch = Scratch::new();
+    let mut serving = scratch.serve(&[]);
+    let pid = serving.0.id().to_string();
+    let printed = ok("python3", &["-c", HALF, &scratch.port.to_string(), &pid]);
+    assert_eq!(printed.trim(), (12 << 20).to_string());
+    assert_eq!(serving.0.wait().unwrap().code(), Some(0));
 }
 
 #[test]

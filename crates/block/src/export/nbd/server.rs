@@ -25,6 +25,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Options of a server. `Options::default()` is right for most.
@@ -247,8 +248,18 @@ impl Shared {
 
     /// A client from its first byte to its last.
     fn serve(&self, socket: Arc<OwnedFd>, number: u64) {
+        let mut carrier = None;
+        self.speak(socket, number, &mut carrier);
+        // It still has what the client has not taken.
+        if let Some(carrier) = carrier {
+            let _ = carrier.join();
+        }
+    }
+
+    /// As [`Self::serve`], until the server has sent all; `carrier` is the thread that TLS takes.
+    fn speak(&self, socket: Arc<OwnedFd>, number: u64, carrier: &mut Option<JoinHandle<()>>) {
         let began = Instant::now();
-        let Some((socket, session, rest)) = self.handshake(socket, number) else {
+        let Some((socket, session, rest)) = self.handshake(socket, number, carrier) else {
             return;
         };
         tracing::debug!("NBD client {number}: serving after {:?}", began.elapsed());
@@ -279,6 +290,7 @@ impl Shared {
         &self,
         mut socket: Arc<OwnedFd>,
         number: u64,
+        carrier: &mut Option<JoinHandle<()>>,
     ) -> Option<(Arc<OwnedFd>, Session, Vec<u8>)> {
         let deadline = Instant::now() + self.options.handshake_max;
         let mut handshake = match self.options.tls {
@@ -313,7 +325,10 @@ impl Shared {
                     }
                     let tls = self.options.tls.as_ref()?;
                     match tls.carry(Arc::clone(&socket), number) {
-                        Ok(near) => socket = Arc::new(near),
+                        Ok((near, thread)) => {
+                            socket = Arc::new(near);
+                            *carrier = Some(thread);
+                        }
                         Err(error) => {
                             tracing::warn!("NBD client {number}: cannot begin TLS: {error}");
                             return None;

@@ -8,7 +8,7 @@
 //!
 //! Must stay true: not a byte in plain is sent to a client that has begun, or taken from it; a
 //! client that stops within the handshake is given up by the server's own limit, which ends the
-//! pair; what waits in a direction is bounded by [`PIECE_BYTES`] and rustls's own limit.
+//! pair; what waits in a direction is bounded by [`PIECE_BYTES`] and a record.
 //!
 //! Source: the NBD protocol document, "TLS support" (mode FORCEDTLS); RFC 8446, RFC 5246. Files are
 //! named as qemu and nbdkit name them.
@@ -29,6 +29,7 @@ use rustls::{RootCertStore, ServerConfig, ServerConnection};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// A server's certificate and its private key, and who may be a client.
@@ -87,18 +88,26 @@ impl Tls {
     }
 
     /// Starts to carry between `client`, which begins with its part of the handshake now, and the
-    /// socket that is returned. Returns at once.
+    /// socket that is returned. Returns at once; the thread ends soon after that socket was closed,
+    /// when the client has what was sent to it.
     ///
     /// # Errors
     /// The system's: no sockets or no thread.
-    pub(super) fn carry(&self, client: Arc<OwnedFd>, number: u64) -> io::Result<OwnedFd> {
+    pub(super) fn carry(
+        &self,
+        client: Arc<OwnedFd>,
+        number: u64,
+    ) -> io::Result<(OwnedFd, JoinHandle<()>)> {
         let (near, far) = socketpair(
             AddressFamily::UNIX,
             SocketType::STREAM,
             SocketFlags::CLOEXEC,
             None,
         )?;
-        let tls = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
+        let mut tls = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
+        // A piece is put in only where nothing else waits; with a limit a client's change of keys,
+        // whose answer waits as well, would leave too little room for it.
+        tls.set_buffer_limit(None);
         let carrier = Carrier {
             tls,
             client,
@@ -109,8 +118,8 @@ impl Tls {
             gone_since: None,
         };
         let thread = std::thread::Builder::new().name(format!("nbd-{number}-tls"));
-        thread.spawn(move || carrier.run(number))?;
-        Ok(near)
+        let thread = thread.spawn(move || carrier.run(number))?;
+        Ok((near, thread))
     }
 }
 
