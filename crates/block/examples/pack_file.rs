@@ -23,6 +23,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         frame_bytes: 64 << 10,
         level: None,
         tune: Tune::Speed,
+        cdc: false,
         engines: std::thread::available_parallelism()?.get(),
     };
     let image = Path::new(image);

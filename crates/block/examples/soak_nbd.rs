@@ -42,6 +42,7 @@ fn main() -> Result<(), Failure> {
                 frame_bytes: 64 << 10,
                 level: Some(3),
                 tune: Tune::Speed,
+                cdc: false,
                 engines: 2,
             },
             &mut |_| (),

@@ -69,6 +69,7 @@ pub(crate) fn packed(format: Format, bytes: usize) -> Packed {
         frame_bytes: FRAME_BYTES,
         level: Some(1),
         tune: crate::codec::Tune::Size,
+        cdc: false,
         engines: 2,
     };
     let options = match format {

@@ -166,6 +166,14 @@ impl Format {
                 next: "take --frame 64KiB, which suits most images",
             });
         }
+        if layout.uneven && !matches!(self, Self::Zstd | Self::Lz4) {
+            return Err(FormatError::CannotWrite {
+                format: self.name(),
+                what: "frames of various sizes".to_owned(),
+                reason: "the format knows one size for all frames",
+                next: "take --format zstd or lz4, or leave out --cdc",
+            });
+        }
         if layout.raw_bytes == Some(0) {
             return Err(FormatError::Empty {
                 format: self.name(),

@@ -13,6 +13,7 @@
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::tree;
+use super::write::Layout;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -43,17 +44,21 @@ pub(super) struct Writer {
     frame_bytes: u32,
     raw_bytes: u64,
     entries: Vec<Entry>,
+    /// Sizes of the frames' contents, where they differ.
+    sizes: Option<Vec<u32>>,
 }
 
 impl Writer {
-    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of
-    /// `frame_bytes`.
-    pub(super) fn new(codec: CodecId, frame_bytes: u32) -> Self {
+    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames as `layout`
+    /// has them.
+    pub(super) fn new(codec: CodecId, layout: &Layout) -> Self {
         Self {
             codec,
-            frame_bytes,
+            // Of frames that differ it is the largest that was pushed.
+            frame_bytes: if layout.uneven { 0 } else { layout.frame_bytes },
             raw_bytes: 0,
             entries: Vec::new(),
+            sizes: layout.uneven.then(Vec::new),
         }
     }
 
@@ -61,6 +66,10 @@ impl Writer {
     pub(super) fn push(&mut self, entry: Entry, raw_bytes: u32) {
         self.raw_bytes += u64::from(raw_bytes);
         self.entries.push(entry);
+        if let Some(sizes) = &mut self.sizes {
+            sizes.push(raw_bytes);
+            self.frame_bytes = self.frame_bytes.max(raw_bytes);
+        }
     }
 
     /// Their number.
@@ -69,16 +78,19 @@ impl Writer {
     }
 
     /// The whole skippable frame, or `None` when its 32-bit length has no room for so many entries.
-    /// With the start of an authentication code it is that of an encrypted image.
+    /// With the start of an authentication code it is that of an encrypted image, whose frames are
+    /// of one size.
     pub(super) fn finish(&self, mac: Option<blake3::Hasher>) -> Option<Vec<u8>> {
         let code = mac.map(|mac| self.code(mac));
-        let entries = self.entries.len() as u64 * ENTRY_BYTES as u64;
         let code_bytes = code.map_or(0, |code| code.len() as u64);
-        let version = if code.is_some() {
-            VERSION_LOCKED
-        } else {
-            VERSION
+        let (version, entry_bytes) = match (&code, &self.sizes) {
+            (Some(_), None) => (VERSION_LOCKED, ENTRY_BYTES),
+            (None, None) => (VERSION, ENTRY_BYTES),
+            (None, Some(_)) => (VERSION_UNEVEN, ENTRY_BYTES_UNEVEN),
+            // The authentication code covers no sizes; [`crate::pack`] refuses it.
+            (Some(_), Some(_)) => return None,
         };
+        let entries = self.entries.len() as u64 * entry_bytes as u64;
         let content = HEAD_BYTES + entries + code_bytes + TAIL_BYTES;
         let content_bytes = u32::try_from(content).ok()?;
         let total_bytes = content_bytes.checked_add(SKIPPABLE_BYTES as u32)?;
@@ -90,9 +102,12 @@ impl Writer {
         out.extend(self.frame_bytes.to_le_bytes());
         out.extend((self.entries.len() as u64).to_le_bytes());
         out.extend(self.raw_bytes.to_le_bytes());
-        for entry in &self.entries {
+        for (i, entry) in self.entries.iter().enumerate() {
             out.extend(entry.word().to_le_bytes());
             out.extend(entry.check.to_le_bytes());
+            if let Some(sizes) = &self.sizes {
+                out.extend(sizes[i].to_le_bytes());
+            }
         }
         out.extend(code.iter().flatten());
         let check = xxhash_rust::xxh3::xxh3_64(&out[SKIPPABLE_BYTES as usize..]);
@@ -250,11 +265,14 @@ fn find(
         return Ok(Found::Damaged("its head lies outside the file"));
     };
     let (frame_bytes, frames) = (le32(&head[20..]), le64(&head[24..]));
+    // An encrypted image's frames are of one size.
+    let uneven = head[16] == VERSION_UNEVEN && expected.version == VERSION;
+    let entry_bytes = if uneven { ENTRY_BYTES_UNEVEN } else { ENTRY_BYTES };
     let entries_bytes = frame_bytes_total - around;
     if head[..4] != MAGIC.to_le_bytes()
         || u64::from(le32(&head[4..])) != frame_bytes_total - SKIPPABLE_BYTES
         || head[8..16] != TAG
-        || frames.checked_mul(ENTRY_BYTES as u64) != Some(entries_bytes)
+        || frames.checked_mul(entry_bytes as u64) != Some(entries_bytes)
     {
         return Ok(Found::Damaged("its head does not agree with its end"));
     }
@@ -273,8 +291,8 @@ fn find(
         value,
         limit,
     };
-    if head[16] != expected.version {
-        let limit = "this program reads 1, and 2 of encrypted images; update it";
+    if head[16] != expected.version && !uneven {
+        let limit = "this program reads 1 and 3, and 2 of encrypted images; update it";
         return Err(field(
             "the version of the index frame",
             head[16].into(),
@@ -303,25 +321,23 @@ fn find(
     if frames == 0 {
         return Err(FormatError::Empty { format: variant });
     }
-    if raw_bytes.div_ceil(frame_bytes.into()) != frames {
+    if !uneven && raw_bytes.div_ceil(frame_bytes.into()) != frames {
         let limit = "which is not frames times the frame size";
         return Err(field("the size of the contents", raw_bytes, limit));
     }
     let mut builder = Builder::new(format, variant, bytes.size, frames);
     let mut offset = expected.first;
     let entries_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
-    bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
-        let word = le32(entry);
+    let mut each = |i: u64, word: u32, check: u64, raw_bytes: u32| {
         let stored_bytes = word & !ZERO_BIT;
-        let raw_left = raw_bytes - i * u64::from(frame_bytes);
         let frame = Frame {
             offset,
             stored_bytes,
-            raw_bytes: raw_left.min(frame_bytes.into()) as u32,
+            raw_bytes,
             raw_offset: 0,
             number: 0,
             codec,
-            check: FrameCheck::Stored(le64(&entry[4..])),
+            check: FrameCheck::Stored(check),
         };
         offset += u64::from(stored_bytes);
         if offset > start {
@@ -334,8 +350,23 @@ fn find(
             });
         }
         builder.push(frame, word & ZERO_BIT != 0)
-    })?;
+    };
+    if uneven {
+        bytes.records::<ENTRY_BYTES_UNEVEN>(entries_at, frames, |i, entry| {
+            each(i, le32(entry), le64(&entry[4..]), le32(&entry[12..]))
+        })?;
+    } else {
+        bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
+            let raw_left = raw_bytes - i * u64::from(frame_bytes);
+            let raw_bytes = raw_left.min(frame_bytes.into()) as u32;
+            each(i, le32(entry), le64(&entry[4..]), raw_bytes)
+        })?;
+    }
     let mut index = builder.finish()?;
+    if index.raw_bytes() != raw_bytes {
+        let limit = "which is not the sum of its frames";
+        return Err(field("the size of the contents", raw_bytes, limit));
+    }
     index.set_tree(tree::read(bytes, start, variant)?);
     Ok(Found::Index(Box::new(index)))
 }
@@ -353,9 +384,14 @@ const TAIL_BYTES: u64 = 16;
 const ENTRY_BYTES: usize = 12;
 pub(super) const TAG: [u8; 8] = *b"sidecore";
 const END_TAG: [u8; 4] = *b"SIDX";
+/// All frames but the last are of one size.
 const VERSION: u8 = 1;
+/// That of an encrypted image.
 const VERSION_LOCKED: u8 = 2;
 const CODE_BYTES: usize = 32;
+/// Entries say the size of their frame's contents.
+const VERSION_UNEVEN: u8 = 3;
+const ENTRY_BYTES_UNEVEN: usize = 16;
 const ZSTD: u8 = 0;
 const LZ4: u8 = 1;
 const ZERO_BIT: u32 = 1 << 31;

@@ -378,6 +378,7 @@ fn what_cannot_be_written_is_refused_with_advice() {
         frame_bytes: 65536,
         raw_bytes: None,
         seekable: false,
+        uneven: false,
     };
     let refuse = |format: Format, layout: &Layout| match format.writer(layout) {
         Ok(_) => panic!("{format} takes {layout:?}"),

@@ -20,6 +20,8 @@ pub struct Layout {
     pub raw_bytes: Option<u64>,
     /// True when the front of the output can still be written when all frames are out.
     pub seekable: bool,
+    /// True where frames differ in size; `frame_bytes` is then their average.
+    pub uneven: bool,
 }
 
 /// One frame, deflated.

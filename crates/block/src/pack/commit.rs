@@ -74,6 +74,7 @@ pub fn commit(
         frame_bytes,
         raw_bytes: Some(raw_bytes),
         seekable: matches!(target, Target::Path(..)),
+        uneven: false,
     })?;
     let is_sealed = seal.is_some();
     if let Some(signer) = seal

@@ -9,6 +9,7 @@
 
 mod commit;
 mod compressed;
+mod cut;
 mod error;
 mod flat;
 pub(crate) mod output;
@@ -21,8 +22,9 @@ mod workers;
 use crate::codec::{self, CodecId, Deflater, Tune};
 use crate::format::lock::{FrameKey, Locker};
 use crate::format::tree::Signer;
-use crate::format::write::{Layout, Packed};
+use crate::format::write::{Layout, Packed, is_zero};
 use crate::format::{Format, FormatError};
+use cut::Cutter;
 use output::Output;
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use std::fs::File;
@@ -47,6 +49,10 @@ pub struct Options {
     pub format: Format,
     /// Bytes of the device per frame: a power of two from 4 KiB to 1 MiB.
     pub frame_bytes: u32,
+    /// True for frames whose boundaries follow the contents ([`Format::Zstd`] and [`Format::Lz4`]
+    /// alone): `frame_bytes` is then their average, a quarter of it the least and four times it the
+    /// most that a frame holds.
+    pub cdc: bool,
     /// The codec's level; its default where there is none.
     pub level: Option<i32>,
     /// Aim of the image.
@@ -73,7 +79,7 @@ pub struct Report {
     pub raw_bytes: u64,
     /// Size of the image in bytes.
     pub stored_bytes: u64,
-    /// Bytes of the device per frame.
+    /// Bytes of the device per frame; their average where frames follow the contents.
     pub frame_bytes: u32,
     /// Number of frames.
     pub frames: u64,
@@ -131,6 +137,7 @@ pub fn pack_guarded(
         frame_bytes: options.frame_bytes,
         raw_bytes: source.size_bytes,
         seekable: matches!(target, Target::Path(..)),
+        uneven: options.cdc,
     })?;
     let Guard { seal, lock } = guard;
     let is_sealed = seal.is_some();
@@ -158,7 +165,11 @@ pub fn pack_guarded(
     let mut sink = Sink::open(target, source.identity)?;
     sink.write(&writer.start())?;
 
-    let frame_bytes = options.frame_bytes as usize;
+    let mut cutter = options.cdc.then(|| Cutter::new(options.frame_bytes));
+    let frame_bytes = match options.cdc {
+        true => cut::bytes_max(options.frame_bytes),
+        false => options.frame_bytes,
+    } as usize;
     let pads = writer.pads_last_frame();
     let (mut frames, mut raw_bytes, mut zero_frames, mut source_done) = (0, 0, 0, 0);
     workers::run_frames(
@@ -177,8 +188,13 @@ pub fn pack_guarded(
         },
         |job: &mut Job| -> Result<bool, PackError> {
             job.number = frames;
-            job.raw.resize(frame_bytes, 0);
-            let found = source.fill(&mut job.raw)?;
+            let found = match &mut cutter {
+                Some(cutter) => cutter.next(&mut source, &mut job.raw)?,
+                None => {
+                    job.raw.resize(frame_bytes, 0);
+                    source.fill(&mut job.raw)?
+                }
+            };
             let (Filled::Bytes(filled) | Filled::Zeros(filled)) = found;
             job.source_bytes = filled as u64;
             job.hole = found == Filled::Zeros(frame_bytes);
@@ -309,8 +325,10 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
 /// Destination to which bytes are written in order.
 struct Sink {
     kind: SinkKind,
-    /// Bytes written so far.
+    /// Bytes taken so far.
     offset: u64,
+    /// The last of them, not written yet: frames of a few bytes are many.
+    pending: Vec<u8>,
     path: PathBuf,
 }
 
@@ -341,6 +359,7 @@ impl Sink {
         Ok(Self {
             kind,
             offset: 0,
+            pending: Vec::new(),
             path,
         })
     }
@@ -353,19 +372,41 @@ impl Sink {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        if self.pending.len() + bytes.len() > PENDING_BYTES_MAX {
+            self.flush()?;
+        }
+        self.offset += bytes.len() as u64;
+        if bytes.len() < PENDING_BYTES_MAX {
+            self.pending.extend_from_slice(bytes);
+            return Ok(());
+        }
+        self.put(bytes)
+    }
+
+    /// Writes what is pending.
+    fn flush(&mut self) -> Result<(), PackError> {
+        let mut pending = std::mem::take(&mut self.pending);
+        self.put(&pending)?;
+        pending.clear();
+        self.pending = pending;
+        Ok(())
+    }
+
+    /// Writes the last `bytes` before [`Self::offset`].
+    fn put(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        let start = self.offset - bytes.len() as u64;
         let result = match &mut self.kind {
-            SinkKind::File(output) => output.file().write_all_at(bytes, self.offset),
+            SinkKind::File(output) => output.file().write_all_at(bytes, start),
             SinkKind::Stdout(stdout) => stdout.write_all(bytes),
         };
-        result.map_err(|error| self.failed(error))?;
-        self.offset += bytes.len() as u64;
-        Ok(())
+        result.map_err(|error| self.failed(error))
     }
 
     /// Goes on `bytes` further without writing, where that leaves zeros.
     fn skip_zeros(&mut self, zeros: &[u8]) -> Result<(), PackError> {
         match &self.kind {
             SinkKind::File(output) if output.starts_empty() => {
+                self.flush()?;
                 self.offset += zeros.len() as u64;
                 Ok(())
             }
@@ -373,7 +414,8 @@ impl Sink {
         }
     }
 
-    fn finish(self, front: Option<&[u8]>) -> Result<(), PackError> {
+    fn finish(mut self, front: Option<&[u8]>) -> Result<(), PackError> {
+        self.flush()?;
         let path = self.path;
         let failed = |source| PackError::Target { path, source };
         match self.kind {
@@ -391,6 +433,9 @@ impl Sink {
         }
     }
 }
+
+/// Small writes are gathered up to this many bytes.
+const PENDING_BYTES_MAX: usize = 256 << 10;
 
 /// Opens an image's file for reading.
 fn open_image(path: &Path) -> Result<File, PackError> {

@@ -63,6 +63,7 @@ impl Args {
             frame_bytes: super::FRAME_BYTES as u32,
             level: self.level,
             tune: Tune::Speed,
+            cdc: false,
             engines: self.open.engines.count(),
         };
         let index = device.index();

@@ -42,6 +42,10 @@ pub(crate) struct Args {
     /// unless the format is cloop]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     frame: Option<u64>,
+    /// Let frames end where the contents say: versions of a source then have most frames in common,
+    /// which `--cache` fetches once. --frame is their average (zstd and lz4)
+    #[arg(long)]
+    cdc: bool,
     /// Goal of zstd compression: size packs several times as long, speed inflates about a quarter
     /// faster and takes a tenth more room [default: speed; size for directories]
     #[arg(long, value_name = "speed|size", value_enum)]
@@ -153,6 +157,7 @@ impl Args {
         let options = Options {
             format: self.format,
             frame_bytes,
+            cdc: self.cdc,
             level: self.level,
             tune,
             engines: self.engines.count(),

@@ -39,6 +39,7 @@ pub(crate) fn packed(bytes: usize, format: Format, frame_bytes: u32) -> (Vec<u8>
         frame_bytes,
         level: (format != Format::Raw).then_some(1),
         tune: Tune::Speed,
+        cdc: false,
         engines: 2,
     };
     let target = Target::Path(&image, Existing::Replace);

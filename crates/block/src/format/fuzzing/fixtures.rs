@@ -39,7 +39,7 @@ pub fn seeds() -> Vec<Seed> {
         seeds.push(Seed {
             name: format.name(),
             format,
-            image: image(format, raw, true, None),
+            image: image(format, raw, true, &[4096], None),
             raw: raw.clone(),
             frame_bytes: 4096,
             codec_checks: matches!(format, Format::Zstd | Format::Lz4 | Format::Cloop),
@@ -47,9 +47,17 @@ pub fn seeds() -> Vec<Seed> {
     }
     seeds.push(Seed {
         name: "cloop-lzo, head last",
-        image: image(Format::CloopLzo, &padded, false, None),
+        image: image(Format::CloopLzo, &padded, false, &[4096], None),
         ..seeds[2].clone()
     });
+    for (name, of) in [("zstd, uneven", 0), ("lz4, uneven", 1)] {
+        let seed: Seed = seeds[of].clone();
+        seeds.push(Seed {
+            name,
+            image: image(seed.format, &raw, true, &[1000, 4096, 700], None),
+            ..seed
+        });
+    }
     for (name, checked) in [
         ("foreign zstd, checked", true),
         ("foreign zstd, unchecked", false),
@@ -67,7 +75,7 @@ pub fn seeds() -> Vec<Seed> {
         let plain: &Seed = &seeds[number];
         seeds.push(Seed {
             name,
-            image: image(plain.format, &raw, true, Some(cipher)),
+            image: image(plain.format, &raw, true, &[4096], Some(cipher)),
             ..plain.clone()
         });
     }
@@ -87,12 +95,20 @@ pub fn seeds() -> Vec<Seed> {
     seeds
 }
 
-/// An image in our own writing, of frames of 4 KiB; with a cipher, encrypted with [`secret`].
-fn image(format: Format, raw: &[u8], seekable: bool, cipher: Option<Cipher>) -> Vec<u8> {
+/// An image in our own writing, of frames whose sizes are `sizes` over and over; with a cipher,
+/// encrypted with [`secret`].
+fn image(
+    format: Format,
+    raw: &[u8],
+    seekable: bool,
+    sizes: &[usize],
+    cipher: Option<Cipher>,
+) -> Vec<u8> {
     let layout = Layout {
         frame_bytes: 4096,
         raw_bytes: Some(raw.len() as u64),
         seekable,
+        uneven: sizes.len() > 1,
     };
     let mut writer = format
         .writer(&layout)
@@ -103,7 +119,13 @@ fn image(format: Format, raw: &[u8], seekable: bool, cipher: Option<Cipher>) -> 
         writer.lock(lock);
     }
     let mut image = writer.start();
-    for (number, frame) in raw.chunks(4096).enumerate() {
+    let mut rest = raw;
+    for (number, &size) in sizes.iter().cycle().enumerate() {
+        if rest.is_empty() {
+            break;
+        }
+        let (frame, more) = rest.split_at(size.min(rest.len()));
+        rest = more;
         let mut frame = frame.to_vec();
         if writer.pads_last_frame() {
             frame.resize(4096, 0);

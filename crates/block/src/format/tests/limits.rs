@@ -270,6 +270,7 @@ fn formats_are_named_and_read_back() {
                 frame_bytes,
                 raw_bytes: Some(1 << 30),
                 seekable: true,
+                uneven: false,
             };
             assert_eq!(format.writer(&layout).unwrap().codec(), codec);
         }
@@ -287,6 +288,7 @@ fn a_cloop_image_whose_source_changed_its_size_is_not_finished() {
         frame_bytes: 4096,
         raw_bytes: Some(3 * 4096 - 1),
         seekable: true,
+        uneven: false,
     };
     let packed = Packed::of(&[1; 100], &[1; 4096]);
     for (blocks, finishes) in [(2, false), (3, true), (4, false)] {
@@ -311,6 +313,7 @@ fn a_cloop_image_whose_source_changed_its_size_is_not_finished() {
     let pipe = Layout {
         raw_bytes: None,
         seekable: false,
+        uneven: false,
         ..layout
     };
     let mut writer = Format::CloopLzo.writer(&pipe).unwrap();

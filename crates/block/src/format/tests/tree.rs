@@ -30,6 +30,7 @@ fn image(format: Format, raw: &[u8], forge: &mut dyn FnMut(usize, &mut Put)) -> 
         frame_bytes: FRAME_BYTES as u32,
         raw_bytes: Some(raw.len() as u64),
         seekable: true,
+        uneven: false,
     };
     let mut writer = format.writer(&layout).unwrap();
     let signature = Signature {

@@ -1,0 +1,86 @@
+//! Content-defined frames: boundaries that follow the bytes, so that versions of one source have most
+//! frames in common.
+//!
+//! Why here: frames of one size all change behind the first byte that was inserted; boundaries found
+//! by a rolling hash are found again behind the next few of them.
+//! Must stay true: boundaries depend on nothing but the bytes and the average asked for, in
+//! particular not on engines, on holes, or on how much a read returns.
+//! Source: W. Xia et al., "The Design of Fast Content-Defined Chunking for Data Deduplication Based
+//! Storage Systems", IEEE TPDS 31(9), 2020.
+
+use super::source::{Filled, Source};
+use super::{PackError, is_zero};
+use fastcdc::v2020::FastCDC;
+
+/// Cuts one source into frames.
+pub(super) struct Cutter {
+    /// As many bytes as the largest frame has.
+    buffer: Box<[u8]>,
+    /// Of these so many are read and not handed out.
+    filled: usize,
+    average_bytes: usize,
+    ended: bool,
+}
+
+impl Cutter {
+    /// Frames of `average_bytes`, a quarter of it at least (save for the last) and [`bytes_max`] of
+    /// it at most.
+    pub(super) fn new(average_bytes: u32) -> Self {
+        Self {
+            buffer: vec![0; bytes_max(average_bytes) as usize].into(),
+            filled: 0,
+            average_bytes: average_bytes as usize,
+            ended: false,
+        }
+    }
+
+    /// Puts the next frame into `raw`; [`Filled::Zeros`] for a largest frame of zeros, of which
+    /// `raw` has the length alone. No bytes at the source's end.
+    pub(super) fn next(
+        &mut self,
+        source: &mut Source,
+        raw: &mut Vec<u8>,
+    ) -> Result<Filled, PackError> {
+        let max = self.buffer.len();
+        while self.filled < max && !self.ended {
+            let free = &mut self.buffer[self.filled..];
+            let wanted = free.len();
+            let got = match source.fill(free)? {
+                // The frame that the bytes read would give, without looking at them.
+                Filled::Zeros(zeros) if zeros == max => {
+                    raw.resize(max, 0);
+                    return Ok(Filled::Zeros(max));
+                }
+                Filled::Zeros(zeros) => {
+                    free[..zeros].fill(0);
+                    zeros
+                }
+                Filled::Bytes(bytes) => bytes,
+            };
+            self.filled += got;
+            self.ended = got < wanted;
+        }
+        let bytes = &self.buffer[..self.filled];
+        if self.filled == max && is_zero(bytes) {
+            raw.resize(max, 0);
+            self.filled = 0;
+            return Ok(Filled::Zeros(max));
+        }
+        let average = self.average_bytes;
+        let mut chunks = FastCDC::new(bytes, average / FACTOR, average, max);
+        let end = chunks.next().map_or(0, |chunk| chunk.length);
+        raw.clear();
+        raw.extend_from_slice(&bytes[..end]);
+        self.buffer.copy_within(end..self.filled, 0);
+        self.filled -= end;
+        Ok(Filled::Bytes(end))
+    }
+}
+
+/// The most bytes of a frame where they average `average_bytes`.
+pub(super) fn bytes_max(average_bytes: u32) -> u32 {
+    average_bytes.saturating_mul(FACTOR as u32)
+}
+
+/// From the smallest frame to the average, and from that to the largest.
+const FACTOR: usize = 4;
