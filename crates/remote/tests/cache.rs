@@ -5,7 +5,7 @@
 mod common;
 
 use common::server::Server;
-use common::{device, open, options, packed};
+use common::{device, image_of, open, options, packed};
 use sidecore_block::format::{Format, Index};
 use sidecore_block::source::BlockSource;
 use sidecore_remote::{Location, Options, RemoteImage};
@@ -47,6 +47,18 @@ fn wait_for_files(directory: &Path, count: usize) {
     }
 }
 
+/// Frames that are kept once all were read: those in the head and the tail come with each opening,
+/// and zeros are not asked for.
+fn inner_frames(index: &Index) -> usize {
+    let ends = (128 << 10)..(index.stored_bytes() - (256 << 10));
+    let inner = (0..index.frames()).filter(|&i| {
+        let frame = index.frame(i);
+        let end = frame.offset + u64::from(frame.stored_bytes);
+        !index.is_zero(i) && end > ends.start && frame.offset < ends.end
+    });
+    inner.count()
+}
+
 #[test]
 fn a_second_process_finds_the_frames_and_damage_is_fetched_again() {
     let (raw, image) = packed(4 << 20, Format::Zstd, 64 << 10);
@@ -54,15 +66,7 @@ fn a_second_process_finds_the_frames_and_damage_is_fetched_again() {
     let server = Server::start(image.clone());
     let directory = tempfile::tempdir().unwrap();
     read_all(&server.url(), kept(directory.path()), &raw);
-    // Those in the head and the tail come with each opening.
-    let ends = (128 << 10)..(image.len() as u64 - (256 << 10));
-    let inner = (0..index.frames()).map(|i| index.frame(i)).filter(|frame| {
-        let end = frame.offset + u64::from(frame.stored_bytes);
-        !index.is_zero(index.frame_at(frame.raw_offset))
-            && end > ends.start
-            && frame.offset < ends.end
-    });
-    let inner = inner.count();
+    let inner = inner_frames(&index);
     wait_for_files(directory.path(), inner);
     let requests = server.requests();
     read_all(&server.url(), kept(directory.path()), &raw);
@@ -138,4 +142,35 @@ fn frames_that_were_prefetched_cost_a_reader_no_request() {
             "nothing is fetched twice"
         );
     }
+}
+
+/// A version with 3,000 bytes more in the middle: nearly all of its frames are in the cache of the
+/// version before, if their boundaries follow the contents; half of them otherwise.
+#[test]
+fn an_update_fetches_the_frames_that_changed() {
+    let (first, _) = packed(6 << 20, Format::Zstd, 64 << 10);
+    let mut second = first.clone();
+    let at = 2 << 20;
+    second.splice(at..at, first[..3000].iter().rev().copied());
+    let mut fetched = [0; 2];
+    for (fetched, cdc) in fetched.iter_mut().zip([false, true]) {
+        let directory = tempfile::tempdir().unwrap();
+        let image = image_of(&first, Format::Zstd, 16 << 10, cdc);
+        let index = Index::read(&&*image).unwrap();
+        assert_eq!(index.is_even(), !cdc);
+        let server = Server::start(image);
+        read_all(&server.url(), kept(directory.path()), &first);
+        wait_for_files(directory.path(), inner_frames(&index));
+        let server = Server::start(image_of(&second, Format::Zstd, 16 << 10, cdc));
+        let remote = open(&server.url(), kept(directory.path()));
+        let device = device(&remote);
+        let mut found = vec![0; second.len()];
+        device.read_into(0, &mut found).unwrap();
+        assert!(found == second);
+        *fetched = remote.counts().fetched_bytes;
+    }
+    let [even, cut] = fetched;
+    // An even frame behind the insertion is new; of the others a few beside it are.
+    assert!(even > 1 << 20, "{even} bytes");
+    assert!(cut < 200 << 10 && cut > 0, "{cut} bytes");
 }

@@ -128,7 +128,8 @@ impl Index {
     }
 
     /// True when all frames but the last inflate to the same size.
-    pub(crate) fn is_even(&self) -> bool {
+    #[must_use]
+    pub fn is_even(&self) -> bool {
         matches!(self.raws, Raws::Even)
     }
 

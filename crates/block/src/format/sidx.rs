@@ -267,7 +267,11 @@ fn find(
     let (frame_bytes, frames) = (le32(&head[20..]), le64(&head[24..]));
     // An encrypted image's frames are of one size.
     let uneven = head[16] == VERSION_UNEVEN && expected.version == VERSION;
-    let entry_bytes = if uneven { ENTRY_BYTES_UNEVEN } else { ENTRY_BYTES };
+    let entry_bytes = if uneven {
+        ENTRY_BYTES_UNEVEN
+    } else {
+        ENTRY_BYTES
+    };
     let entries_bytes = frame_bytes_total - around;
     if head[..4] != MAGIC.to_le_bytes()
         || u64::from(le32(&head[4..])) != frame_bytes_total - SKIPPABLE_BYTES

@@ -142,6 +142,14 @@ pub fn pack_guarded(
     let Guard { seal, lock } = guard;
     let is_sealed = seal.is_some();
     let key = lock.as_ref().map(|lock| Arc::clone(lock.key()));
+    if lock.is_some() && options.cdc {
+        return Err(PackError::Format(FormatError::CannotWrite {
+            format: options.format.name(),
+            what: "an encrypted image whose frames follow the contents".to_owned(),
+            reason: "sizes of frames would tell of what is in them, and no two images share a key",
+            next: "leave out --cdc or --encrypt",
+        }));
+    }
     if let Some(lock) = lock
         && !writer.lock(lock)
     {

@@ -68,6 +68,7 @@ impl Scratch {
             frame_bytes: FRAME_BYTES,
             level: Some(1),
             tune: crate::codec::Tune::Size,
+            cdc: false,
             engines: 2,
         };
         let source = Source::open(&self.path("raw"), Kind::Erofs, self.folder.path()).unwrap();

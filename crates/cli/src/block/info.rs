@@ -45,8 +45,9 @@ impl Args {
         ))?;
         output::line(&format!("ratio         {:.2}:1", info.ratio))?;
         output::line(&format!(
-            "frames        {} of {}, {} all zeros",
+            "frames        {} of {}{}, {} all zeros",
             info.frames,
+            if index.is_even() { "" } else { "up to " },
             bytes(info.frame_bytes.into()),
             info.zero_frames
         ))?;

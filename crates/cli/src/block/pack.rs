@@ -42,9 +42,9 @@ pub(crate) struct Args {
     /// unless the format is cloop]
     #[arg(long, value_parser = size::parse, value_name = "SIZE")]
     frame: Option<u64>,
-    /// Let frames end where the contents say: versions of a source then have most frames in common,
-    /// which `--cache` fetches once. --frame is their average (zstd and lz4)
-    #[arg(long)]
+    /// Let frames end where the contents say (zstd and lz4): versions of a source then have most
+    /// frames in common, which a reader with `--cache` fetches once. --frame is about their average
+    #[arg(long, conflicts_with = "encrypt")]
     cdc: bool,
     /// Goal of zstd compression: size packs several times as long, speed inflates about a quarter
     /// faster and takes a tenth more room [default: speed; size for directories]

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of test functions
 
 mod compressed;
+mod content;
 mod tools;
 
 use std::fs;

@@ -17,6 +17,25 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The image of `raw`, with frames whose boundaries follow the contents or without.
+pub(crate) fn image_of(raw: &[u8], format: Format, frame_bytes: u32, cdc: bool) -> Vec<u8> {
+    let directory = tempfile::tempdir().unwrap();
+    let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
+    std::fs::write(&source, raw).unwrap();
+    let source = Source::open(&source, Kind::Erofs, Path::new("/tmp")).unwrap();
+    let options = Options {
+        format,
+        frame_bytes,
+        level: (format != Format::Raw).then_some(1),
+        tune: Tune::Speed,
+        cdc,
+        engines: 2,
+    };
+    let target = Target::Path(&image, Existing::Replace);
+    pack(source, target, &options, &mut |_| ()).unwrap();
+    std::fs::read(&image).unwrap()
+}
+
 /// Contents that pack to about half, with a hole, and the image of them.
 pub(crate) fn packed(bytes: usize, format: Format, frame_bytes: u32) -> (Vec<u8>, Vec<u8>) {
     let mut random = Random::new(bytes as u64);
@@ -30,21 +49,8 @@ pub(crate) fn packed(bytes: usize, format: Format, frame_bytes: u32) -> (Vec<u8>
                 .for_each(|(byte, new)| *byte = new);
         }
     }
-    let directory = tempfile::tempdir().unwrap();
-    let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
-    std::fs::write(&source, &raw).unwrap();
-    let source = Source::open(&source, Kind::Erofs, Path::new("/tmp")).unwrap();
-    let options = Options {
-        format,
-        frame_bytes,
-        level: (format != Format::Raw).then_some(1),
-        tune: Tune::Speed,
-        cdc: false,
-        engines: 2,
-    };
-    let target = Target::Path(&image, Existing::Replace);
-    pack(source, target, &options, &mut |_| ()).unwrap();
-    (raw, std::fs::read(&image).unwrap())
+    let image = image_of(&raw, format, frame_bytes, false);
+    (raw, image)
 }
 
 /// Retries that do not wait.
