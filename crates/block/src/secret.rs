@@ -151,8 +151,8 @@ impl Secrets {
     }
 
     /// Has the index of an encrypted image take its key; does nothing for another image where there
-    /// are no secrets. A passphrase takes a second and as much memory as the image asks for, at
-    /// most 1 GiB.
+    /// are no secrets. A passphrase takes as much memory as the image asks for, at most 1 GiB, and
+    /// at most the work of four passes over that: seconds. An image has at most one.
     ///
     /// # Errors
     /// [`FormatError::Locked`], [`FormatError::Untrusted`]: nothing of the image is to be used.
@@ -226,7 +226,8 @@ impl Secrets {
                     format: "encrypted image",
                     field: "the memory in KiB that its passphrase takes",
                     value: u64::from(*memory_kib),
-                    limit: "at most 1 GiB, in 16 passes and 16 lanes, are spent on it",
+                    limit: "at most 1 GiB in 4 passes, less in up to 16, and 16 lanes are spent on \
+                            it",
                 })?;
                 Ok(unwrap(&key, wrapped).into_iter().collect())
             }
@@ -245,8 +246,10 @@ struct Cost {
 impl Cost {
     /// The key of a passphrase; `None` where it would cost more than is spent.
     fn key(&self, passphrase: &str, salt: &[u8; 16]) -> Option<Zeroizing<[u8; 32]>> {
+        let work_kib = u64::from(self.memory_kib) * u64::from(self.passes);
         let bounded = self.memory_kib <= MEMORY_KIB_MAX
             && self.passes <= PASSES_MAX
+            && work_kib <= WORK_KIB_MAX
             && self.lanes <= LANES_MAX;
         let params = Params::new(self.memory_kib, self.passes, self.lanes, Some(32));
         let params = params.ok().filter(|_| bounded)?;
@@ -385,6 +388,8 @@ const PASSES: u32 = 3;
 const LANES: u32 = 4;
 const MEMORY_KIB_MAX: u32 = 1 << 20;
 const PASSES_MAX: u32 = 16;
+/// Memory in KiB times passes.
+const WORK_KIB_MAX: u64 = 4 << 20;
 const LANES_MAX: u32 = 16;
 
 #[cfg(test)]

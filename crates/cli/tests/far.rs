@@ -129,6 +129,20 @@ fn an_encrypted_image_stays_so_in_the_cache_and_is_read_with_its_key() {
     let info = scratch.ok(&["info", &url, "--json"]);
     let info: serde_json::Value = serde_json::from_str(&info).unwrap();
     assert!(info["cipher"].is_string(), "{info}");
+    // A passphrase may come through a pipe, which gives it once.
+    let pipe = scratch.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status().unwrap();
+    assert!(made.success());
+    let said = std::thread::spawn({
+        let pipe = pipe.clone();
+        move || std::fs::write(pipe, "correct horse\n").unwrap()
+    });
+    std::thread::spawn(move || {
+        said.join().unwrap();
+        // Whoever asked twice would get this.
+        std::fs::write(pipe, "battery staple\n")
+    });
+    scratch.ok(&["info", &url, "--passphrase-file", "pipe"]);
     let verify = ["verify", &url, "--cache", "kept"];
     assert!(scratch.refused(&verify).contains("it is encrypted"));
     let wrong = [&verify[..], &["--passphrase-file", "wrong"]].concat();

@@ -402,6 +402,13 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
         });
         slots.push(slot.ok_or_else(|| damaged(head_bytes))?);
     }
+    // Each would take memory and seconds before it is known whether the image is anybody's.
+    let is_passphrase = |slot: &&Slot| matches!(slot, Slot::Passphrase { .. });
+    let passphrases = slots.iter().filter(is_passphrase).count() as u64;
+    if passphrases > 1 {
+        let limit = "at most one is tried; encrypt it for keys (--recipient) instead";
+        return Err(field("the number of its passphrases", passphrases, limit));
+    }
     let (mut index, code) = match sidx::read_locked(bytes, head_bytes, NAME)? {
         (Found::Index(index), code) => (index, code),
         (Found::Nothing, _) => return Err(cut("it is cut short")),

@@ -1,12 +1,12 @@
-//! Content-defined frames: boundaries that follow the bytes, so that versions of one source have most
-//! frames in common.
+//! Content-defined frames: boundaries that follow the bytes, so that versions of one source have
+//! most frames in common.
 //!
-//! Why here: frames of one size all change behind the first byte that was inserted; boundaries found
-//! by a rolling hash are found again behind the next few of them.
+//! Why here: frames of one size all change behind the first byte that was inserted; boundaries
+//! found by a rolling hash are found again behind the next few of them.
 //! Must stay true: boundaries depend on nothing but the bytes and the average asked for, in
 //! particular not on engines, on holes, or on how much a read returns.
-//! Source: W. Xia et al., "The Design of Fast Content-Defined Chunking for Data Deduplication Based
-//! Storage Systems", IEEE TPDS 31(9), 2020.
+//! Source: W. Xia et al., "The Design of Fast Content-Defined Chunking for Data Deduplication
+//! Based Storage Systems", IEEE TPDS 31(9), 2020.
 
 use super::source::{Filled, Source};
 use super::{PackError, is_zero};

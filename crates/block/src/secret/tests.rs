@@ -348,6 +348,34 @@ fn a_hostile_head_takes_no_more_memory_than_is_spent_on_it() {
         let error = scratch.refused(&changed, &secrets);
         assert!(error.contains("at most 1 GiB"), "{error}");
     }
+    // Each number within its bound, and yet a quarter of a minute of work.
+    let mut changed = bytes.clone();
+    changed[40..44].copy_from_slice(&(1_u32 << 20).to_le_bytes());
+    changed[44..48].copy_from_slice(&5_u32.to_le_bytes());
+    let error = scratch.refused(&changed, &secrets);
+    assert!(error.contains("at most 1 GiB"), "{error}");
+}
+
+#[test]
+fn a_head_with_several_passphrases_is_refused_before_any_is_tried() {
+    let scratch = Scratch::new();
+    let mut readers = Readers::default();
+    readers.add_passphrase(&scratch.path("words")).unwrap();
+    let bytes = scratch.pack_for(&readers, Format::Lz4, Cipher::Aes256Gcm, false);
+    // The head again with its one slot twice.
+    let head_bytes = 8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+    let slot = &bytes[20..head_bytes];
+    let mut changed = [&bytes[..head_bytes], slot, &bytes[head_bytes..]].concat();
+    changed[4..8].copy_from_slice(&((head_bytes - 8 + slot.len()) as u32).to_le_bytes());
+    changed[18] = 2;
+    // Also for those who bring another key: nobody has to know which secrets a reader holds.
+    for secrets in [
+        scratch.secrets(&[], Some("words")),
+        scratch.secrets(&["ann"], None),
+    ] {
+        let error = scratch.refused(&changed, &secrets);
+        assert!(error.contains("at most one is tried"), "{error}");
+    }
 }
 
 #[test]

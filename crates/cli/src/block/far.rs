@@ -59,22 +59,18 @@ impl FarArgs {
     /// Opens an image to say what it is: one that is encrypted also without its key.
     pub(crate) fn open_to_look(&self, path: &Path) -> Result<Opened> {
         let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES)?;
-        match self.secrets()?.is_empty() {
+        // Read once: a passphrase may come through a pipe.
+        let secrets = self.secrets()?;
+        match secrets.is_empty() {
             true => Ok(opened),
-            false => self.unlock(path, opened),
+            false => unlock(path, opened, &secrets),
         }
     }
 
     /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
     pub(crate) fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
         let opened = self.open_locked(path, raw, memory_bytes)?;
-        self.unlock(path, opened)
-    }
-
-    fn unlock(&self, path: &Path, mut opened: Opened) -> Result<Opened> {
-        let unlocked = self.secrets()?.apply(&mut opened.index);
-        unlocked.with_context(|| format!("cannot open {}", name(path)))?;
-        Ok(opened)
+        unlock(path, opened, &self.secrets()?)
     }
 
     fn secrets(&self) -> Result<Secrets> {
@@ -137,6 +133,12 @@ impl FarArgs {
         }
         Ok(trust)
     }
+}
+
+fn unlock(path: &Path, mut opened: Opened, secrets: &Secrets) -> Result<Opened> {
+    let unlocked = secrets.apply(&mut opened.index);
+    unlocked.with_context(|| format!("cannot open {}", name(path)))?;
+    Ok(opened)
 }
 
 /// True where `path` is a URL.
