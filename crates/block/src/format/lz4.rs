@@ -45,7 +45,7 @@ pub(super) struct Lz4Writer {
 impl Lz4Writer {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
-            index: sidx::Writer::new(CodecId::Lz4Frame, layout),
+            index: sidx::Writer::new(CodecId::Lz4Frame, layout.frame_bytes, layout.uneven),
             seal: None,
             lock: None,
         }

@@ -225,7 +225,7 @@ pub(super) struct SeekableWriter {
 impl SeekableWriter {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
-            index: sidx::Writer::new(CodecId::Zstd, layout),
+            index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes, layout.uneven),
             entries: Vec::new(),
             frames: 0,
             seal: None,

@@ -13,7 +13,6 @@
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::tree;
-use super::write::Layout;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 use xxhash_rust::xxh3::Xxh3Default;
@@ -49,16 +48,16 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames as `layout`
-    /// has them.
-    pub(super) fn new(codec: CodecId, layout: &Layout) -> Self {
+    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of
+    /// `frame_bytes`, or of `uneven` sizes.
+    pub(super) fn new(codec: CodecId, frame_bytes: u32, uneven: bool) -> Self {
         Self {
             codec,
             // Of frames that differ it is the largest that was pushed.
-            frame_bytes: if layout.uneven { 0 } else { layout.frame_bytes },
+            frame_bytes: if uneven { 0 } else { frame_bytes },
             raw_bytes: 0,
             entries: Vec::new(),
-            sizes: layout.uneven.then(Vec::new),
+            sizes: uneven.then(Vec::new),
         }
     }
 

@@ -73,6 +73,11 @@ fn zeros_are_known_where_the_format_has_room() {
             seed.name,
             "zstd" | "lz4" | "encrypted zstd" | "encrypted lz4"
         );
+        if seed.name.ends_with("uneven") {
+            // Of 700 and 1,000 bytes more than one lies in the zeros.
+            assert_eq!(index.zero_frames(), 2, "{}", seed.name);
+            continue;
+        }
         assert_eq!(index.zero_frames(), u64::from(ours), "{}", seed.name);
         assert_eq!(index.is_zero(1), ours, "{}", seed.name);
         assert!(!index.is_zero(0));

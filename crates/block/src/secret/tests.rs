@@ -371,7 +371,7 @@ fn a_head_with_several_passphrases_is_refused_before_any_is_tried() {
     // Also for those who bring another key: nobody has to know which secrets a reader holds.
     for secrets in [
         scratch.secrets(&[], Some("words")),
-        scratch.secrets(&["ann"], None),
+        scratch.secrets(&["one"], None),
     ] {
         let error = scratch.refused(&changed, &secrets);
         assert!(error.contains("at most one is tried"), "{error}");
