@@ -82,6 +82,13 @@ impl Scratch {
         std::fs::read(&image).unwrap()
     }
 
+    /// An image that the passphrase in `words` opens, and nothing else.
+    fn pack_by_passphrase(&self) -> Vec<u8> {
+        let mut readers = Readers::default();
+        readers.add_passphrase(&self.path("words")).unwrap();
+        self.pack_for(&readers, Format::Lz4, Cipher::Aes256Gcm, false)
+    }
+
     fn secrets(&self, identities: &[&str], passphrase: Option<&str>) -> Secrets {
         let mut secrets = Secrets::default();
         for name in identities {
@@ -331,37 +338,31 @@ fn frames_cannot_be_exchanged_left_out_or_called_zeros() {
 #[test]
 fn a_hostile_head_takes_no_more_memory_than_is_spent_on_it() {
     let scratch = Scratch::new();
-    let mut readers = Readers::default();
-    readers.add_passphrase(&scratch.path("words")).unwrap();
-    let bytes = scratch.pack_for(&readers, Format::Lz4, Cipher::Aes256Gcm, false);
+    let bytes = scratch.pack_by_passphrase();
     let secrets = scratch.secrets(&[], Some("words"));
     assert!(scratch.open(&bytes, &secrets).is_ok());
-    for (at, value) in [
-        (40, u32::MAX),
-        (44, 1 << 30),
-        (48, 1 << 20),
-        (40, 0),
-        (44, 0),
+    for changes in [
+        &[(40, u32::MAX)][..],
+        &[(44, 1 << 30)],
+        &[(48, 1 << 20)],
+        &[(40, 0)],
+        &[(44, 0)],
+        // Each of these two is within its bound.
+        &[(40, 1 << 20), (44, 5)],
     ] {
         let mut changed = bytes.clone();
-        changed[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        for (at, value) in changes {
+            changed[*at..at + 4].copy_from_slice(&value.to_le_bytes());
+        }
         let error = scratch.refused(&changed, &secrets);
         assert!(error.contains("at most 1 GiB"), "{error}");
     }
-    // Each number within its bound, and yet a quarter of a minute of work.
-    let mut changed = bytes.clone();
-    changed[40..44].copy_from_slice(&(1_u32 << 20).to_le_bytes());
-    changed[44..48].copy_from_slice(&5_u32.to_le_bytes());
-    let error = scratch.refused(&changed, &secrets);
-    assert!(error.contains("at most 1 GiB"), "{error}");
 }
 
 #[test]
 fn a_head_with_several_passphrases_is_refused_before_any_is_tried() {
     let scratch = Scratch::new();
-    let mut readers = Readers::default();
-    readers.add_passphrase(&scratch.path("words")).unwrap();
-    let bytes = scratch.pack_for(&readers, Format::Lz4, Cipher::Aes256Gcm, false);
+    let bytes = scratch.pack_by_passphrase();
     // The head again with its one slot twice.
     let head_bytes = 8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
     let slot = &bytes[20..head_bytes];
