@@ -1,0 +1,108 @@
+//! Bits of a stream that is read from its end to its start, and of a table description.
+//!
+//! Why here: Huffman's and the sequences' streams are written forwards and read backwards (RFC
+//! 8878, section 4.1); both have a fast loop that reads whole words and a careful one that reads
+//! here.
+//! Must stay true: no read outside the slice, whatever the position. Pure.
+
+use crate::Error;
+
+/// Bits at least that a word of [`Backward::word`] has, where the stream still has them.
+pub(crate) const WORD_BITS: u32 = 57;
+
+/// The position from which on a whole word can be loaded; see [`Backward::at`].
+pub(crate) const WHOLE_WORD: isize = 56;
+
+/// A stream that is read from its last bit down to its first.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Backward<'a> {
+    pub(crate) bytes: &'a [u8],
+    /// Number of the next bit, counted from the first byte's lowest; -1 when all are read.
+    pub(crate) at: isize,
+}
+
+impl<'a> Backward<'a> {
+    /// Starts below the mark, the highest bit that is set in the last byte.
+    pub(crate) fn new(bytes: &'a [u8]) -> Option<Self> {
+        let last = *bytes.last()?;
+        let mark = last.checked_ilog2()?;
+        let at = (bytes.len() - 1) as isize * 8 + mark as isize - 1;
+        Some(Self { bytes, at })
+    }
+
+    /// The next bits, the first of them on top; zeros where there are none left.
+    pub(crate) fn word(&self) -> u64 {
+        if self.at < 0 {
+            return 0;
+        }
+        let (top, shift) = ((self.at >> 3) as usize, !self.at & 7);
+        let word = match top.checked_sub(7) {
+            Some(first) => match self.bytes[first..].first_chunk::<8>() {
+                Some(bytes) => u64::from_le_bytes(*bytes),
+                None => 0,
+            },
+            None => {
+                let mut bytes = [0; 8];
+                bytes[7 - top..].copy_from_slice(&self.bytes[..=top]);
+                u64::from_le_bytes(bytes)
+            }
+        };
+        word << shift
+    }
+
+    /// Takes `count` bits, at most 57; zeros stand in for bits that are not there, and
+    /// [`Self::is_overrun`] tells.
+    pub(crate) fn take(&mut self, count: u32) -> u64 {
+        debug_assert!(count <= WORD_BITS);
+        let value = (self.word() >> 1) >> (63 - count);
+        self.at -= count as isize;
+        value
+    }
+
+    /// True when every bit has been taken, and no more.
+    pub(crate) const fn is_done(&self) -> bool {
+        self.at == -1
+    }
+
+    /// True when more bits were taken than there are.
+    pub(crate) const fn is_overrun(&self) -> bool {
+        self.at < -1
+    }
+}
+
+/// Bits of a table description, read forwards; zeros behind the end.
+#[derive(Debug)]
+pub(crate) struct Forward<'a> {
+    bytes: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Forward<'a> {
+    pub(crate) const fn new(bytes: &'a [u8]) -> Self {
+        Self { bytes, at: 0 }
+    }
+
+    /// The next `count` bits, at most 16, without taking them.
+    pub(crate) fn peek(&self, count: u32) -> u32 {
+        let byte = |index: usize| u32::from(self.bytes.get(index).copied().unwrap_or(0));
+        let first = self.at / 8;
+        let word = byte(first) | byte(first + 1) << 8 | byte(first + 2) << 16;
+        (word >> (self.at % 8)) & ((1 << count) - 1)
+    }
+
+    pub(crate) const fn skip(&mut self, count: u32) {
+        self.at += count as usize;
+    }
+
+    /// Bytes that were begun.
+    ///
+    /// # Errors
+    /// [`Error::Table`] when more were taken than there are.
+    pub(crate) fn bytes_taken(&self) -> Result<usize, Error> {
+        let taken = self.at.div_ceil(8);
+        if taken > self.bytes.len() {
+            return Err(Error::Table);
+        }
+        Ok(taken)
+    }
+}

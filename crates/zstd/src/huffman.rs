@@ -1,0 +1,326 @@
+//! Huffman trees of literals, and the streams that they code.
+//!
+//! Why here: four streams are decoded at once, each five symbols per loaded word, so that four
+//! chains of look-ups run side by side. A symbol's code length stands in the low bits of its entry
+//! and shifts the word as it is.
+//! Must stay true: **a turn of the fast loop** loads 8 bytes of each stream, with at least 57 bits
+//! to come, and writes five symbols for each; `turns` is counted so that all of them fit. Everything
+//! else goes through [`Backward`], which cannot leave its slice. No stream writes outside its
+//! segment. Any thread. Source: RFC 8878, sections 4.2 and 3.1.1.3.1.6.
+
+// A decoding kernel: words are loaded and symbols stored without a check each, in turns that were
+// counted before.
+#![allow(unsafe_code)]
+
+use crate::Error;
+use crate::bits::{Backward, WHOLE_WORD};
+use crate::fse;
+
+/// The longest code that libzstd accepts; RFC 8878 allows 11.
+const LOG_MAX: u32 = 12;
+/// The longest code of which five fit a word.
+const LOG_FAST: u32 = 11;
+/// Symbols of each stream in a turn.
+const TURN_SYMBOLS: usize = 5;
+const TURN_BITS: isize = (TURN_SYMBOLS as u32 * LOG_FAST) as isize;
+/// Weights that are written down; the last one follows from them.
+const WEIGHTS_MAX: usize = 255;
+const WEIGHT_LOG_MAX: u32 = 6;
+/// States of the table of the weights, at most.
+const WEIGHT_STATES: usize = 1 << WEIGHT_LOG_MAX;
+
+/// A tree as a table: what the next `log` bits begin with.
+pub(crate) struct Tree {
+    /// Code length in the low byte, symbol in the high one.
+    entries: Box<[u16; 1 << LOG_MAX]>,
+    /// 0 while there is no tree.
+    log: u32,
+}
+
+impl Tree {
+    pub(crate) fn new() -> Self {
+        let entries = Box::new([0; 1 << LOG_MAX]);
+        Self { entries, log: 0 }
+    }
+
+    pub(crate) const fn is_there(&self) -> bool {
+        self.log != 0
+    }
+
+    /// Forgets the tree.
+    pub(crate) const fn clear(&mut self) {
+        self.log = 0;
+    }
+
+    /// Reads a tree's description at the start of `bytes`; returns how many bytes it took.
+    pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, Error> {
+        self.log = 0;
+        let mut weights = [0_u8; WEIGHTS_MAX + 1];
+        let (count, taken) = read_weights(bytes, &mut weights)?;
+        let mut ranks = [0_u32; LOG_MAX as usize + 2];
+        for &weight in &weights[..count] {
+            if u32::from(weight) > LOG_MAX {
+                return Err(Error::Tree);
+            }
+            ranks[usize::from(weight)] += 1;
+        }
+        let total: u32 = (1..).zip(&ranks[1..]).map(|(w, &n)| n << (w - 1)).sum();
+        let log = total.checked_ilog2().ok_or(Error::Tree)? + 1;
+        let rest = (1 << log) - total;
+        if log > LOG_MAX || !rest.is_power_of_two() {
+            return Err(Error::Tree);
+        }
+        let last = rest.ilog2() + 1;
+        weights[count] = last as u8;
+        ranks[last as usize] += 1;
+        if ranks[1] < 2 || ranks[1] % 2 != 0 {
+            return Err(Error::Tree);
+        }
+        self.fill(&weights[..=count], &ranks, log);
+        self.log = log;
+        Ok(taken)
+    }
+
+    /// Codes go up with the weight, and with the symbol among equal weights.
+    fn fill(&mut self, weights: &[u8], ranks: &[u32; LOG_MAX as usize + 2], log: u32) {
+        let mut starts = [0_usize; LOG_MAX as usize + 2];
+        let mut start = 0;
+        for weight in 1..=log as usize {
+            starts[weight] = start;
+            start += (ranks[weight] as usize) << (weight - 1);
+        }
+        for (symbol, &weight) in weights.iter().enumerate() {
+            if weight == 0 {
+                continue;
+            }
+            let entry = (symbol as u16) << 8 | (log as u16 + 1 - u16::from(weight));
+            let start = starts[usize::from(weight)];
+            let length = 1_usize << (weight - 1);
+            starts[usize::from(weight)] = start + length;
+            let places = &mut self.entries[start..start + length];
+            match places {
+                [one] => *one = entry,
+                [one, two] => (*one, *two) = (entry, entry),
+                _ => places
+                    .chunks_exact_mut(4)
+                    .for_each(|four| four.copy_from_slice(&[entry; 4])),
+            }
+        }
+    }
+
+    /// Decodes one stream into `out`, which it fills exactly.
+    pub(crate) fn one_stream(&self, bytes: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let stream = Backward::new(bytes).ok_or(Error::Literals)?;
+        self.finish(stream, out)
+    }
+
+    /// Decodes four streams behind their table of lengths into `out`.
+    pub(crate) fn four_streams(&self, bytes: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let (lengths, mut rest) = bytes.split_first_chunk::<6>().ok_or(Error::Literals)?;
+        let mut streams = [Backward { bytes: &[], at: -1 }; 4];
+        for (index, stream) in streams.iter_mut().enumerate() {
+            let length = match lengths.get(2 * index..2 * index + 2) {
+                Some(length) => usize::from(u16::from_le_bytes([length[0], length[1]])),
+                None => rest.len(),
+            };
+            let (own, after) = rest.split_at_checked(length).ok_or(Error::Literals)?;
+            *stream = Backward::new(own).ok_or(Error::Literals)?;
+            rest = after;
+        }
+        let segment = out.len().div_ceil(4);
+        if 3 * segment > out.len() {
+            return Err(Error::Literals);
+        }
+        let mut done = 0;
+        if self.log <= LOG_FAST {
+            // SAFETY: three segments and a fourth that is not longer make up `out`.
+            done = unsafe { self.turns(&mut streams, out, segment) };
+        }
+        let mut rest = out;
+        for stream in streams {
+            let length = segment.min(rest.len());
+            let (own, after) = rest.split_at_mut(length);
+            self.finish(stream, &mut own[done..])?;
+            rest = after;
+        }
+        Ok(())
+    }
+
+    /// Decodes `out.len()` symbols, at whose end the stream must end.
+    fn finish(&self, mut stream: Backward<'_>, out: &mut [u8]) -> Result<(), Error> {
+        let shift = 64 - self.log;
+        let per_word = if self.log <= LOG_FAST { TURN_SYMBOLS } else { 4 };
+        for symbols in out.chunks_mut(per_word) {
+            let mut word = stream.word();
+            for symbol in symbols {
+                let entry = self.entries[(word >> shift) as usize & ((1 << LOG_MAX) - 1)];
+                *symbol = (entry >> 8) as u8;
+                word <<= entry & 63;
+                stream.at -= (entry & 63) as isize;
+            }
+            if stream.is_overrun() {
+                return Err(Error::Literals);
+            }
+        }
+        if stream.is_done() {
+            Ok(())
+        } else {
+            Err(Error::Literals)
+        }
+    }
+
+    /// Decodes as many symbols of all four streams as whole turns allow; returns how many of each.
+    ///
+    /// # Safety
+    /// Segments 0 to 2 of `out` have `segment` bytes, and segment 3 has the rest.
+    unsafe fn turns(
+        &self,
+        streams: &mut [Backward<'_>; 4],
+        out: &mut [u8],
+        segment: usize,
+    ) -> usize {
+        #[cfg(target_arch = "x86_64")]
+        if crate::has_bmi2() {
+            // SAFETY: the processor has BMI2; as this function's.
+            return unsafe { turns_bmi2(&self.entries, self.log, streams, out, segment) };
+        }
+        // SAFETY: as this function's.
+        unsafe { turns(&self.entries, self.log, streams, out, segment) }
+    }
+}
+
+/// # Safety
+/// As [`turns`]; the processor has BMI2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "bmi1,bmi2")]
+unsafe fn turns_bmi2(
+    entries: &[u16; 1 << LOG_MAX],
+    log: u32,
+    streams: &mut [Backward<'_>; 4],
+    out: &mut [u8],
+    segment: usize,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { turns(entries, log, streams, out, segment) }
+}
+
+/// See [`Tree::turns`].
+///
+/// # Safety
+/// As [`Tree::turns`]; `log` is the table's, 1 to 11.
+#[inline(always)]
+unsafe fn turns(
+    entries: &[u16; 1 << LOG_MAX],
+    log: u32,
+    streams: &mut [Backward<'_>; 4],
+    out: &mut [u8],
+    segment: usize,
+) -> usize {
+    let shift = 64 - log;
+    let shortest = out.len() - 3 * segment;
+    let bases = streams.map(|stream| stream.bytes.as_ptr());
+    let mut at = streams.map(|stream| stream.at);
+    let mut done = 0;
+    let out = out.as_mut_ptr();
+    loop {
+        let lowest = at[0].min(at[1]).min(at[2]).min(at[3]);
+        if lowest < WHOLE_WORD {
+            break;
+        }
+        let turns = ((lowest - WHOLE_WORD) / TURN_BITS + 1) as usize;
+        let turns = turns.min((shortest - done) / TURN_SYMBOLS);
+        if turns == 0 {
+            break;
+        }
+        for _ in 0..turns {
+            let mut words = [0_u64; 4];
+            let mut used = [0_u32; 4];
+            for k in 0..4 {
+                // SAFETY: at[k] is at least 56, so 8 bytes end with the byte that has bit at[k],
+                // and that byte is in the stream: at[k] only goes down.
+                let word = unsafe { load(bases[k], (at[k] >> 3) - 7) };
+                words[k] = word << (!at[k] & 7);
+            }
+            for j in 0..TURN_SYMBOLS {
+                for k in 0..4 {
+                    let index = (words[k] >> shift) as usize;
+                    // SAFETY: `log` bits are left, and the table has 2^log entries. The segment has
+                    // `done` + 5 symbols, by the count of turns.
+                    let entry = unsafe { *entries.get_unchecked(index) };
+                    unsafe { *out.add(k * segment + done + j) = (entry >> 8) as u8 };
+                    words[k] <<= entry & 63;
+                    used[k] += u32::from(entry);
+                }
+            }
+            for k in 0..4 {
+                at[k] -= (used[k] & 0xFF) as isize;
+            }
+            done += TURN_SYMBOLS;
+        }
+    }
+    for (stream, at) in streams.iter_mut().zip(at) {
+        stream.at = at;
+    }
+    done
+}
+
+/// # Safety
+/// The 8 bytes at `base + at` are readable.
+#[inline(always)]
+unsafe fn load(base: *const u8, at: isize) -> u64 {
+    // SAFETY: the caller's promise; no alignment is asked for.
+    u64::from_le(unsafe { base.offset(at).cast::<u64>().read_unaligned() })
+}
+
+/// Reads the weights that are written down, all but the last; returns how many, and the bytes that
+/// the description took.
+fn read_weights(
+    bytes: &[u8],
+    weights: &mut [u8; WEIGHTS_MAX + 1],
+) -> Result<(usize, usize), Error> {
+    let (&head, rest) = bytes.split_first().ok_or(Error::Tree)?;
+    if head >= 128 {
+        let count = usize::from(head) - 127;
+        let packed = rest.get(..count.div_ceil(2)).ok_or(Error::Tree)?;
+        for (index, weight) in weights[..count].iter_mut().enumerate() {
+            let both = packed[index / 2];
+            *weight = if index % 2 == 0 { both >> 4 } else { both & 15 };
+        }
+        return Ok((count, 1 + packed.len()));
+    }
+    let packed = rest.get(..usize::from(head)).ok_or(Error::Tree)?;
+    let count = read_packed_weights(packed, weights)?;
+    Ok((count, 1 + packed.len()))
+}
+
+/// Two FSE states take turns, until the bits of one run out; the other has a last symbol.
+fn read_packed_weights(
+    packed: &[u8],
+    weights: &mut [u8; WEIGHTS_MAX + 1],
+) -> Result<usize, Error> {
+    let (shares, taken) = fse::read_shares(packed, fse::SYMBOLS_MAX, WEIGHT_LOG_MAX)?;
+    let mut states = [(0_u8, 0_u32, 0_u32); WEIGHT_STATES];
+    fse::spread(&shares, |state, symbol, bits, base| {
+        states[state] = (symbol, bits, base);
+    });
+    let mut stream = Backward::new(&packed[taken..]).ok_or(Error::Tree)?;
+    let mut own = stream.take(shares.log) as usize;
+    let mut other = stream.take(shares.log) as usize;
+    if stream.is_overrun() {
+        return Err(Error::Tree);
+    }
+    let mut count = 0;
+    // Two may come in a round, and the table has room for one more than may be written down.
+    while count < WEIGHTS_MAX - 1 {
+        let (symbol, bits, base) = states[own];
+        weights[count] = symbol;
+        count += 1;
+        own = base as usize + stream.take(bits) as usize;
+        if stream.is_overrun() {
+            weights[count] = states[other].0;
+            return Ok(count + 1);
+        }
+        std::mem::swap(&mut own, &mut other);
+    }
+    Err(Error::Tree)
+}

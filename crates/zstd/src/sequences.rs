@@ -1,0 +1,497 @@
+//! The sequences section of a block: its tables, and the sequences decoded to a list.
+//!
+//! Why here: a sequence costs three table look-ups and up to six fields of bits, one after the
+//! other; what bounds a decoder is that chain, and the branches on fields of no bits. Here all six
+//! fields come out of one word without a branch, and the chains of two blocks run side by side
+//! ([`decode_two`]): the processor has work while either waits. What the sequences say is carried
+//! out later ([`crate::execute`]).
+//! Must stay true: **an entry's next state plus its bits is below the table's size**
+//! ([`fse::spread`]), and a table that is too small for its lane's array does not exist, so the
+//! fast loop's look-ups stay inside; it loads 8 bytes only from position [`WHOLE_WORD`] up, and
+//! writes within the `count` that was asked for. Any thread. Source: RFC 8878, sections 3.1.1.3.2
+//! and 4.1.
+
+// A decoding kernel: words are loaded and entries looked up without a check each, in turns that
+// were counted before.
+#![allow(unsafe_code)]
+
+use crate::Error;
+use crate::bits::{Backward, WHOLE_WORD, WORD_BITS};
+use crate::fse::{self, Shares};
+use std::sync::LazyLock;
+
+/// Sequences of a list: more than a block of 128 KiB usually has.
+pub(crate) const LIST_MAX: usize = 16 << 10;
+
+/// Literal lengths, offsets, match lengths: in the order of their modes in the header.
+const KINDS: usize = 3;
+const LITERAL: usize = 0;
+const OFFSET: usize = 1;
+const MATCH: usize = 2;
+
+const LOG_MAX: [u32; KINDS] = [9, 8, 9];
+const SYMBOLS: [usize; KINDS] = [36, 32, 53];
+const STATES: usize = 512;
+
+/// A state: from the low end, 8 bits for the number of bits that are added to the value, 8 for the
+/// number of bits that are added to the next state, 16 for the next state, 32 for the value. The
+/// lower two of several entries can be added up at once.
+type Entry = u64;
+
+/// A lane's three tables.
+struct Tables {
+    entries: [[Entry; STATES]; KINDS],
+    logs: [u32; KINDS],
+}
+
+/// Tables of two blocks, and which of the two has the tables that a later block may repeat.
+pub(crate) struct Lanes {
+    tables: Box<[Tables; 2]>,
+    current: Option<[usize; KINDS]>,
+}
+
+impl Lanes {
+    pub(crate) fn new() -> Self {
+        let empty = || Tables {
+            entries: [[0; STATES]; KINDS],
+            logs: [0; KINDS],
+        };
+        let tables = Box::new([empty(), empty()]);
+        let current = None;
+        Self { tables, current }
+    }
+
+    /// Forgets the tables: another frame begins.
+    pub(crate) const fn clear(&mut self) {
+        self.current = None;
+    }
+
+    /// Reads the header of a sequences section into a lane.
+    pub(crate) fn chain<'a>(&mut self, lane: usize, section: &'a [u8]) -> Result<Chain<'a>, Error> {
+        let (count, mut rest) = count(section)?;
+        let mut chain = Chain {
+            bits: Backward { bytes: &[], at: -1 },
+            states: [0; KINDS],
+            left: count,
+        };
+        if count == 0 {
+            return if rest.is_empty() {
+                Ok(chain)
+            } else {
+                Err(Error::Sequences)
+            };
+        }
+        let (&modes, after) = rest.split_first().ok_or(Error::Sequences)?;
+        if modes & 3 != 0 {
+            return Err(Error::Reserved);
+        }
+        rest = after;
+        let mut current = self.current.unwrap_or([lane; KINDS]);
+        for kind in [LITERAL, OFFSET, MATCH] {
+            let taken = match (modes >> (6 - 2 * kind)) & 3 {
+                0 => {
+                    self.tables[lane].copy(kind, &PREDEFINED);
+                    0
+                }
+                1 => {
+                    let &symbol = rest.first().ok_or(Error::Table)?;
+                    self.tables[lane].set_run(kind, symbol)?;
+                    1
+                }
+                2 => {
+                    let (shares, taken) = fse::read_shares(rest, SYMBOLS[kind], LOG_MAX[kind])?;
+                    self.tables[lane].set(kind, &shares);
+                    taken
+                }
+                _ => {
+                    if self.current.is_none() {
+                        return Err(Error::Table);
+                    }
+                    if current[kind] != lane {
+                        let [first, second] = &mut *self.tables;
+                        let (to, from) = match lane {
+                            0 => (first, &*second),
+                            _ => (second, &*first),
+                        };
+                        to.copy(kind, from);
+                    }
+                    0
+                }
+            };
+            current[kind] = lane;
+            rest = &rest[taken..];
+        }
+        self.current = Some(current);
+        chain.bits = Backward::new(rest).ok_or(Error::Sequences)?;
+        for kind in [LITERAL, OFFSET, MATCH] {
+            chain.states[kind] = chain.bits.take(self.tables[lane].logs[kind]) as usize;
+        }
+        if chain.bits.is_overrun() {
+            return Err(Error::Sequences);
+        }
+        Ok(chain)
+    }
+}
+
+impl Tables {
+    fn copy(&mut self, kind: usize, from: &Self) {
+        let log = from.logs[kind];
+        self.logs[kind] = log;
+        let size = 1 << log;
+        self.entries[kind][..size].copy_from_slice(&from.entries[kind][..size]);
+    }
+
+    /// A table of one state that has `symbol` and never leaves.
+    fn set_run(&mut self, kind: usize, symbol: u8) -> Result<(), Error> {
+        if usize::from(symbol) >= SYMBOLS[kind] {
+            return Err(Error::Table);
+        }
+        self.logs[kind] = 0;
+        self.entries[kind][0] = VALUES[kind][usize::from(symbol)];
+        Ok(())
+    }
+
+    /// `shares` has at most the symbols and states that the kind may have.
+    fn set(&mut self, kind: usize, shares: &Shares) {
+        self.logs[kind] = shares.log;
+        let (entries, values) = (&mut self.entries[kind], &VALUES[kind]);
+        fse::spread(shares, |state, symbol, bits, base| {
+            let value = values[usize::from(symbol) % SYMBOLS_ROUND];
+            entries[state % STATES] = value | u64::from(bits) << 8 | u64::from(base) << 16;
+        });
+    }
+}
+
+/// Reads how many sequences there are; returns what follows, too.
+fn count(section: &[u8]) -> Result<(usize, &[u8]), Error> {
+    Ok(match *section {
+        [first @ 0..=127, ref rest @ ..] => (usize::from(first), rest),
+        [255, low, high, ref rest @ ..] => {
+            (usize::from(u16::from_le_bytes([low, high])) + 0x7F00, rest)
+        }
+        [first @ 128..=254, low, ref rest @ ..] => (
+            usize::from(u16::from_be_bytes([first - 128, low])),
+            rest,
+        ),
+        _ => return Err(Error::Sequences),
+    })
+}
+
+/// A block's sequences, as far as they have been decoded.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chain<'a> {
+    bits: Backward<'a>,
+    /// Of the next sequence.
+    states: [usize; KINDS],
+    /// Sequences to come.
+    pub(crate) left: usize,
+}
+
+impl Chain<'_> {
+    /// True when the stream ended where the last sequence did.
+    pub(crate) const fn is_done(&self) -> bool {
+        self.left == 0 && self.bits.is_done()
+    }
+}
+
+/// Sequences of two blocks, up to [`LIST_MAX`] of each.
+pub(crate) struct Lists {
+    /// Literals in the low half, the match's bytes in the high half.
+    lengths: Box<[u64]>,
+    /// Offset values, as they are coded: 1 to 3 name earlier offsets.
+    offsets: Box<[u32]>,
+}
+
+impl Lists {
+    pub(crate) fn new() -> Self {
+        Self {
+            lengths: vec![0; 2 * LIST_MAX].into(),
+            offsets: vec![0; 2 * LIST_MAX].into(),
+        }
+    }
+
+    /// The first `count` sequences of a lane.
+    pub(crate) fn of(&self, lane: usize, count: usize) -> (&[u64], &[u32]) {
+        let range = lane * LIST_MAX..lane * LIST_MAX + count;
+        (&self.lengths[range.clone()], &self.offsets[range])
+    }
+
+    fn put(&mut self, lane: usize, index: usize, (lengths, offset): (u64, u32)) {
+        let index = lane * LIST_MAX + index;
+        self.lengths[index] = lengths;
+        self.offsets[index] = offset;
+    }
+}
+
+/// Decodes the sequences of two blocks, at most [`LIST_MAX`] each, into their lanes.
+pub(crate) fn decode_two(
+    lanes: &Lanes,
+    chains: &mut [Chain<'_>; 2],
+    lists: &mut Lists,
+) -> Result<(), Error> {
+    debug_assert!(chains.iter().all(|chain| chain.left <= LIST_MAX));
+    let tables = [&lanes.tables[0], &lanes.tables[1]];
+    let done = turns_of(tables, chains, lists, [0, 1], 0);
+    for (lane, chain) in chains.iter_mut().enumerate() {
+        let end = done + chain.left;
+        one_lane(lanes, lane, chain, lists, done..end)?;
+    }
+    Ok(())
+}
+
+/// Decodes the next sequences of the block in lane 0, at most [`LIST_MAX`]; returns how many.
+pub(crate) fn decode_one(
+    lanes: &Lanes,
+    chain: &mut Chain<'_>,
+    lists: &mut Lists,
+) -> Result<usize, Error> {
+    let count = chain.left.min(LIST_MAX);
+    one_lane(lanes, 0, chain, lists, 0..count)?;
+    Ok(count)
+}
+
+/// Decodes sequences to the places `range` of a lane.
+fn one_lane(
+    lanes: &Lanes,
+    lane: usize,
+    chain: &mut Chain<'_>,
+    lists: &mut Lists,
+    range: std::ops::Range<usize>,
+) -> Result<(), Error> {
+    let tables = &lanes.tables[lane];
+    let mut index = range.start;
+    while index < range.end {
+        // What stays behind this range must not be decoded with it.
+        let behind = chain.left - (range.end - index);
+        chain.left -= behind;
+        let mut chains = [*chain];
+        let is_last_range = behind == 0;
+        // A last sequence reads no states; elsewhere the careful step does one that it need not.
+        let done = turns_of([tables], &mut chains, lists, [lane], index);
+        *chain = chains[0];
+        index += done;
+        if index < range.end {
+            let sequence = careful(tables, chain, is_last_range && chain.left == 1)?;
+            lists.put(lane, index, sequence);
+            index += 1;
+        }
+        chain.left += behind;
+    }
+    Ok(())
+}
+
+/// Decodes one sequence, whatever it needs and wherever the stream ends.
+fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<(u64, u32), Error> {
+    let entry = |kind: usize| tables.entries[kind][chain.states[kind] % STATES];
+    let entries: [Entry; KINDS] = [entry(LITERAL), entry(OFFSET), entry(MATCH)];
+    let mut value = |kind: usize| {
+        let more = chain.bits.take(entries[kind] as u32 & 63);
+        (entries[kind] >> 32) + more
+    };
+    let (offset, matched, literals) = (value(OFFSET), value(MATCH), value(LITERAL));
+    if !is_last {
+        for kind in [LITERAL, MATCH, OFFSET] {
+            let more = chain.bits.take((entries[kind] >> 8) as u32 & 63);
+            chain.states[kind] = usize::from((entries[kind] >> 16) as u16) + more as usize;
+        }
+    }
+    if chain.bits.is_overrun() {
+        return Err(Error::Sequences);
+    }
+    chain.left -= 1;
+    Ok((literals | matched << 32, offset as u32))
+}
+
+/// Decodes sequences of N blocks side by side into the lists of `lanes`, from `index` on, while all
+/// of them have whole words to read and one more sequence after that; returns how many of each.
+fn turns_of<const N: usize>(
+    tables: [&Tables; N],
+    chains: &mut [Chain<'_>; N],
+    lists: &mut Lists,
+    lanes: [usize; N],
+    index: usize,
+) -> usize {
+    let left = chains.iter().map(|chain| chain.left).min().unwrap_or(0);
+    let count = left.saturating_sub(1).min(LIST_MAX - index);
+    let lengths = lanes.map(|lane| lists.lengths[lane * LIST_MAX + index..].as_mut_ptr());
+    let offsets = lanes.map(|lane| lists.offsets[lane * LIST_MAX + index..].as_mut_ptr());
+    let entries = tables.map(|tables| &tables.entries);
+    #[cfg(target_arch = "x86_64")]
+    if crate::has_bmi2() {
+        // SAFETY: the processor has BMI2. Each lane has LIST_MAX places, `count` of them from
+        // `index` on.
+        return unsafe { turns_bmi2(entries, chains, lengths, offsets, count) };
+    }
+    // SAFETY: each lane has LIST_MAX places, `count` of them from `index` on.
+    unsafe { turns(entries, chains, lengths, offsets, count) }
+}
+
+/// # Safety
+/// As [`turns`]; the processor has BMI2.
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "bmi1,bmi2")]
+unsafe fn turns_bmi2<const N: usize>(
+    tables: [&[[Entry; STATES]; KINDS]; N],
+    chains: &mut [Chain<'_>; N],
+    lengths: [*mut u64; N],
+    offsets: [*mut u32; N],
+    count: usize,
+) -> usize {
+    // SAFETY: the caller's promise.
+    unsafe { turns(tables, chains, lengths, offsets, count) }
+}
+
+/// See [`turns_of`].
+///
+/// # Safety
+/// `count` entries may be written at each of `lengths` and `offsets`, which nothing else refers to.
+#[inline(always)]
+unsafe fn turns<const N: usize>(
+    tables: [&[[Entry; STATES]; KINDS]; N],
+    chains: &mut [Chain<'_>; N],
+    lengths: [*mut u64; N],
+    offsets: [*mut u32; N],
+    count: usize,
+) -> usize {
+    let bases = chains.each_ref().map(|chain| chain.bits.bytes.as_ptr());
+    let mut at = chains.each_ref().map(|chain| chain.bits.at);
+    let mut states = chains.each_ref().map(|chain| chain.states);
+    let mut done = 0;
+    'all: while done < count {
+        let lowest = at.iter().copied().min().unwrap_or(-1);
+        if lowest < WHOLE_WORD {
+            break;
+        }
+        let turns = ((lowest - WHOLE_WORD) / WORD_BITS as isize + 1) as usize;
+        for _ in 0..turns.min(count - done) {
+            let mut found = [[0 as Entry; KINDS]; N];
+            let mut widths = [0_u64; N];
+            for k in 0..N {
+                for kind in 0..KINDS {
+                    // SAFETY: states are below their table's size (the module's head).
+                    found[k][kind] =
+                        unsafe { *tables[k].get_unchecked(kind).get_unchecked(states[k][kind]) };
+                }
+                let sum = (found[k][0].wrapping_add(found[k][1])).wrapping_add(found[k][2]);
+                // At most 31 + 16 + 16 and 9 + 8 + 9: neither runs over.
+                widths[k] = (sum & 0xFF) + ((sum >> 8) & 0xFF);
+            }
+            if widths.iter().any(|&width| width > u64::from(WORD_BITS)) {
+                break 'all;
+            }
+            for k in 0..N {
+                // SAFETY: at[k] is at least 56 by the count of turns, and its byte is in the
+                // stream: it only goes down.
+                let word = unsafe { load(bases[k], (at[k] >> 3) - 7) } << (!at[k] & 7);
+                at[k] -= widths[k] as isize;
+                // The sequence's bits at the low end. With none at all every field has no bits.
+                let mut bits = word >> (widths[k].wrapping_neg() & 63);
+                let mut take = |count: u64| {
+                    let count = count & 63;
+                    let value = bits & !(u64::MAX << count);
+                    bits >>= count;
+                    value
+                };
+                let [literal, offset, matched] = found[k];
+                states[k][OFFSET] = next(offset) + take(offset >> 8) as usize;
+                states[k][MATCH] = next(matched) + take(matched >> 8) as usize;
+                states[k][LITERAL] = next(literal) + take(literal >> 8) as usize;
+                let literals = (literal >> 32) + take(literal);
+                let length = (matched >> 32) + take(matched);
+                let value = (offset >> 32) + take(offset);
+                // SAFETY: `done` is below `count`, the caller's promise.
+                unsafe { *lengths[k].add(done) = literals | length << 32 };
+                unsafe { *offsets[k].add(done) = value as u32 };
+            }
+            done += 1;
+        }
+    }
+    for (k, chain) in chains.iter_mut().enumerate() {
+        chain.bits.at = at[k];
+        chain.states = states[k];
+        chain.left -= done;
+    }
+    done
+}
+
+#[inline(always)]
+const fn next(entry: Entry) -> usize {
+    (entry >> 16) as u16 as usize
+}
+
+/// # Safety
+/// The 8 bytes at `base + at` are readable.
+#[inline(always)]
+unsafe fn load(base: *const u8, at: isize) -> u64 {
+    // SAFETY: the caller's promise; no alignment is asked for.
+    u64::from_le(unsafe { base.offset(at).cast::<u64>().read_unaligned() })
+}
+
+/// Room for any kind's symbols, a power of two.
+const SYMBOLS_ROUND: usize = 64;
+
+/// Each symbol's value and number of added bits, as in an [`Entry`].
+static VALUES: [[Entry; SYMBOLS_ROUND]; KINDS] = values();
+
+const fn values() -> [[Entry; SYMBOLS_ROUND]; KINDS] {
+    let mut values = [[0; SYMBOLS_ROUND]; KINDS];
+    let mut code = 0;
+    while code < SYMBOLS[OFFSET] {
+        values[OFFSET][code] = (1 << code) << 32 | code as u64;
+        code += 1;
+    }
+    // Section 3.1.1.3.2.1.1: the first codes stand for themselves; the bits of the others.
+    const LITERAL_BITS: [u64; 20] = [
+        1, 1, 1, 1, 2, 2, 3, 3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+    ];
+    const MATCH_BITS: [u64; 21] = [
+        1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
+    ];
+    fill(&mut values[LITERAL], 16, 0, &LITERAL_BITS);
+    fill(&mut values[MATCH], 32, 3, &MATCH_BITS);
+    values
+}
+
+/// `first` codes that stand for `base` and up, then one for each of `bits`.
+const fn fill(values: &mut [Entry; SYMBOLS_ROUND], first: usize, base: u64, bits: &[u64]) {
+    let (mut code, mut value) = (0, base);
+    while code < first + bits.len() {
+        let width = if code < first { 0 } else { bits[code - first] };
+        values[code] = value << 32 | width;
+        value += 1 << width;
+        code += 1;
+    }
+}
+
+/// The tables of section 3.1.1.3.2.2.
+static PREDEFINED: LazyLock<Tables> = LazyLock::new(|| {
+    const LITERAL_SHARES: [i16; 36] = [
+        4, 3, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2, 2, 3, 2, 1, 1, 1,
+        1, 1, -1, -1, -1, -1,
+    ];
+    const OFFSET_SHARES: [i16; 29] = [
+        1, 1, 1, 1, 1, 1, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1,
+    ];
+    const MATCH_SHARES: [i16; 53] = [
+        1, 4, 3, 2, 2, 2, 2, 2, 2, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1,
+        1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, -1, -1, -1, -1, -1, -1, -1,
+    ];
+    let mut tables = Tables {
+        entries: [[0; STATES]; KINDS],
+        logs: [0; KINDS],
+    };
+    for (kind, log, of) in [
+        (LITERAL, 6, &LITERAL_SHARES[..]),
+        (OFFSET, 5, &OFFSET_SHARES[..]),
+        (MATCH, 6, &MATCH_SHARES[..]),
+    ] {
+        let mut shares = Shares {
+            log,
+            of: [0; fse::SYMBOLS_MAX],
+            symbols: of.len(),
+        };
+        shares.of[..of.len()].copy_from_slice(of);
+        tables.set(kind, &shares);
+    }
+    tables
+});
