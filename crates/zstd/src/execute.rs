@@ -13,12 +13,13 @@
 
 use crate::Error;
 use crate::literals;
-use std::hint::select_unpredictable;
+use crate::sequences::Sequence;
+use std::hint::{black_box, select_unpredictable};
 
 /// Bytes behind a sequence's end that its copies may overwrite.
 const OUTPUT_MARGIN: usize = 64;
 /// Literals that are copied without a look at how many there are.
-const SHORT_LITERALS: usize = 16;
+const SHORT_LITERALS: usize = 32;
 /// Bytes of a match that are copied likewise.
 const SHORT_MATCH: usize = 32;
 /// Bytes that one copy moves.
@@ -66,19 +67,16 @@ impl Output<'_> {
         rest.get_mut(..count).ok_or(Error::Full)
     }
 
-    /// Carries out sequences: their lengths (literals low, match high) and their offset values.
-    /// `room` is what the block may still give; it is counted down.
+    /// Carries out sequences. `room` is what the block may still give; it is counted down.
     pub(crate) fn carry_out(
         &mut self,
-        (lengths, offsets): (&[u64], &[u32]),
+        sequences: &[Sequence],
         literals: &mut Literals<'_>,
         recent: &mut [u32; 3],
         room: &mut usize,
     ) -> Result<(), Error> {
-        debug_assert_eq!(lengths.len(), offsets.len());
-        // Neither half runs over: 2^14 sequences of less than 2^18.
-        let sum = lengths.iter().copied().fold(0, u64::wrapping_add);
-        let (taken, matched) = (sum as u32 as usize, (sum >> 32) as usize);
+        // Neither runs over: 2^14 sequences of less than 2^18.
+        let (taken, matched) = Sequence::sums(sequences);
         if taken > literals.count - literals.taken {
             return Err(Error::Sequences);
         }
@@ -90,107 +88,88 @@ impl Output<'_> {
         }
         *room -= taken + matched;
         debug_assert!(literals.bytes.len() >= literals.count + literals::MARGIN);
+        let margin = self.bytes.len() - self.written - (taken + matched);
+        let (fast, last) = sequences.split_at(sequences.len() - within_margin(sequences, margin));
         // SAFETY: as many literals as are taken are there, with their margin; the output has room
-        // for all that is written.
-        let done = unsafe { self.fast(lengths, offsets, literals, recent)? };
-        for (&length, &value) in lengths[done..].iter().zip(&offsets[done..]) {
-            self.careful(length, value, literals, recent)?;
+        // for all that is written, and its margin behind the last of these.
+        unsafe { self.fast(fast, literals, recent)? };
+        for &sequence in last {
+            self.careful(sequence, literals, recent)?;
         }
         Ok(())
     }
 
-    /// Carries out sequences until one ends within the margin before the output's end; returns how
-    /// many.
+    /// Carries out sequences that end before the margin at the output's end.
     ///
     /// # Safety
-    /// `literals` has as many literals left as `lengths` takes, and [`literals::MARGIN`] bytes
+    /// They do; `literals` has as many literals left as they take, and [`literals::MARGIN`] bytes
     /// behind all of them.
-    #[inline(never)]
     unsafe fn fast(
         &mut self,
-        lengths: &[u64],
-        offsets: &[u32],
+        sequences: &[Sequence],
         literals: &mut Literals<'_>,
         recent: &mut [u32; 3],
-    ) -> Result<usize, Error> {
-        let Some(limit) = self.bytes.len().checked_sub(OUTPUT_MARGIN) else {
-            return Ok(0);
-        };
-        let base = self.bytes.as_mut_ptr();
-        let source = literals.bytes.as_ptr();
-        let (mut at, mut taken) = (self.written, literals.taken);
-        let [mut first, mut second, mut third] = *recent;
-        let mut done = 0;
-        for (&length, &value) in lengths.iter().zip(offsets) {
-            let (count, matched) = (length as u32 as usize, (length >> 32) as usize);
-            let match_at = at + count;
-            let end = match_at + matched;
-            if end > limit {
-                break;
-            }
-            // Section 3.1.1.5: without literals, the values 1 to 3 mean the next in order.
-            let choice = value.wrapping_sub(1) + u32::from(count == 0);
-            let old = select_unpredictable(choice == 1, second, first);
-            let old = select_unpredictable(choice == 2, third, old);
-            let old = select_unpredictable(choice == 3, first.wrapping_sub(1), old);
-            let offset = select_unpredictable(value > 3, value.wrapping_sub(3), old);
-            third = select_unpredictable(choice >= 2, second, third);
-            second = select_unpredictable(choice >= 1, first, second);
-            first = offset;
-            // SAFETY: the literals are there with their margin; the output's margin is behind
-            // `end`.
-            unsafe {
-                copy(source.add(taken), base.add(at));
-                if count > SHORT_LITERALS {
-                    let mut copied = WIDTH;
-                    while copied < count {
-                        copy(source.add(taken + copied), base.add(at + copied));
-                        copied += WIDTH;
-                    }
-                }
-            }
-            taken += count;
-            let offset = offset as usize;
-            // An offset of 0 is none: it becomes the largest.
-            if offset.wrapping_sub(1) >= match_at - self.start {
-                return Err(Error::Offset);
-            }
-            // SAFETY: `offset` bytes back is in the frame; the margin is behind `end`.
-            unsafe {
-                let (to, from) = (base.add(match_at), base.add(match_at - offset));
-                if offset >= WIDTH {
-                    copy(from, to);
-                    copy(from.add(WIDTH), to.add(WIDTH));
-                    if matched > SHORT_MATCH {
-                        let mut copied = SHORT_MATCH;
-                        while copied < matched {
-                            copy(from.add(copied), to.add(copied));
-                            copy(from.add(copied + WIDTH), to.add(copied + WIDTH));
-                            copied += 2 * WIDTH;
-                        }
-                    }
-                } else {
-                    repeat(to, offset, matched);
-                }
-            }
-            at = end;
-            done += 1;
+    ) -> Result<(), Error> {
+        #[cfg(target_arch = "x86_64")]
+        if crate::has_avx2() {
+            // SAFETY: the processor has AVX2; the rest as this function's.
+            return unsafe { self.fast_avx2(sequences, literals, recent) };
         }
-        self.written = at;
-        literals.taken = taken;
-        *recent = [first, second, third];
-        Ok(done)
+        // SAFETY: as this function's.
+        unsafe { self.turns(sequences, literals, recent) }
+    }
+
+    /// # Safety
+    /// As [`Self::fast`]; the processor has AVX2.
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx,avx2,bmi1,bmi2")]
+    unsafe fn fast_avx2(
+        &mut self,
+        sequences: &[Sequence],
+        literals: &mut Literals<'_>,
+        recent: &mut [u32; 3],
+    ) -> Result<(), Error> {
+        // SAFETY: the caller's promise.
+        unsafe { self.turns(sequences, literals, recent) }
+    }
+
+    /// # Safety
+    /// As [`Self::fast`].
+    #[inline(always)]
+    unsafe fn turns(
+        &mut self,
+        sequences: &[Sequence],
+        literals: &mut Literals<'_>,
+        recent: &mut [u32; 3],
+    ) -> Result<(), Error> {
+        let (bytes, source) = (self.bytes.as_mut_ptr(), literals.bytes.as_ptr());
+        // SAFETY: `start` is in the output, `taken` in the literals.
+        let mut hot = unsafe {
+            Hot {
+                base: bytes.add(self.start),
+                at: (self.written - self.start) as isize,
+                from: source.add(literals.taken),
+                recent: *recent,
+            }
+        };
+        // SAFETY: as this function's.
+        unsafe { hot.turns(sequences)? };
+        self.written = self.start + hot.at as usize;
+        // SAFETY: the pointer has only been moved within the literals.
+        literals.taken = unsafe { hot.from.offset_from_unsigned(source) };
+        *recent = hot.recent;
+        Ok(())
     }
 
     /// Carries out one sequence without a byte too many; its literals and its room are there.
     fn careful(
         &mut self,
-        length: u64,
-        value: u32,
+        sequence: Sequence,
         literals: &mut Literals<'_>,
         recent: &mut [u32; 3],
     ) -> Result<(), Error> {
-        let (count, matched) = (length as u32 as usize, (length >> 32) as usize);
+        let (count, matched) = (sequence.literals as usize, sequence.matched as usize);
+        let value = sequence.offset;
         let offset = match (value.wrapping_sub(1)) + u32::from(count == 0) {
             _ if value > 3 => {
                 let offset = value - 3;
@@ -231,14 +210,135 @@ impl Output<'_> {
     }
 }
 
+/// How many sequences at the end come too close to the output's end, which is `behind` bytes behind
+/// them all.
+fn within_margin(sequences: &[Sequence], mut behind: usize) -> usize {
+    let mut count = 0;
+    for sequence in sequences.iter().rev() {
+        if behind >= OUTPUT_MARGIN {
+            break;
+        }
+        behind += (sequence.literals + sequence.matched) as usize;
+        count += 1;
+    }
+    count
+}
+
+/// What the fast loop works with.
+struct Hot {
+    /// The frame's first byte.
+    base: *mut u8,
+    /// Bytes behind `base` that are final.
+    at: isize,
+    /// The next literal.
+    from: *const u8,
+    recent: [u32; 3],
+}
+
+impl Hot {
+    /// # Safety
+    /// As [`Output::fast`].
+    #[inline(always)]
+    unsafe fn turns(&mut self, sequences: &[Sequence]) -> Result<(), Error> {
+        let base = self.base;
+        let (mut at, mut from) = (self.at, self.from);
+        let [mut first, mut second, mut third] = self.recent;
+        for sequence in sequences {
+            let (count, matched) = (sequence.literals as usize, sequence.matched as usize);
+            let value = sequence.offset;
+            let match_at = at + count as isize;
+            // SAFETY: the literals are there with their margin, and so is the output's room.
+            unsafe { copy_exact::<SHORT_LITERALS>(from, base.offset(at)) };
+            // Section 3.1.1.5: without literals, the values 1 to 3 mean the next in order.
+            let choice = value.wrapping_sub(1).wrapping_add(u32::from(count == 0));
+            let old = select_unpredictable(choice == 1, second, first);
+            let old = select_unpredictable(choice == 2, third, old);
+            let mut offset = select_unpredictable(value > 3, value.wrapping_sub(3), old);
+            third = select_unpredictable(choice >= 2, second, third);
+            second = select_unpredictable(choice >= 1, first, second);
+            if choice == 3 {
+                // Either a new offset, 1, or the last one less 1. Kept in here: how the value alone
+                // compares is hard to predict.
+                offset = black_box(if value > 3 { 1 } else { first.wrapping_sub(1) });
+                if offset == 0 {
+                    return Err(Error::Offset);
+                }
+            }
+            first = offset;
+            if count > SHORT_LITERALS {
+                // SAFETY: as above: the last copy begins before the literals' end.
+                unsafe {
+                    let to = base.offset(at);
+                    copy_behind::<SHORT_LITERALS>(from, to, SHORT_LITERALS, count);
+                }
+            }
+            // SAFETY: the block takes no more literals than there are.
+            from = unsafe { from.add(count) };
+            let match_from = match_at - offset as isize;
+            if match_from < 0 {
+                return Err(Error::Offset);
+            }
+            // SAFETY: the match begins in the frame, and its room is there with its margin.
+            unsafe {
+                let (match_from, match_to) = (base.offset(match_from), base.offset(match_at));
+                if offset as usize >= WIDTH {
+                    copy(match_from, match_to);
+                    copy(match_from.add(WIDTH), match_to.add(WIDTH));
+                    if matched > SHORT_MATCH {
+                        copy_behind::<WIDTH>(match_from, match_to, SHORT_MATCH, matched);
+                    }
+                } else {
+                    repeat(match_to, offset as usize, matched);
+                }
+            }
+            at = match_at + matched as isize;
+        }
+        (self.at, self.from) = (at, from);
+        self.recent = [first, second, third];
+        Ok(())
+    }
+}
+
 /// # Safety
 /// [`WIDTH`] bytes are readable at `from` and writable at `to`.
 #[inline(always)]
 unsafe fn copy(from: *const u8, to: *mut u8) {
-    // SAFETY: the caller's promise; all is read before anything is written.
+    // SAFETY: the caller's promise.
+    unsafe { copy_exact::<WIDTH>(from, to) }
+}
+
+/// Copies `N` bytes; all are read before any is written.
+///
+/// # Safety
+/// They are readable at `from` and writable at `to`.
+#[inline(always)]
+unsafe fn copy_exact<const N: usize>(from: *const u8, to: *mut u8) {
+    // SAFETY: the caller's promise.
     unsafe {
-        let bytes = from.cast::<[u8; WIDTH]>().read();
-        to.cast::<[u8; WIDTH]>().write(bytes);
+        let bytes = from.cast::<[u8; N]>().read();
+        to.cast::<[u8; N]>().write(bytes);
+    }
+}
+
+/// Copies bytes `copied` to `count`, N at a time, and at most N - 1 more. If the places overlap,
+/// `from` is at least N before `to`.
+///
+/// # Safety
+/// The bytes and their margins are there.
+#[inline(always)]
+unsafe fn copy_behind<const N: usize>(
+    from: *const u8,
+    to: *mut u8,
+    mut copied: usize,
+    count: usize,
+) {
+    // Usually once or twice: a step that the compiler does not know keeps it from unrolling this,
+    // which costs the loop around it registers.
+    let step = black_box(N);
+    while copied < count {
+        // SAFETY: begins below `count`, and ends within the margins.
+        unsafe { copy_exact::<N>(from.add(copied), to.add(copied)) };
+        copied += step;
     }
 }
 
@@ -246,6 +346,8 @@ unsafe fn copy(from: *const u8, to: *mut u8) {
 ///
 /// # Safety
 /// The bytes before `to` are there, and [`OUTPUT_MARGIN`] bytes behind `count`.
+#[cold]
+#[inline(never)]
 unsafe fn repeat(to: *mut u8, offset: usize, count: usize) {
     let (mut at, mut distance) = (0, offset);
     // Of each copy as many bytes are right as the distance has, and then twice as many repeat.

@@ -9,6 +9,11 @@ use crate::bits::Forward;
 /// Symbols at most, of any alphabet.
 pub(crate) const SYMBOLS_MAX: usize = 256;
 
+/// States at most.
+const STATES_MAX: usize = 512;
+/// Symbols that [`spread`] writes at once.
+const ROW_WIDTH: usize = 8;
+
 /// Shares of the symbols in a table; -1 stands for "less than one".
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Shares {
@@ -80,36 +85,53 @@ pub(crate) fn read_shares(
 
 /// Calls `put(state, symbol, bits, base)` for every state of the table: decoding in that state
 /// gives `symbol`, and the next state is `base` plus the next `bits` bits.
+#[inline(always)]
 pub(crate) fn spread(shares: &Shares, mut put: impl FnMut(usize, u8, u32, u32)) {
     let size = 1_usize << shares.log;
-    let mut symbols = [0_u8; 512];
-    let symbols = &mut symbols[..size];
-    let mut next = [0_u32; SYMBOLS_MAX];
-    let mut high = size;
+    let mask = size - 1;
+    // The symbols one after the other, each as often as its share says; eight at a time, so that
+    // the usual shares need no loop.
+    let mut row = [0_u8; STATES_MAX + ROW_WIDTH];
+    let mut next = [0_u16; SYMBOLS_MAX];
+    let mut symbols = [0_u8; STATES_MAX];
+    let (mut filled, mut high) = (0, size);
     for (symbol, &share) in shares.of[..shares.symbols].iter().enumerate() {
         if share == -1 {
             high -= 1;
             symbols[high] = symbol as u8;
             next[symbol] = 1;
-        } else {
-            next[symbol] = share as u32;
+            continue;
         }
+        next[symbol] = share as u16;
+        let end = filled + share as usize;
+        while filled < end {
+            row[filled..filled + ROW_WIDTH].fill(symbol as u8);
+            filled += ROW_WIDTH;
+        }
+        filled = end;
     }
-    let (step, mask) = ((size >> 1) + (size >> 3) + 3, size - 1);
+    let step = (size >> 1) + (size >> 3) + 3;
     let mut place = 0;
-    for (symbol, &share) in shares.of[..shares.symbols].iter().enumerate() {
-        for _ in 0..share.max(0) {
-            symbols[place & mask] = symbol as u8;
+    if high == size {
+        for &symbol in &row[..size] {
+            symbols[place & mask & (STATES_MAX - 1)] = symbol;
+            place += step;
+        }
+    } else {
+        for &symbol in &row[..high] {
+            symbols[place & mask & (STATES_MAX - 1)] = symbol;
             place += step;
             while place & mask >= high {
                 place += step;
             }
         }
     }
-    for (state, &symbol) in symbols.iter().enumerate() {
-        let count = next[usize::from(symbol)];
-        next[usize::from(symbol)] += 1;
-        let bits = shares.log - count.ilog2();
-        put(state, symbol, bits, (count << bits) - size as u32);
+    for (state, &symbol) in symbols[..size].iter().enumerate() {
+        let count = &mut next[usize::from(symbol)];
+        let own = u32::from(*count);
+        *count += 1;
+        // At least 1, for it is a symbol with a share.
+        let bits = shares.log - (own | 1).ilog2();
+        put(state, symbol, bits, (own << bits).wrapping_sub(size as u32));
     }
 }

@@ -83,27 +83,37 @@ impl Tree {
 
     /// Codes go up with the weight, and with the symbol among equal weights.
     fn fill(&mut self, weights: &[u8], ranks: &[u32; LOG_MAX as usize + 2], log: u32) {
+        // Sorted by weight, so that the symbols of one weight are one loop with one width.
         let mut starts = [0_usize; LOG_MAX as usize + 2];
-        let mut start = 0;
-        for weight in 1..=log as usize {
-            starts[weight] = start;
-            start += (ranks[weight] as usize) << (weight - 1);
+        for weight in 0..=LOG_MAX as usize {
+            starts[weight + 1] = starts[weight] + ranks[weight] as usize;
         }
+        let mut sorted = [0_u8; WEIGHTS_MAX + 1];
+        let mut places = starts;
         for (symbol, &weight) in weights.iter().enumerate() {
-            if weight == 0 {
-                continue;
-            }
-            let entry = (symbol as u16) << 8 | (log as u16 + 1 - u16::from(weight));
-            let start = starts[usize::from(weight)];
-            let length = 1_usize << (weight - 1);
-            starts[usize::from(weight)] = start + length;
-            let places = &mut self.entries[start..start + length];
-            match places {
-                [one] => *one = entry,
-                [one, two] => (*one, *two) = (entry, entry),
-                _ => places
-                    .chunks_exact_mut(4)
-                    .for_each(|four| four.copy_from_slice(&[entry; 4])),
+            let place = &mut places[usize::from(weight)];
+            sorted[*place % (WEIGHTS_MAX + 1)] = symbol as u8;
+            *place += 1;
+        }
+        let mut rest = &mut self.entries[..1 << log];
+        for weight in 1..=log as usize {
+            let symbols = &sorted[starts[weight]..starts[weight + 1]];
+            let bits = log as u16 + 1 - weight as u16;
+            let entries = symbols.iter().map(|&symbol| u16::from(symbol) << 8 | bits);
+            let (own, after) = rest.split_at_mut(symbols.len() << (weight - 1));
+            rest = after;
+            match weight {
+                1 => put::<1>(own, entries),
+                2 => put::<2>(own, entries),
+                3 => put::<4>(own, entries),
+                4 => put::<8>(own, entries),
+                _ => {
+                    let width = 1 << (weight - 1);
+                    for (entry, places) in entries.zip(own.chunks_exact_mut(width)) {
+                        let (wide, _) = places.as_chunks_mut::<16>();
+                        wide.iter_mut().for_each(|places| *places = [entry; 16]);
+                    }
+                }
             }
         }
     }
@@ -186,6 +196,14 @@ impl Tree {
         }
         // SAFETY: as this function's.
         unsafe { turns(&self.entries, self.log, streams, out, segment) }
+    }
+}
+
+/// Puts each entry to its `N` places.
+fn put<const N: usize>(places: &mut [u16], entries: impl Iterator<Item = u16>) {
+    let (places, _) = places.as_chunks_mut::<N>();
+    for (places, entry) in places.iter_mut().zip(entries) {
+        *places = [entry; N];
     }
 }
 

@@ -26,3 +26,9 @@ pub use error::Error;
 fn has_bmi2() -> bool {
     std::is_x86_feature_detected!("bmi2") && std::is_x86_feature_detected!("bmi1")
 }
+
+/// True where copies may take AVX2's registers, too.
+#[cfg(target_arch = "x86_64")]
+fn has_avx2() -> bool {
+    has_bmi2() && std::is_x86_feature_detected!("avx2")
+}

@@ -194,32 +194,50 @@ impl Chain<'_> {
     }
 }
 
-/// Sequences of two blocks, up to [`LIST_MAX`] of each.
-pub(crate) struct Lists {
-    /// Literals in the low half, the match's bytes in the high half.
-    lengths: Box<[u64]>,
-    /// Offset values, as they are coded: 1 to 3 name earlier offsets.
-    offsets: Box<[u32]>,
+/// A sequence as it is coded.
+#[derive(Debug, Clone, Copy, Default)]
+#[repr(C, align(16))]
+pub(crate) struct Sequence {
+    /// Literals that come first.
+    pub(crate) literals: u32,
+    /// Bytes of the match that follows.
+    pub(crate) matched: u32,
+    /// 1 to 3 name earlier offsets, others are 3 more than an offset.
+    pub(crate) offset: u32,
+    /// Makes the sequence a vector of four, which can be added up whole.
+    spare: u32,
 }
+
+impl Sequence {
+    /// All literals and all bytes of matches, which must not run over.
+    pub(crate) fn sums(sequences: &[Self]) -> (usize, usize) {
+        let mut sums = [0_u32; 4];
+        for sequence in sequences {
+            let words = [
+                sequence.literals,
+                sequence.matched,
+                sequence.offset,
+                sequence.spare,
+            ];
+            for (sum, word) in sums.iter_mut().zip(words) {
+                *sum = sum.wrapping_add(word);
+            }
+        }
+        (sums[0] as usize, sums[1] as usize)
+    }
+}
+
+/// Sequences of two blocks, up to [`LIST_MAX`] of each.
+pub(crate) struct Lists(Box<[Sequence]>);
 
 impl Lists {
     pub(crate) fn new() -> Self {
-        Self {
-            lengths: vec![0; 2 * LIST_MAX].into(),
-            offsets: vec![0; 2 * LIST_MAX].into(),
-        }
+        Self(vec![Sequence::default(); 2 * LIST_MAX].into())
     }
 
     /// The first `count` sequences of a lane.
-    pub(crate) fn of(&self, lane: usize, count: usize) -> (&[u64], &[u32]) {
-        let range = lane * LIST_MAX..lane * LIST_MAX + count;
-        (&self.lengths[range.clone()], &self.offsets[range])
-    }
-
-    fn put(&mut self, lane: usize, index: usize, (lengths, offset): (u64, u32)) {
-        let index = lane * LIST_MAX + index;
-        self.lengths[index] = lengths;
-        self.offsets[index] = offset;
+    pub(crate) fn of(&self, lane: usize, count: usize) -> &[Sequence] {
+        &self.0[lane * LIST_MAX..][..count]
     }
 }
 
@@ -230,8 +248,7 @@ pub(crate) fn decode_two(
     lists: &mut Lists,
 ) -> Result<(), Error> {
     debug_assert!(chains.iter().all(|chain| chain.left <= LIST_MAX));
-    let tables = [&lanes.tables[0], &lanes.tables[1]];
-    let done = turns_of(tables, chains, lists, [0, 1], 0);
+    let done = turns_of::<2>(&lanes.tables[..], chains, &mut lists.0);
     for (lane, chain) in chains.iter_mut().enumerate() {
         let end = done + chain.left;
         one_lane(lanes, lane, chain, lists, done..end)?;
@@ -264,15 +281,15 @@ fn one_lane(
         // What stays behind this range must not be decoded with it.
         let behind = chain.left - (range.end - index);
         chain.left -= behind;
-        let mut chains = [*chain];
         let is_last_range = behind == 0;
         // A last sequence reads no states; elsewhere the careful step does one that it need not.
-        let done = turns_of([tables], &mut chains, lists, [lane], index);
-        *chain = chains[0];
-        index += done;
+        let places = &mut lists.0[lane * LIST_MAX + index..(lane + 1) * LIST_MAX];
+        let chains = std::slice::from_mut(chain);
+        index += turns_of::<1>(std::slice::from_ref(tables), chains, places);
+        let chain = &mut chains[0];
         if index < range.end {
-            let sequence = careful(tables, chain, is_last_range && chain.left == 1)?;
-            lists.put(lane, index, sequence);
+            let is_last = is_last_range && chain.left == 1;
+            lists.0[lane * LIST_MAX + index] = careful(tables, chain, is_last)?;
             index += 1;
         }
         chain.left += behind;
@@ -281,7 +298,7 @@ fn one_lane(
 }
 
 /// Decodes one sequence, whatever it needs and wherever the stream ends.
-fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<(u64, u32), Error> {
+fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<Sequence, Error> {
     let entry = |kind: usize| tables.entries[kind][chain.states[kind] % STATES];
     let entries: [Entry; KINDS] = [entry(LITERAL), entry(OFFSET), entry(MATCH)];
     let mut value = |kind: usize| {
@@ -299,31 +316,66 @@ fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<(u64
         return Err(Error::Sequences);
     }
     chain.left -= 1;
-    Ok((literals | matched << 32, offset as u32))
+    Ok(Sequence {
+        literals: literals as u32,
+        matched: matched as u32,
+        offset: offset as u32,
+        spare: 0,
+    })
 }
 
-/// Decodes sequences of N blocks side by side into the lists of `lanes`, from `index` on, while all
-/// of them have whole words to read and one more sequence after that; returns how many of each.
+/// Decodes sequences of N blocks side by side while all of them have whole words to read and one
+/// more sequence after that; returns how many of each. Lane by lane, they come to `places` and
+/// [`LIST_MAX`] places further on.
 fn turns_of<const N: usize>(
-    tables: [&Tables; N],
-    chains: &mut [Chain<'_>; N],
-    lists: &mut Lists,
-    lanes: [usize; N],
-    index: usize,
+    tables: &[Tables],
+    chains: &mut [Chain<'_>],
+    places: &mut [Sequence],
 ) -> usize {
+    let (Some(tables), Some(chains)) = (tables.first_chunk(), chains.first_chunk_mut()) else {
+        return 0;
+    };
+    let Some(room) = places.len().checked_sub((N - 1) * LIST_MAX) else {
+        return 0;
+    };
     let left = chains.iter().map(|chain| chain.left).min().unwrap_or(0);
-    let count = left.saturating_sub(1).min(LIST_MAX - index);
-    let lengths = lanes.map(|lane| lists.lengths[lane * LIST_MAX + index..].as_mut_ptr());
-    let offsets = lanes.map(|lane| lists.offsets[lane * LIST_MAX + index..].as_mut_ptr());
-    let entries = tables.map(|tables| &tables.entries);
+    let count = left.saturating_sub(1).min(room);
+    let places = places.as_mut_ptr();
     #[cfg(target_arch = "x86_64")]
     if crate::has_bmi2() {
-        // SAFETY: the processor has BMI2. Each lane has LIST_MAX places, `count` of them from
-        // `index` on.
-        return unsafe { turns_bmi2(entries, chains, lengths, offsets, count) };
+        // SAFETY: the processor has BMI2; there are `count` places in each lane.
+        return unsafe { turns_bmi2::<N>(tables, chains, places, count) };
     }
-    // SAFETY: each lane has LIST_MAX places, `count` of them from `index` on.
-    unsafe { turns(entries, chains, lengths, offsets, count) }
+    // SAFETY: there are `count` places in each lane.
+    unsafe { turns::<N, Plain>(tables, chains, places, count) }
+}
+
+/// Cuts the low bits off a word.
+trait Cut {
+    /// The low `count` bits of `word`; `count` is taken modulo 256, and below 64 then.
+    fn low(word: u64, count: u64) -> u64;
+}
+
+struct Plain;
+
+impl Cut for Plain {
+    #[inline(always)]
+    fn low(word: u64, count: u64) -> u64 {
+        word & !(u64::MAX << (count & 63))
+    }
+}
+
+/// By BMI2's instruction, which looks at eight bits of the count by itself.
+#[cfg(target_arch = "x86_64")]
+struct Bmi2;
+
+#[cfg(target_arch = "x86_64")]
+impl Cut for Bmi2 {
+    #[inline(always)]
+    fn low(word: u64, count: u64) -> u64 {
+        // SAFETY: only `turns_bmi2` uses this, whose caller made sure of BMI2.
+        unsafe { std::arch::x86_64::_bzhi_u64(word, count as u32) }
+    }
 }
 
 /// # Safety
@@ -331,29 +383,29 @@ fn turns_of<const N: usize>(
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "bmi1,bmi2")]
 unsafe fn turns_bmi2<const N: usize>(
-    tables: [&[[Entry; STATES]; KINDS]; N],
+    tables: &[Tables; N],
     chains: &mut [Chain<'_>; N],
-    lengths: [*mut u64; N],
-    offsets: [*mut u32; N],
+    places: *mut Sequence,
     count: usize,
 ) -> usize {
     // SAFETY: the caller's promise.
-    unsafe { turns(tables, chains, lengths, offsets, count) }
+    unsafe { turns::<N, Bmi2>(tables, chains, places, count) }
 }
 
 /// See [`turns_of`].
 ///
 /// # Safety
-/// `count` entries may be written at each of `lengths` and `offsets`, which nothing else refers to.
+/// `count` sequences may be written at `places`, and as many [`LIST_MAX`] further on for each more
+/// lane.
 #[inline(always)]
-unsafe fn turns<const N: usize>(
-    tables: [&[[Entry; STATES]; KINDS]; N],
+unsafe fn turns<const N: usize, C: Cut>(
+    tables: &[Tables; N],
     chains: &mut [Chain<'_>; N],
-    lengths: [*mut u64; N],
-    offsets: [*mut u32; N],
+    mut places: *mut Sequence,
     count: usize,
 ) -> usize {
-    let bases = chains.each_ref().map(|chain| chain.bits.bytes.as_ptr());
+    // A position's word ends with the position's byte.
+    let bases = (chains.each_ref()).map(|chain| chain.bits.bytes.as_ptr().wrapping_sub(7));
     let mut at = chains.each_ref().map(|chain| chain.bits.at);
     let mut states = chains.each_ref().map(|chain| chain.states);
     let mut done = 0;
@@ -368,9 +420,9 @@ unsafe fn turns<const N: usize>(
             let mut widths = [0_u64; N];
             for k in 0..N {
                 for kind in 0..KINDS {
+                    let entries = &tables[k].entries[kind];
                     // SAFETY: states are below their table's size (the module's head).
-                    found[k][kind] =
-                        unsafe { *tables[k].get_unchecked(kind).get_unchecked(states[k][kind]) };
+                    found[k][kind] = unsafe { *entries.get_unchecked(states[k][kind]) };
                 }
                 let sum = (found[k][0].wrapping_add(found[k][1])).wrapping_add(found[k][2]);
                 // At most 31 + 16 + 16 and 9 + 8 + 9: neither runs over.
@@ -382,14 +434,13 @@ unsafe fn turns<const N: usize>(
             for k in 0..N {
                 // SAFETY: at[k] is at least 56 by the count of turns, and its byte is in the
                 // stream: it only goes down.
-                let word = unsafe { load(bases[k], (at[k] >> 3) - 7) } << (!at[k] & 7);
+                let word = unsafe { load(bases[k], at[k] >> 3) } << (!at[k] & 7);
                 at[k] -= widths[k] as isize;
                 // The sequence's bits at the low end. With none at all every field has no bits.
                 let mut bits = word >> (widths[k].wrapping_neg() & 63);
                 let mut take = |count: u64| {
-                    let count = count & 63;
-                    let value = bits & !(u64::MAX << count);
-                    bits >>= count;
+                    let value = C::low(bits, count);
+                    bits >>= count & 63;
                     value
                 };
                 let [literal, offset, matched] = found[k];
@@ -399,10 +450,15 @@ unsafe fn turns<const N: usize>(
                 let literals = (literal >> 32) + take(literal);
                 let length = (matched >> 32) + take(matched);
                 let value = (offset >> 32) + take(offset);
-                // SAFETY: `done` is below `count`, the caller's promise.
-                unsafe { *lengths[k].add(done) = literals | length << 32 };
-                unsafe { *offsets[k].add(done) = value as u32 };
+                // SAFETY: fewer than `count` stand before it, the caller's promise; what is there
+                // is a sequence, and its last field stays as it is.
+                let place = unsafe { &mut *places.add(k * LIST_MAX) };
+                place.literals = literals as u32;
+                place.matched = length as u32;
+                place.offset = value as u32;
             }
+            // SAFETY: as above; at most one past the lane's end.
+            places = unsafe { places.add(1) };
             done += 1;
         }
     }
@@ -424,7 +480,7 @@ const fn next(entry: Entry) -> usize {
 #[inline(always)]
 unsafe fn load(base: *const u8, at: isize) -> u64 {
     // SAFETY: the caller's promise; no alignment is asked for.
-    u64::from_le(unsafe { base.offset(at).cast::<u64>().read_unaligned() })
+    u64::from_le(unsafe { base.wrapping_offset(at).cast::<u64>().read_unaligned() })
 }
 
 /// Room for any kind's symbols, a power of two.
