@@ -19,7 +19,7 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 19] = [
+pub const TARGETS: [Target; 20] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
@@ -39,6 +39,7 @@ pub const TARGETS: [Target; 19] = [
     ("search_state", search_state),
     ("sockets", sockets),
     ("stack", stack),
+    ("zstd", zstd),
 ];
 
 /// An alignment: PHYLIP, FASTA or NEXUS.
@@ -150,6 +151,11 @@ pub fn sockets(data: &[u8]) {
 /// Frames, time and an application: all that happens to a stack.
 pub fn stack(data: &[u8]) {
     stack::fuzz_stack(data);
+}
+
+/// zstd frames, decoded in two ways.
+pub fn zstd(data: &[u8]) {
+    sidecore_zstd::fuzzing::compare(data);
 }
 
 /// The longest script that is played.

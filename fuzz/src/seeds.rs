@@ -4,8 +4,10 @@ use sidecore_block::codec::lzo1x::fuzzing::{Random as Noise, random_stream};
 use sidecore_block::export::nbd::fuzzing as nbd;
 use sidecore_block::format::fuzzing as images;
 use sidecore_phylo::fuzzing::{Kind, seeds as of_kind};
+use sidecore_random::Random;
 use sidecore_random::choices::Choices;
 use std::path::{Path, PathBuf};
+use zstd_safe::{CCtx, CParameter};
 
 /// Inputs of a target; empty where there is no such target.
 ///
@@ -35,6 +37,7 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "search_state" => of_kind(Kind::State).to_vec(),
         "daemon" => [sidecore_offload::daemon::fuzzing::seeds(), decisions()].concat(),
         "sockets" | "stack" => decisions(),
+        "zstd" => frames(),
         _ => Vec::new(),
     })
 }
@@ -64,6 +67,34 @@ fn streams() -> Vec<Vec<u8>> {
         [&(room as u32).to_le_bytes()[..3], &[7], &stream].concat()
     };
     (0..16).map(stream).collect()
+}
+
+/// Frames of several levels and block sizes, behind their room and a pace.
+fn frames() -> Vec<Vec<u8>> {
+    let mut random = Random::new(1);
+    let mut raw = Vec::new();
+    let mut frames = Vec::new();
+    for level in 1..=16 {
+        raw.clear();
+        while raw.len() < 300 * level as usize {
+            // Words again and again, some noise, and runs.
+            let (word, times) = (random.bits().to_le_bytes(), random.below(9) as usize);
+            let length = 1 + random.below(8) as usize;
+            (0..times).for_each(|_| raw.extend_from_slice(&word[..length]));
+            raw.extend(std::iter::repeat_n(word[0] % 7, times));
+        }
+        let mut context = CCtx::create();
+        let mut frame = Vec::with_capacity(2 * raw.len());
+        let made = context
+            .set_parameter(CParameter::CompressionLevel(level))
+            .and_then(|_| context.set_parameter(CParameter::ChecksumFlag(level % 4 == 0)))
+            .and_then(|_| context.set_parameter(CParameter::MaxBlockSize(1024)))
+            .and_then(|_| context.compress2(&mut frame, &raw[..]));
+        assert!(made.is_ok(), "libzstd makes a frame");
+        let head = [&(raw.len() as u32).to_le_bytes()[..3], &[level as u8]].concat();
+        frames.push([head, frame].concat());
+    }
+    frames
 }
 
 /// Decisions of any kind: the targets that take them understand all bytes.

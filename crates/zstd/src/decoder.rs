@@ -73,8 +73,8 @@ impl Decoder {
         }
     }
 
-    /// Says whether frames' own checksums are compared with their contents; at first they are. Leave
-    /// it out where the compressed bytes have been checked already.
+    /// Says whether frames' own checksums are compared with their contents; at first they are.
+    /// Leave it out where the compressed bytes have been checked already.
     pub fn set_checks_contents(&mut self, checks: bool) {
         self.checks_contents = checks;
     }
@@ -297,7 +297,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The block at `at`, if it is a compressed one. One that is damaged is left to whoever comes to it.
+/// The block at `at`, if it is a compressed one. A damaged one is left to whoever comes to it.
 fn compressed(input: &[u8], at: usize, block_max: usize) -> Option<(Block<'_>, &[u8])> {
     let block = frame::block(input, at, block_max).ok()?;
     match block.kind {

@@ -13,7 +13,7 @@
 
 use crate::Error;
 use crate::literals;
-use crate::sequences::Sequence;
+use crate::sequences::{self, Sequence};
 use std::hint::{black_box, select_unpredictable};
 
 /// Bytes behind a sequence's end that its copies may overwrite.
@@ -76,7 +76,7 @@ impl Output<'_> {
         room: &mut usize,
     ) -> Result<(), Error> {
         // Neither runs over: 2^14 sequences of less than 2^18.
-        let (taken, matched) = Sequence::sums(sequences);
+        let (taken, matched) = sequences::sums(sequences);
         if taken > literals.count - literals.taken {
             return Err(Error::Sequences);
         }
@@ -168,8 +168,8 @@ impl Output<'_> {
         literals: &mut Literals<'_>,
         recent: &mut [u32; 3],
     ) -> Result<(), Error> {
-        let (count, matched) = (sequence.literals as usize, sequence.matched as usize);
-        let value = sequence.offset;
+        let [count, matched, value, _] = sequence;
+        let (count, matched) = (count as usize, matched as usize);
         let offset = match (value.wrapping_sub(1)) + u32::from(count == 0) {
             _ if value > 3 => {
                 let offset = value - 3;
@@ -218,7 +218,7 @@ fn within_margin(sequences: &[Sequence], mut behind: usize) -> usize {
         if behind >= OUTPUT_MARGIN {
             break;
         }
-        behind += (sequence.literals + sequence.matched) as usize;
+        behind += (sequence[0] + sequence[1]) as usize;
         count += 1;
     }
     count
@@ -244,8 +244,8 @@ impl Hot {
         let (mut at, mut from) = (self.at, self.from);
         let [mut first, mut second, mut third] = self.recent;
         for sequence in sequences {
-            let (count, matched) = (sequence.literals as usize, sequence.matched as usize);
-            let value = sequence.offset;
+            let &[count, matched, value, _] = sequence;
+            let (count, matched) = (count as usize, matched as usize);
             let match_at = at + count as isize;
             // SAFETY: the literals are there with their margin, and so is the output's room.
             unsafe { copy_exact::<SHORT_LITERALS>(from, base.offset(at)) };

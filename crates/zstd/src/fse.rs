@@ -57,7 +57,11 @@ pub(crate) fn read_shares(
             value & (threshold - 1)
         } else {
             bits.skip(width);
-            if value >= threshold { value - small } else { value }
+            if value >= threshold {
+                value - small
+            } else {
+                value
+            }
         };
         let share = value - 1;
         left -= share.abs();

@@ -4,8 +4,8 @@
 //! chains of look-ups run side by side. A symbol's code length stands in the low bits of its entry
 //! and shifts the word as it is.
 //! Must stay true: **a turn of the fast loop** loads 8 bytes of each stream, with at least 57 bits
-//! to come, and writes five symbols for each; `turns` is counted so that all of them fit. Everything
-//! else goes through [`Backward`], which cannot leave its slice. No stream writes outside its
+//! to come, and writes five symbols for each; `turns` is counted so that all of them fit. The rest
+//! goes through [`Backward`], which cannot leave its slice. No stream writes outside its
 //! segment. Any thread. Source: RFC 8878, sections 4.2 and 3.1.1.3.1.6.
 
 // A decoding kernel: words are loaded and symbols stored without a check each, in turns that were
@@ -159,7 +159,11 @@ impl Tree {
     /// Decodes `out.len()` symbols, at whose end the stream must end.
     fn finish(&self, mut stream: Backward<'_>, out: &mut [u8]) -> Result<(), Error> {
         let shift = 64 - self.log;
-        let per_word = if self.log <= LOG_FAST { TURN_SYMBOLS } else { 4 };
+        let per_word = if self.log <= LOG_FAST {
+            TURN_SYMBOLS
+        } else {
+            4
+        };
         for symbols in out.chunks_mut(per_word) {
             let mut word = stream.word();
             for symbol in symbols {
@@ -265,6 +269,7 @@ unsafe fn turns(
                     // SAFETY: `log` bits are left, and the table has 2^log entries. The segment has
                     // `done` + 5 symbols, by the count of turns.
                     let entry = unsafe { *entries.get_unchecked(index) };
+                    // SAFETY: as above.
                     unsafe { *out.add(k * segment + done + j) = (entry >> 8) as u8 };
                     words[k] <<= entry & 63;
                     used[k] += u32::from(entry);
@@ -312,10 +317,7 @@ fn read_weights(
 }
 
 /// Two FSE states take turns, until the bits of one run out; the other has a last symbol.
-fn read_packed_weights(
-    packed: &[u8],
-    weights: &mut [u8; WEIGHTS_MAX + 1],
-) -> Result<usize, Error> {
+fn read_packed_weights(packed: &[u8], weights: &mut [u8; WEIGHTS_MAX + 1]) -> Result<usize, Error> {
     let (shares, taken) = fse::read_shares(packed, fse::SYMBOLS_MAX, WEIGHT_LOG_MAX)?;
     let mut states = [(0_u8, 0_u32, 0_u32); WEIGHT_STATES];
     fse::spread(&shares, |state, symbol, bits, base| {

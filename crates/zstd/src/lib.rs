@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Top-down: [`Decoder`] goes through frames (`decoder`, `frame`); a block's `literals` are coded by
-//! a `huffman` tree, its `sequences` by three `fse` tables; `execute` carries the sequences out;
+//! Top-down: [`Decoder`] goes through frames (`decoder`, `frame`); a block's `literals` are coded
+//! by a `huffman` tree, its `sequences` by three `fse` tables; `execute` carries the sequences out;
 //! `bits` reads backwards, carefully.
 //!
 //! Must stay true: safe against any input: no panic, no access outside the slices given, time
@@ -14,6 +14,8 @@ mod error;
 mod execute;
 mod frame;
 mod fse;
+#[doc(hidden)]
+pub mod fuzzing;
 mod huffman;
 mod literals;
 mod sequences;

@@ -169,10 +169,9 @@ fn count(section: &[u8]) -> Result<(usize, &[u8]), Error> {
         [255, low, high, ref rest @ ..] => {
             (usize::from(u16::from_le_bytes([low, high])) + 0x7F00, rest)
         }
-        [first @ 128..=254, low, ref rest @ ..] => (
-            usize::from(u16::from_be_bytes([first - 128, low])),
-            rest,
-        ),
+        [first @ 128..=254, low, ref rest @ ..] => {
+            (usize::from(u16::from_be_bytes([first - 128, low])), rest)
+        }
         _ => return Err(Error::Sequences),
     })
 }
@@ -194,37 +193,21 @@ impl Chain<'_> {
     }
 }
 
-/// A sequence as it is coded.
-#[derive(Debug, Clone, Copy, Default)]
-#[repr(C, align(16))]
-pub(crate) struct Sequence {
-    /// Literals that come first.
-    pub(crate) literals: u32,
-    /// Bytes of the match that follows.
-    pub(crate) matched: u32,
-    /// 1 to 3 name earlier offsets, others are 3 more than an offset.
-    pub(crate) offset: u32,
-    /// Makes the sequence a vector of four, which can be added up whole.
-    spare: u32,
-}
+/// A sequence as it is coded: how many literals come first, the bytes of the match that follows,
+/// the match's offset, where 1 to 3 name earlier ones and others are 3 more than an offset; the
+/// last word is not used. Plain words, so that new lists are pages that nobody has touched, and
+/// four of them, so that lists are added up whole.
+pub(crate) type Sequence = [u32; 4];
 
-impl Sequence {
-    /// All literals and all bytes of matches, which must not run over.
-    pub(crate) fn sums(sequences: &[Self]) -> (usize, usize) {
-        let mut sums = [0_u32; 4];
-        for sequence in sequences {
-            let words = [
-                sequence.literals,
-                sequence.matched,
-                sequence.offset,
-                sequence.spare,
-            ];
-            for (sum, word) in sums.iter_mut().zip(words) {
-                *sum = sum.wrapping_add(word);
-            }
+/// All literals and all bytes of matches of some sequences, which must not run over.
+pub(crate) fn sums(sequences: &[Sequence]) -> (usize, usize) {
+    let mut sums = [0_u32; 4];
+    for sequence in sequences {
+        for (sum, word) in sums.iter_mut().zip(sequence) {
+            *sum = sum.wrapping_add(*word);
         }
-        (sums[0] as usize, sums[1] as usize)
     }
+    (sums[0] as usize, sums[1] as usize)
 }
 
 /// Sequences of two blocks, up to [`LIST_MAX`] of each.
@@ -232,7 +215,7 @@ pub(crate) struct Lists(Box<[Sequence]>);
 
 impl Lists {
     pub(crate) fn new() -> Self {
-        Self(vec![Sequence::default(); 2 * LIST_MAX].into())
+        Self(vec![[0; 4]; 2 * LIST_MAX].into())
     }
 
     /// The first `count` sequences of a lane.
@@ -316,12 +299,7 @@ fn careful(tables: &Tables, chain: &mut Chain<'_>, is_last: bool) -> Result<Sequ
         return Err(Error::Sequences);
     }
     chain.left -= 1;
-    Ok(Sequence {
-        literals: literals as u32,
-        matched: matched as u32,
-        offset: offset as u32,
-        spare: 0,
-    })
+    Ok([literals as u32, matched as u32, offset as u32, 0])
 }
 
 /// Decodes sequences of N blocks side by side while all of them have whole words to read and one
@@ -453,9 +431,7 @@ unsafe fn turns<const N: usize, C: Cut>(
                 // SAFETY: fewer than `count` stand before it, the caller's promise; what is there
                 // is a sequence, and its last field stays as it is.
                 let place = unsafe { &mut *places.add(k * LIST_MAX) };
-                place.literals = literals as u32;
-                place.matched = length as u32;
-                place.offset = value as u32;
+                (place[0], place[1], place[2]) = (literals as u32, length as u32, value as u32);
             }
             // SAFETY: as above; at most one past the lane's end.
             places = unsafe { places.add(1) };

@@ -54,7 +54,7 @@ pub(crate) fn all() -> Vec<Run> {
             }),
         });
     }
-    for name in ["configuration", "daemon", "drill", "machine"] {
+    for name in ["configuration", "daemon", "drill", "machine", "zstd"] {
         runs.push(Run {
             name: name.to_owned(),
             memory_bytes_max: 512 << 20,

@@ -1,0 +1,50 @@
+//! What a fuzzer drives: one input, decoded in two ways.
+//!
+//! Must stay true: a finding plays again from its bytes alone.
+
+use crate::{Decoder, Error, Progress};
+
+/// Contents at most.
+const ROOM_MAX: usize = 256 << 10;
+
+/// Decodes frames behind the room for their contents (three bytes, little-endian) and a pace: at
+/// once, two blocks at a time, and step by step. Both must have the same bytes, or refuse. Returns
+/// whether the frames were taken.
+///
+/// # Panics
+/// If they differ.
+pub fn compare(data: &[u8]) -> bool {
+    let Some((&[low, middle, high, pace], input)) = data.split_first_chunk::<4>() else {
+        return false;
+    };
+    let room = u32::from_le_bytes([low, middle, high, 0]) as usize % (ROOM_MAX + 1);
+    let mut decoder = Decoder::new();
+    let mut whole = vec![0; room];
+    let at_once = decoder.decode(input, &mut whole);
+    let mut pieces = vec![0xFF; room];
+    let by_steps = steps(&mut decoder, input, &mut pieces, usize::from(pace) * 64 + 1);
+    match (at_once, by_steps) {
+        (Ok(one), Ok(other)) => {
+            assert_eq!(one, other, "as long, whatever the pace");
+            assert!(whole[..one] == pieces[..one], "the same, whatever the pace");
+            true
+        }
+        (Err(_), Err(_)) => false,
+        (one, other) => panic!("at once {one:?}, by steps {other:?}"),
+    }
+}
+
+fn steps(decoder: &mut Decoder, input: &[u8], out: &mut [u8], step: usize) -> Result<usize, Error> {
+    decoder.reset();
+    let mut progress = Progress::default();
+    let mut target = 0;
+    loop {
+        target = (target + step).min(out.len());
+        let before = progress.written;
+        decoder.advance(input, out, &mut progress, target)?;
+        assert!(before <= progress.written && progress.written <= out.len());
+        if progress.written < target || target == out.len() {
+            return Ok(progress.written);
+        }
+    }
+}
