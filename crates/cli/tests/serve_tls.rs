@@ -6,10 +6,13 @@
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 fn run(tool: &str, args: &[&str]) -> Output {
@@ -289,23 +292,84 @@ fn writes_and_flushes_go_through_it() {
     assert_eq!(serving.end(), Some(0));
 }
 
+/// The greeting, and the option that begins TLS; `behind` is sent with it in plain.
+fn start_tls(stream: &mut TcpStream, behind: &[u8]) {
+    let mut greeting = [0; 18];
+    stream.read_exact(&mut greeting).unwrap();
+    let mut out = 3_u32.to_be_bytes().to_vec();
+    out.extend(b"IHAVEOPT");
+    out.extend(5_u32.to_be_bytes());
+    out.extend(0_u32.to_be_bytes());
+    out.extend(behind);
+    stream.write_all(&out).unwrap();
+    let mut answer = [0; 20];
+    stream.read_exact(&mut answer).unwrap();
+    assert_eq!(answer[12..16], 1_u32.to_be_bytes(), "an acknowledgement");
+}
+
+/// KeyUpdate (RFC 8446, section 4.6.3), which asks for one in return: between requests, behind some
+/// whose replies are under way, and many at once.
+#[test]
+fn a_client_may_change_its_keys_at_any_time() {
+    let scratch = Scratch::new();
+    let serving = scratch.serve(&[]);
+    let mut roots = rustls::RootCertStore::empty();
+    let authority = CertificateDer::from_pem_file(scratch.path("ca.pem")).unwrap();
+    roots.add(authority).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS13])
+        .unwrap()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let client =
+        rustls::ClientConnection::new(Arc::new(config), "localhost".try_into().unwrap()).unwrap();
+    let mut stream = scratch.connect();
+    start_tls(&mut stream, &[]);
+    let mut tls = rustls::StreamOwned::new(client, stream);
+    // NBD_OPT_EXPORT_NAME: the replies that follow are simple ones.
+    tls.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
+    let mut export = [0; 10];
+    tls.read_exact(&mut export).unwrap();
+    assert_eq!(export[..8], (scratch.contents.len() as u64).to_be_bytes());
+
+    let piece = 1 << 20;
+    for changes in [0, 1, 3, 100] {
+        // Four replies of a mebibyte are more than any socket holds.
+        for number in 0..4_u64 {
+            let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
+            request.extend([0; 4]);
+            request.extend(number.to_be_bytes());
+            request.extend((number * piece).to_be_bytes());
+            request.extend((piece as u32).to_be_bytes());
+            tls.write_all(&request).unwrap();
+            for _ in 0..changes {
+                tls.conn.refresh_traffic_keys().unwrap();
+            }
+        }
+        tls.flush().unwrap();
+        let mut seen = [false; 4];
+        for _ in 0..4 {
+            let mut head = [0; 16];
+            tls.read_exact(&mut head).unwrap();
+            assert_eq!(head[..8], [0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0]);
+            let number = u64::from_be_bytes(head[8..].try_into().unwrap());
+            let mut bytes = vec![0; piece as usize];
+            tls.read_exact(&mut bytes).unwrap();
+            let start = (number * piece) as usize;
+            assert!(bytes == scratch.contents[start..start + bytes.len()]);
+            seen[number as usize] = true;
+        }
+        assert_eq!(seen, [true; 4], "{changes} changes of keys");
+    }
+    drop(tls);
+    assert_eq!(serving.end(), Some(0));
+}
+
 #[test]
 fn a_hostile_client_harms_nobody_else() {
     let scratch = Scratch::new();
     let _serving = scratch.serve(&[]);
-    let start_tls = |stream: &mut TcpStream, behind: &[u8]| {
-        let mut greeting = [0; 18];
-        stream.read_exact(&mut greeting).unwrap();
-        let mut out = 3_u32.to_be_bytes().to_vec();
-        out.extend(b"IHAVEOPT");
-        out.extend(5_u32.to_be_bytes());
-        out.extend(0_u32.to_be_bytes());
-        out.extend(behind);
-        stream.write_all(&out).unwrap();
-        let mut answer = [0; 20];
-        stream.read_exact(&mut answer).unwrap();
-        assert_eq!(answer[12..16], 1_u32.to_be_bytes(), "an acknowledgement");
-    };
     let ends = |stream: &mut TcpStream| {
         let mut rest = Vec::new();
         match stream.read_to_end(&mut rest) {

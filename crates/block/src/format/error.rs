@@ -20,6 +20,9 @@ pub enum FormatError {
         /// The operating system's error.
         source: io::Error,
     },
+    /// The image that is being made could not be written.
+    #[error("cannot write the image: {0}")]
+    Write(io::Error),
     /// It is no file.
     #[error(
         "it is a directory, not an image; `sidecore block pack DIRECTORY -o IMAGE` makes one of it"
@@ -63,6 +66,25 @@ pub enum FormatError {
         /// The next step for the user.
         next: &'static str,
     },
+    /// The index that stands beside a file is none of it.
+    #[error(
+        "the index beside it (.sidx) is not to be used: {reason}; `sidecore block index FILE` \
+         makes it anew"
+    )]
+    Beside {
+        /// Why not.
+        reason: &'static str,
+    },
+    /// A zstd file of which no index can be made.
+    #[error("zstd: frame {frame}, at byte {offset} of the file, {reason}")]
+    Scan {
+        /// Number of the frame.
+        frame: u64,
+        /// Offset of it, or of the skippable frames in front of it.
+        offset: u64,
+        /// What it is or has.
+        reason: &'static str,
+    },
     /// A field of a head or a table that no writer would write.
     #[error("{format}: {field} is {value}, {limit}; the image is damaged or no image of this kind")]
     Field {
@@ -93,8 +115,8 @@ pub enum FormatError {
     },
     /// A frame that inflates to more than this build takes.
     #[error(
-        "{format}: frame {frame} inflates to {bytes} bytes, the limit is {limit}; \
-         pack the contents again with frames of 1 MiB or less"
+        "{format}: frame {frame} inflates to {bytes} bytes, the limit is {limit}; pack the \
+         contents again (`sidecore block pack --decompress FILE -o IMAGE` where it is zstd)"
     )]
     FrameTooLarge {
         /// The format, as people name it.

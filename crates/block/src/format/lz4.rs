@@ -8,10 +8,12 @@
 use super::lock::Locker;
 use super::read_at::Bytes;
 use super::sidx::{self, Found};
+use super::table::{Table, Tail};
 use super::tree::Signer;
 use super::write::{Ending, ImageWriter, Layout, Packed, Seal};
 use super::{Format, FormatError, Index};
 use crate::codec::{CodecId, lz4};
+use std::io;
 
 const NAME: &str = "lz4";
 
@@ -38,6 +40,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 /// Writes the index.
 pub(super) struct Lz4Writer {
     index: sidx::Writer,
+    table: Table,
     seal: Option<Seal>,
     lock: Option<Locker>,
 }
@@ -46,6 +49,7 @@ impl Lz4Writer {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
             index: sidx::Writer::new(CodecId::Lz4Frame, layout.frame_bytes, layout.uneven),
+            table: Table::default(),
             seal: None,
             lock: None,
         }
@@ -75,29 +79,23 @@ impl ImageWriter for Lz4Writer {
         if let Some(seal) = &mut self.seal {
             seal.push(frame, NAME)?;
         }
-        self.index.push(frame.entry(), frame.raw_bytes);
+        self.table.push(frame.entry());
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Ending, FormatError> {
-        let (root, mut tail) = match &mut self.seal {
-            Some(seal) => seal.finish(NAME).map(|(root, tree)| (Some(root), tree))?,
-            None => (None, Vec::new()),
-        };
-        let index = self
-            .index
-            .finish(self.lock.as_ref().map(Locker::mac))
-            .ok_or_else(|| FormatError::CannotWrite {
-                format: NAME,
-                what: format!("{} frames", self.index.frames()),
-                reason: "the index is a skippable frame, whose length has 32 bits",
-                next: "take a larger --frame",
-            })?;
-        tail.extend(index);
-        Ok(Ending {
-            tail,
-            front: None,
-            root,
-        })
+    fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError> {
+        let mut tail = Tail::new(tail);
+        let sealed = self.seal.as_mut().map(|seal| seal.finish(NAME, &mut tail));
+        let root = sealed.transpose()?.map(|(root, _)| root);
+        let mac = self.lock.as_ref().map(Locker::mac);
+        let written = self.index.finish(&self.table, mac, &mut tail)?;
+        written.ok_or_else(|| FormatError::CannotWrite {
+            format: NAME,
+            what: format!("{} frames", self.table.count()),
+            reason: "the index is a skippable frame, whose length has 32 bits",
+            next: "take a larger --frame",
+        })?;
+        tail.end()?;
+        Ok(Ending { front: None, root })
     }
 }

@@ -6,6 +6,8 @@
 //! consistent: every frame lies inside the file, raw sizes add up to `raw_bytes`, none exceeds
 //! [`FRAME_BYTES_MAX`]. The byte maps are in `docs/formats/`.
 
+pub(crate) mod audit;
+pub mod beside;
 mod cloop;
 mod error;
 pub mod foreign;
@@ -20,6 +22,7 @@ mod reader;
 mod seekable;
 mod sidx;
 mod skippable;
+mod table;
 #[cfg(test)]
 mod tests;
 pub mod tree;
@@ -39,7 +42,7 @@ pub use read_at::ReadAt;
 pub use reader::{FrameError, FrameReader};
 
 /// No frame may inflate to more than this. Bounds what a hostile image can make us allocate.
-pub const FRAME_BYTES_MAX: u32 = 16 << 20;
+pub const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// An image format, as `--format` names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -6,6 +6,7 @@ use super::read_at::Bytes;
 use super::write::{Ending, ImageWriter, Packed};
 use super::{FormatError, Index, foreign};
 use crate::codec::CodecId;
+use std::io;
 
 /// Takes any bytes that no other format claimed, unless they are known to be in need of another
 /// program first: whoever mounts a qcow2 image wants the disk in it, not its bytes.
@@ -43,12 +44,8 @@ impl ImageWriter for RawWriter {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Ending, FormatError> {
-        Ok(Ending {
-            tail: Vec::new(),
-            front: None,
-            root: None,
-        })
+    fn finish(&mut self, _: &mut dyn io::Write) -> Result<Ending, FormatError> {
+        Ok(Ending::default())
     }
 }
 

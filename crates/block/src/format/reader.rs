@@ -65,6 +65,8 @@ pub struct FrameReader {
     inflaters: [Option<Box<dyn Inflater>>; CodecId::ALL.len()],
     stored: Vec<u8>,
     raw: Vec<u8>,
+    /// The last four compressed bytes of the frame that was read.
+    stored_end: u32,
     /// Of an encrypted image.
     lock: Option<Arc<FrameKey>>,
     opened: Vec<u8>,
@@ -80,6 +82,7 @@ impl FrameReader {
             inflaters: Default::default(),
             stored: Vec::new(),
             raw: Vec::new(),
+            stored_end: 0,
             lock: None,
             opened: Vec::new(),
             thorough,
@@ -115,6 +118,11 @@ impl FrameReader {
         result.map(|()| &*self.raw)
     }
 
+    /// The last four compressed bytes of the frame that was read last, little-endian.
+    pub(crate) fn stored_end(&self) -> u32 {
+        self.stored_end
+    }
+
     /// As [`Self::read`], from the frame's compressed bytes.
     ///
     /// # Errors
@@ -128,6 +136,8 @@ impl FrameReader {
 
     /// Checks and inflates `stored` into `raw`.
     fn inflate(&mut self, stored: &[u8], frame: &Frame) -> Result<(), FrameError> {
+        let end = stored.last_chunk::<4>().copied().unwrap_or_default();
+        self.stored_end = u32::from_le_bytes(end);
         let mut verified = false;
         if let FrameCheck::Sealed(_, leaf) = frame.check {
             if !leaf.is_of(frame.raw_bytes, stored) {

@@ -12,17 +12,31 @@
 use super::lock::Locker;
 use super::read_at::Bytes;
 use super::sidx::{self, Found, le32};
+use super::table::{self, Tail};
 use super::tree::Signer;
 use super::write::{Ending, ImageWriter, Layout, Packed, Seal};
 use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
+use std::io;
 
 pub(super) const NAME: &str = "seekable zstd";
 
 /// True when the file begins or ends as one of this format.
 pub(super) fn probe(bytes: &Bytes<'_>) -> Result<bool, FormatError> {
     let ends = (bytes.tail::<4>()?).is_some_and(|tail| tail == FOOTER_MAGIC.to_le_bytes());
-    Ok(ends || (bytes.array::<4>(0)?).is_some_and(|head| head == FRAME_MAGIC.to_le_bytes()))
+    if ends || begins_frame(bytes, 0)? {
+        return Ok(true);
+    }
+    // pzstd puts a skippable frame of a few bytes in front of each.
+    let Some(head) = bytes.array::<8>(0)? else {
+        return Ok(false);
+    };
+    Ok(head[..4] == PZSTD_MAGIC.to_le_bytes()
+        && begins_frame(bytes, sidx::SKIPPABLE_BYTES + u64::from(le32(&head[4..])))?)
+}
+
+fn begins_frame(bytes: &Bytes<'_>, offset: u64) -> Result<bool, FormatError> {
+    Ok((bytes.array::<4>(offset)?).is_some_and(|head| head == FRAME_MAGIC.to_le_bytes()))
 }
 
 /// Reads the tables.
@@ -77,7 +91,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
         }
     };
     let entries = table.start + sidx::SKIPPABLE_BYTES;
-    if table.checked {
+    if table.is_checked() {
         bytes.records::<12>(entries, table.frames, |i, entry| {
             each(
                 i,
@@ -152,15 +166,22 @@ fn compare_sizes(bytes: &Bytes<'_>, index: &Index) -> Result<(), FormatError> {
 }
 
 /// Position of the seek table.
-struct Table {
+pub(super) struct Table {
     /// First byte of its skippable frame.
-    start: u64,
-    frames: u64,
-    checked: bool,
+    pub(super) start: u64,
+    /// Number of entries.
+    pub(super) frames: u64,
+    /// Bit 7: entries have checksums.
+    pub(super) descriptor: u8,
 }
 
 impl Table {
-    fn find(bytes: &Bytes<'_>) -> Result<Self, FormatError> {
+    pub(super) fn is_checked(&self) -> bool {
+        self.descriptor & CHECKED_BIT != 0
+    }
+
+    /// Reads the end of the file, which says where the table begins.
+    pub(super) fn find(bytes: &Bytes<'_>) -> Result<Self, FormatError> {
         let footer = bytes
             .tail::<9>()?
             .filter(|footer| footer[5..] == FOOTER_MAGIC.to_le_bytes());
@@ -169,7 +190,7 @@ impl Table {
                 format: NAME,
                 at: "the end of the file",
                 reason: "the image is cut short, or was written without a seek table",
-                next: "fetch it again, or unpack it with `zstd -d` and pack the result",
+                next: "fetch it again, or have `sidecore block index FILE` find its frames",
             });
         };
         let (frames, descriptor) = (u64::from(le32(&footer)), footer[4]);
@@ -207,7 +228,7 @@ impl Table {
         Ok(Self {
             start,
             frames,
-            checked,
+            descriptor,
         })
     }
 }
@@ -215,9 +236,7 @@ impl Table {
 /// Writes our index frame and the standard seek table.
 pub(super) struct SeekableWriter {
     index: sidx::Writer,
-    /// The seek table's entries.
-    entries: Vec<u8>,
-    frames: u64,
+    table: table::Table,
     seal: Option<Seal>,
     lock: Option<Locker>,
 }
@@ -226,19 +245,21 @@ impl SeekableWriter {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
             index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes, layout.uneven),
-            entries: Vec::new(),
-            frames: 0,
+            table: table::Table::default(),
             seal: None,
             lock: None,
         }
     }
+}
 
-    fn enter(&mut self, stored_bytes: u32, raw_bytes: u32, check: u32) {
-        for field in [stored_bytes, raw_bytes, check] {
-            self.entries.extend(field.to_le_bytes());
-        }
-        self.frames += 1;
+/// An entry of the seek table.
+fn entry_of(stored_bytes: u32, raw_bytes: u32, check: u32) -> [u8; 12] {
+    let mut entry = [0; 12];
+    for (bytes, field) in (entry.as_chunks_mut().0.iter_mut()).zip([stored_bytes, raw_bytes, check])
+    {
+        *bytes = field.to_le_bytes();
     }
+    entry
 }
 
 impl ImageWriter for SeekableWriter {
@@ -264,64 +285,59 @@ impl ImageWriter for SeekableWriter {
         if let Some(seal) = &mut self.seal {
             seal.push(frame, NAME)?;
         }
-        self.index.push(frame.entry(), frame.raw_bytes);
-        self.enter(frame.stored_bytes, frame.raw_bytes, frame.stored_end);
+        self.table.push(frame.entry());
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Ending, FormatError> {
-        let frames = self.frames;
+    fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError> {
+        let mut tail = Tail::new(tail);
+        let frames = self.table.count();
         let too_many = || FormatError::CannotWrite {
             format: NAME,
             what: format!("{frames} frames"),
             reason: "the seek table is a skippable frame, whose length has 32 bits",
             next: "take a larger --frame",
         };
-        let (mut root, mut tail) = (None, Vec::new());
-        if let Some(seal) = &mut self.seal {
-            let (its_root, tree) = seal.finish(NAME)?;
-            (root, tail) = (Some(its_root), tree);
-            self.enter(tail.len() as u32, 0, NOTHING_CHECK);
+        let sealed = self.seal.as_mut().map(|seal| seal.finish(NAME, &mut tail));
+        let sealed = sealed.transpose()?;
+        let root = sealed.map(|(root, _)| root);
+        let mac = self.lock.as_ref().map(Locker::mac);
+        let index = self.index.finish(&self.table, mac, &mut tail)?;
+        let index_bytes = index.ok_or_else(too_many)?;
+        // Of an encrypted image a seek table would promise frames that zstd can read.
+        if self.lock.is_none() {
+            // Our own frames, of which nothing comes out.
+            let tree_bytes = sealed.map(|(_, tree_bytes)| tree_bytes);
+            let own = tree_bytes.into_iter().chain([index_bytes]);
+            let entries = frames + own.clone().count() as u64;
+            let content = u32::try_from(entries * 12 + FOOTER_BYTES).map_err(|_| too_many())?;
+            let entries = u32::try_from(entries).ok();
+            let entries = entries.filter(|&entries| entries <= FRAMES_MAX);
+            let entries = entries.ok_or_else(too_many)?;
+            tail.put(&TABLE_MAGIC.to_le_bytes())?;
+            tail.put(&content.to_le_bytes())?;
+            for frame in self.table.frames() {
+                let (raw_bytes, check) = (frame.raw_bytes(), frame.stored_end);
+                tail.put(&entry_of(frame.stored_bytes, raw_bytes, check))?;
+            }
+            for bytes in own {
+                tail.put(&entry_of(bytes, 0, NOTHING_CHECK))?;
+            }
+            tail.put(&entries.to_le_bytes())?;
+            tail.put(&[CHECKED_BIT])?;
+            tail.put(&FOOTER_MAGIC.to_le_bytes())?;
         }
-        let index = self
-            .index
-            .finish(self.lock.as_ref().map(Locker::mac))
-            .ok_or_else(too_many)?;
-        self.enter(index.len() as u32, 0, NOTHING_CHECK);
-        tail.extend(index);
-        if self.lock.is_some() {
-            // A seek table would promise frames that zstd can read.
-            return Ok(Ending {
-                tail,
-                front: None,
-                root,
-            });
-        }
-        let content = self.entries.len() as u64 + FOOTER_BYTES;
-        let content = u32::try_from(content).map_err(|_| too_many())?;
-        let frames = u32::try_from(self.frames)
-            .ok()
-            .filter(|&frames| frames <= FRAMES_MAX);
-        let frames = frames.ok_or_else(too_many)?;
-        tail.extend(TABLE_MAGIC.to_le_bytes());
-        tail.extend(content.to_le_bytes());
-        tail.append(&mut self.entries);
-        tail.extend(frames.to_le_bytes());
-        tail.push(CHECKED_BIT);
-        tail.extend(FOOTER_MAGIC.to_le_bytes());
-        Ok(Ending {
-            tail,
-            front: None,
-            root,
-        })
+        tail.end()?;
+        Ok(Ending { front: None, root })
     }
 }
 
 /// Most entries that the specification lets a table hold.
 const FRAMES_MAX: u32 = 0x800_0000;
 /// The low 32 bits of the XXH64 of no bytes at all.
-const NOTHING_CHECK: u32 = 0x51D8_E999;
+pub(super) const NOTHING_CHECK: u32 = 0x51D8_E999;
 pub(super) const FRAME_MAGIC: u32 = 0xFD2F_B528;
+const PZSTD_MAGIC: u32 = 0x184D_2A50;
 pub(super) const TABLE_MAGIC: u32 = 0x184D_2A5E;
 pub(super) const FOOTER_MAGIC: u32 = 0x8F92_EAB1;
 pub(super) const CHECKED_BIT: u8 = 1 << 7;

@@ -12,39 +12,19 @@
 
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::table::{Entry, Table, Tail};
 use super::tree;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// One entry of the table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Entry {
-    /// Compressed bytes.
-    pub stored_bytes: u32,
-    /// True when the frame inflates to zeros only.
-    pub zero: bool,
-    /// XXH3-64 of the compressed bytes.
-    pub check: u64,
-}
-
-impl Entry {
-    /// Size and mark, as they stand in the table.
-    fn word(&self) -> u32 {
-        let zero = if self.zero { ZERO_BIT } else { 0 };
-        self.stored_bytes | zero
-    }
-}
-
-/// Gathers the entries of an image that is being written.
+/// Writes the index of an image.
 #[derive(Debug)]
 pub(super) struct Writer {
     codec: CodecId,
     frame_bytes: u32,
-    raw_bytes: u64,
-    entries: Vec<Entry>,
-    /// Sizes of the frames' contents, where they differ.
-    sizes: Option<Vec<u32>>,
+    /// The frames' contents differ in size.
+    uneven: bool,
 }
 
 impl Writer {
@@ -53,79 +33,88 @@ impl Writer {
     pub(super) fn new(codec: CodecId, frame_bytes: u32, uneven: bool) -> Self {
         Self {
             codec,
-            // Of frames that differ it is the largest that was pushed.
-            frame_bytes: if uneven { 0 } else { frame_bytes },
-            raw_bytes: 0,
-            entries: Vec::new(),
-            sizes: uneven.then(Vec::new),
+            frame_bytes,
+            uneven,
         }
     }
 
-    /// Adds the next frame of the file.
-    pub(super) fn push(&mut self, entry: Entry, raw_bytes: u32) {
-        self.raw_bytes += u64::from(raw_bytes);
-        self.entries.push(entry);
-        if let Some(sizes) = &mut self.sizes {
-            sizes.push(raw_bytes);
-            self.frame_bytes = self.frame_bytes.max(raw_bytes);
-        }
-    }
-
-    /// Their number.
-    pub(super) fn frames(&self) -> usize {
-        self.entries.len()
-    }
-
-    /// The whole skippable frame, or `None` when its 32-bit length has no room for so many entries.
-    /// With the start of an authentication code it is that of an encrypted image, whose frames are
-    /// of one size.
-    pub(super) fn finish(&self, mac: Option<blake3::Hasher>) -> Option<Vec<u8>> {
-        let code = mac.map(|mac| self.code(mac));
+    /// Writes the whole skippable frame; its bytes, or `None` when its 32-bit length has no room
+    /// for so many entries. With the start of an authentication code it is that of an encrypted
+    /// image, whose frames are of one size.
+    pub(super) fn finish(
+        &self,
+        table: &Table,
+        mac: Option<blake3::Hasher>,
+        tail: &mut Tail<'_>,
+    ) -> Result<Option<u32>, FormatError> {
+        let code = mac.map(|mac| self.code(table, mac));
         let code_bytes = code.map_or(0, |code| code.len() as u64);
-        let (version, entry_bytes) = match (&code, &self.sizes) {
-            (Some(_), None) => (VERSION_LOCKED, ENTRY_BYTES),
-            (None, None) => (VERSION, ENTRY_BYTES),
-            (None, Some(_)) => (VERSION_UNEVEN, ENTRY_BYTES_UNEVEN),
+        let (version, entry_bytes) = match (&code, self.uneven) {
+            (Some(_), false) => (VERSION_LOCKED, ENTRY_BYTES),
+            (None, false) => (VERSION, ENTRY_BYTES),
+            (None, true) => (VERSION_UNEVEN, ENTRY_BYTES_UNEVEN),
             // The authentication code covers no sizes; [`crate::pack`] refuses it.
-            (Some(_), Some(_)) => return None,
+            (Some(_), true) => return Ok(None),
         };
-        let entries = self.entries.len() as u64 * entry_bytes as u64;
+        let entries = table.count() * entry_bytes as u64;
         let content = HEAD_BYTES + entries + code_bytes + TAIL_BYTES;
-        let content_bytes = u32::try_from(content).ok()?;
-        let total_bytes = content_bytes.checked_add(SKIPPABLE_BYTES as u32)?;
-        let mut out = Vec::with_capacity(content as usize + SKIPPABLE_BYTES as usize);
-        out.extend(MAGIC.to_le_bytes());
-        out.extend(content_bytes.to_le_bytes());
-        out.extend(TAG);
-        out.extend([version, codec_number(self.codec)?, 0, 0]);
-        out.extend(self.frame_bytes.to_le_bytes());
-        out.extend((self.entries.len() as u64).to_le_bytes());
-        out.extend(self.raw_bytes.to_le_bytes());
-        for (i, entry) in self.entries.iter().enumerate() {
-            out.extend(entry.word().to_le_bytes());
-            out.extend(entry.check.to_le_bytes());
-            if let Some(sizes) = &self.sizes {
-                out.extend(sizes[i].to_le_bytes());
-            }
+        let content_bytes = u32::try_from(content).ok();
+        let total = content_bytes.and_then(|bytes| bytes.checked_add(SKIPPABLE_BYTES as u32));
+        let codec = codec_number(self.codec);
+        let (Some(content_bytes), Some(total_bytes), Some(codec)) = (content_bytes, total, codec)
+        else {
+            return Ok(None);
+        };
+        let frame_bytes = match self.uneven {
+            true => table.raw_bytes_max(),
+            false => self.frame_bytes,
+        };
+        tail.put(&MAGIC.to_le_bytes())?;
+        tail.put(&content_bytes.to_le_bytes())?;
+        tail.begin_check()?;
+        tail.put(&TAG)?;
+        tail.put(&[version, codec, 0, 0])?;
+        tail.put(&frame_bytes.to_le_bytes())?;
+        tail.put(&table.count().to_le_bytes())?;
+        tail.put(&table.raw_bytes().to_le_bytes())?;
+        for entry in table.frames() {
+            let mut bytes = [0; ENTRY_BYTES_UNEVEN];
+            bytes[..ENTRY_BYTES].copy_from_slice(&entry_of(word_of(entry), entry.check));
+            bytes[ENTRY_BYTES..].copy_from_slice(&entry.raw_bytes().to_le_bytes());
+            tail.put(&bytes[..entry_bytes])?;
         }
-        out.extend(code.iter().flatten());
-        let check = xxhash_rust::xxh3::xxh3_64(&out[SKIPPABLE_BYTES as usize..]);
-        out.extend(check.to_le_bytes());
-        out.extend(total_bytes.to_le_bytes());
-        out.extend(END_TAG);
-        Some(out)
+        tail.put(code.as_ref().map_or(&[], |code| &code[..]))?;
+        let check = tail.check()?;
+        tail.put(&check.to_le_bytes())?;
+        tail.put(&total_bytes.to_le_bytes())?;
+        tail.put(&END_TAG)?;
+        Ok(Some(total_bytes))
     }
 
-    fn code(&self, mut hasher: blake3::Hasher) -> [u8; 32] {
-        let frame_bytes = self.raw_bytes.min(self.frame_bytes.into()) as u32;
-        let frames = self.entries.len() as u64;
+    fn code(&self, table: &Table, mut hasher: blake3::Hasher) -> [u8; 32] {
+        let raw_bytes = table.raw_bytes();
+        let frame_bytes = raw_bytes.min(self.frame_bytes.into()) as u32;
         let codec = codec_number(self.codec).unwrap_or(u8::MAX);
-        cover_shape(&mut hasher, codec, frame_bytes, frames, self.raw_bytes);
-        for entry in &self.entries {
-            cover(&mut hasher, entry);
+        cover_shape(&mut hasher, codec, frame_bytes, table.count(), raw_bytes);
+        for entry in table.frames() {
+            hasher.update(&entry_of(word_of(entry), entry.check));
         }
         *hasher.finalize().as_bytes()
     }
+}
+
+/// Size and mark of a frame, as they stand in the table.
+fn word_of(entry: &Entry) -> u32 {
+    let zero = if entry.is_zero() { ZERO_BIT } else { 0 };
+    entry.stored_bytes | zero
+}
+
+/// An entry, as it stands in the table.
+fn entry_of(word: u32, check: u64) -> [u8; ENTRY_BYTES] {
+    let mut bytes = [0; ENTRY_BYTES];
+    bytes[..4].copy_from_slice(&word.to_le_bytes());
+    bytes[4..].copy_from_slice(&check.to_le_bytes());
+    bytes
 }
 
 /// Adds to the authentication code of an encrypted image's index what does not stand in its
@@ -145,13 +134,6 @@ fn cover_shape(
     hasher.update(&shape);
 }
 
-fn cover(hasher: &mut blake3::Hasher, entry: &Entry) {
-    let mut bytes = [0; ENTRY_BYTES];
-    bytes[..4].copy_from_slice(&entry.word().to_le_bytes());
-    bytes[4..].copy_from_slice(&entry.check.to_le_bytes());
-    hasher.update(&bytes);
-}
-
 /// Adds all of an index, as it was read, to its authentication code.
 pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
     let codec = codec_number(index.codec()).unwrap_or(u8::MAX);
@@ -163,14 +145,8 @@ pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
             FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => check,
             FrameCheck::Raw(_) | FrameCheck::None => 0,
         };
-        cover(
-            hasher,
-            &Entry {
-                stored_bytes: frame.stored_bytes,
-                zero: index.is_zero(number),
-                check,
-            },
-        );
+        let zero = if index.is_zero(number) { ZERO_BIT } else { 0 };
+        hasher.update(&entry_of(frame.stored_bytes | zero, check));
     }
 }
 
@@ -200,8 +176,30 @@ pub(super) fn read(
         version: VERSION,
         code_bytes: 0,
         first: 0,
+        file_bytes: bytes.size,
+        is_beside: false,
     };
     find(bytes, end, &expected, variant)
+}
+
+/// Reads the index that ends `bytes`, whose frames stand in another file, of `file_bytes`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_beside(
+    bytes: &Bytes<'_>,
+    file_bytes: u64,
+    variant: &'static str,
+) -> Result<Found, FormatError> {
+    let expected = Expected {
+        format: Some(Format::Zstd),
+        version: VERSION,
+        code_bytes: 0,
+        first: 0,
+        file_bytes,
+        is_beside: true,
+    };
+    find(bytes, bytes.size, &expected, variant)
 }
 
 /// Reads the index of an encrypted image, which ends the file, and its authentication code; its
@@ -219,6 +217,8 @@ pub(super) fn read_locked(
         version: VERSION_LOCKED,
         code_bytes: CODE_BYTES as u64,
         first,
+        file_bytes: bytes.size,
+        is_beside: false,
     };
     let found = find(bytes, bytes.size, &expected, variant)?;
     let code_at = bytes.size.checked_sub(TAIL_BYTES + CODE_BYTES as u64);
@@ -235,6 +235,10 @@ struct Expected {
     code_bytes: u64,
     /// Offset of the first frame.
     first: u64,
+    /// Size of the file that the frames stand in.
+    file_bytes: u64,
+    /// True where that is another one than the index stands in.
+    is_beside: bool,
 }
 
 fn find(
@@ -317,7 +321,7 @@ fn find(
         return Err(field(
             "the frame size",
             frame_bytes.into(),
-            "it must be 1 to 16 MiB",
+            "it must be 1 to 64 MiB",
         ));
     }
     let raw_bytes = le64(&head[32..]);
@@ -328,8 +332,13 @@ fn find(
         let limit = "which is not frames times the frame size";
         return Err(field("the size of the contents", raw_bytes, limit));
     }
-    let mut builder = Builder::new(format, variant, bytes.size, frames);
+    let mut builder = Builder::new(format, variant, expected.file_bytes, frames);
     let mut offset = expected.first;
+    let limit = if expected.is_beside {
+        expected.file_bytes
+    } else {
+        start
+    };
     let entries_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
     let mut each = |i: u64, word: u32, check: u64, raw_bytes: u32| {
         let stored_bytes = word & !ZERO_BIT;
@@ -343,12 +352,12 @@ fn find(
             check: FrameCheck::Stored(check),
         };
         offset += u64::from(stored_bytes);
-        if offset > start {
+        if offset > limit {
             return Err(FormatError::Table {
                 format: variant,
                 frame: i,
                 frames,
-                reason: "ends inside the index",
+                reason: "ends inside the index or behind the file",
                 value: offset,
             });
         }
@@ -370,7 +379,9 @@ fn find(
         let limit = "which is not the sum of its frames";
         return Err(field("the size of the contents", raw_bytes, limit));
     }
-    index.set_tree(tree::read(bytes, start, variant)?);
+    if !expected.is_beside {
+        index.set_tree(tree::read(bytes, start, variant)?);
+    }
     Ok(Found::Index(Box::new(index)))
 }
 

@@ -14,6 +14,7 @@
 
 use super::read_at::Bytes;
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::table::Tail;
 use super::{FormatError, Index};
 use blake3::Hasher;
 
@@ -110,12 +111,13 @@ impl Writer {
         self.frame_bytes = self.frame_bytes.max(raw_bytes);
     }
 
-    /// The root, and the whole skippable frame with what `sign` makes of the root; none where its
-    /// 32-bit length has no room for so many leaves.
+    /// Writes the whole skippable frame, with what `sign` makes of the root; the root and the
+    /// frame's bytes. None where its 32-bit length has no room for so many leaves.
     pub(super) fn finish(
         &self,
         sign: &mut dyn FnMut(&Hash) -> Vec<Signature>,
-    ) -> Option<(Hash, Vec<u8>)> {
+        tail: &mut Tail<'_>,
+    ) -> Result<Option<(Hash, u32)>, FormatError> {
         let shape = Shape {
             frame_bytes: self.frame_bytes,
             frames: self.leaves.len() as u64,
@@ -129,23 +131,27 @@ impl Writer {
             + signatures.len() as u64 * SIGNATURE_BYTES as u64
             + leaves.len() as u64
             + TAIL_BYTES;
-        let content_bytes = u32::try_from(content).ok()?;
-        let total_bytes = content_bytes.checked_add(SKIPPABLE_BYTES as u32)?;
-        let mut out = Vec::with_capacity(total_bytes as usize);
-        out.extend(MAGIC.to_le_bytes());
-        out.extend(content_bytes.to_le_bytes());
-        out.extend(TAG);
-        out.extend([VERSION, BLAKE3, signatures.len() as u8, 0]);
-        out.extend(shape.bytes());
-        out.extend(root);
+        let content_bytes = u32::try_from(content).ok();
+        let total = content_bytes.and_then(|bytes| bytes.checked_add(SKIPPABLE_BYTES as u32));
+        let (Some(content_bytes), Some(total_bytes)) = (content_bytes, total) else {
+            return Ok(None);
+        };
+        tail.put(&MAGIC.to_le_bytes())?;
+        tail.put(&content_bytes.to_le_bytes())?;
+        tail.put(&TAG)?;
+        tail.put(&[VERSION, BLAKE3, signatures.len() as u8, 0])?;
+        tail.put(&shape.bytes())?;
+        tail.put(&root)?;
         for signature in signatures {
-            out.extend(signature.key);
-            out.extend(signature.signature);
+            tail.put(&signature.key)?;
+            tail.put(&signature.signature)?;
         }
-        out.extend(leaves);
-        out.extend(total_bytes.to_le_bytes());
-        out.extend(END_TAG);
-        Some((root, out))
+        for leaf in &self.leaves {
+            tail.put(leaf)?;
+        }
+        tail.put(&total_bytes.to_le_bytes())?;
+        tail.put(&END_TAG)?;
+        Ok(Some((root, total_bytes)))
     }
 }
 

@@ -3,13 +3,14 @@
 //! Why here: [`crate::pack`] moves bytes and knows no format; writers know formats and move no
 //! bytes, so that they can be tested on plain memory. The order is: the bytes of
 //! [`ImageWriter::start`], every frame's compressed bytes (reported by [`ImageWriter::push`]), then
-//! what [`ImageWriter::finish`] returns.
+//! what [`ImageWriter::finish`] writes.
 
 use super::FormatError;
 use super::lock::Locker;
-use super::sidx::Entry;
+use super::table::{Entry, Tail};
 use super::tree::{self, Hash, Signer};
 use crate::codec::CodecId;
+use std::io;
 
 /// Layout of an image to be written.
 #[derive(Debug, Clone, Copy)]
@@ -78,19 +79,24 @@ impl Packed {
     }
 
     pub(super) fn entry(&self) -> Entry {
-        Entry {
-            stored_bytes: self.stored_bytes,
-            zero: self.zero,
-            check: self.stored_check,
-        }
+        let Self {
+            stored_bytes,
+            raw_bytes,
+            ..
+        } = *self;
+        Entry::new(
+            self.stored_check,
+            stored_bytes,
+            self.stored_end,
+            raw_bytes,
+            self.zero,
+        )
     }
 }
 
-/// Bytes that follow the last frame.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// The end of an image, once its tail is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ending {
-    /// Comes after it.
-    pub tail: Vec<u8>,
     /// Replaces the bytes at the front of the file. Only when the layout was seekable.
     pub front: Option<Vec<u8>>,
     /// The root of the hash tree, where there is one.
@@ -126,12 +132,16 @@ impl Seal {
         Ok(())
     }
 
-    /// The root, and the tree's bytes.
+    /// Writes the tree; its root, and its bytes.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] where there are too many frames.
-    pub(super) fn finish(&mut self, format: &'static str) -> Result<(Hash, Vec<u8>), FormatError> {
-        let finished = self.tree.finish(&mut *self.signer);
+    /// [`FormatError::CannotWrite`] where there are too many frames; [`FormatError::Write`].
+    pub(super) fn finish(
+        &mut self,
+        format: &'static str,
+        tail: &mut Tail<'_>,
+    ) -> Result<(Hash, u32), FormatError> {
+        let finished = self.tree.finish(&mut *self.signer, tail)?;
         finished.ok_or_else(|| FormatError::CannotWrite {
             format,
             what: "a hash tree of so many frames".to_owned(),
@@ -174,11 +184,12 @@ pub trait ImageWriter: Send {
     /// [`FormatError::CannotWrite`] when the format cannot count so many.
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError>;
 
-    /// The bytes that end the image. Called once, last.
+    /// Writes the bytes that follow the last frame to `tail`, in pieces. Called once, last.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] when the table has no room for so many frames.
-    fn finish(&mut self) -> Result<Ending, FormatError>;
+    /// [`FormatError::CannotWrite`] when the table has no room for so many frames;
+    /// [`FormatError::Write`] with what `tail` says.
+    fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError>;
 }
 
 /// True when all bytes are zero.

@@ -141,8 +141,7 @@ pub fn commit(
             Ok(())
         },
     )?;
-    let ending = writer.finish()?;
-    sink.write(&ending.tail)?;
+    let ending = sink.end(&mut *writer)?;
     let stored_bytes = sink.offset;
     sink.finish(ending.front.as_deref())?;
     Ok(Committed {

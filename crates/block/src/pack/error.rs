@@ -32,6 +32,19 @@ pub enum PackError {
         /// Which.
         path: PathBuf,
     },
+    /// A file to which no index need be made, or can be.
+    #[error(
+        "{} {}",
+        path.display(),
+        if *is_zstd { "has an index of its own: it is read as it is" }
+        else { "is no zstd file, and only those are given an index" }
+    )]
+    Indexed {
+        /// Which.
+        path: PathBuf,
+        /// It has one already.
+        is_zstd: bool,
+    },
     /// The codec has no such level.
     #[error("{format}: there is no level {level}; levels are {min} to {max}")]
     Level {

@@ -3,10 +3,11 @@
 //! Why here: `pack`, `unpack` and `verify` are the same walk over frames with different kernels;
 //! formats (`format::write`) and codecs do the rest.
 //! Must stay true: memory is bounded by the number of engines and the frame size, not by the image
-//! (save for 16 to 28 bytes of table per frame); frames are written in order; a target appears
-//! under its name only when it is whole.
+//! (save for 24 bytes of table per frame, and 32 more with a hash tree); frames are written in
+//! order; a target appears under its name only when it is whole.
 //! Called from: any thread, which does the reading and writing itself and blocks until all is done.
 
+mod beside;
 mod commit;
 mod compressed;
 mod cut;
@@ -22,7 +23,7 @@ mod workers;
 use crate::codec::{self, CodecId, Deflater, Tune};
 use crate::format::lock::{FrameKey, Locker};
 use crate::format::tree::Signer;
-use crate::format::write::{Layout, Packed, is_zero};
+use crate::format::write::{Ending, ImageWriter, Layout, Packed, is_zero};
 use crate::format::{Format, FormatError};
 use cut::Cutter;
 use output::Output;
@@ -33,6 +34,7 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+pub use beside::{Indexed, index_file};
 pub use commit::{Committed, commit};
 pub use error::PackError;
 pub use flat::{Exported, FlatFormat, diff, export};
@@ -179,6 +181,8 @@ pub fn pack_guarded(
         false => options.frame_bytes,
     } as usize;
     let pads = writer.pads_last_frame();
+    // Leaves and encrypted frames depend on their numbers.
+    let every_hole_is_alike = !is_sealed && key.is_none();
     let (mut frames, mut raw_bytes, mut zero_frames, mut source_done) = (0, 0, 0, 0);
     workers::run_frames(
         &engines(options.engines)?,
@@ -206,6 +210,11 @@ pub fn pack_guarded(
             let (Filled::Bytes(filled) | Filled::Zeros(filled)) = found;
             job.source_bytes = filled as u64;
             job.hole = found == Filled::Zeros(frame_bytes);
+            job.repeats = 1;
+            if job.hole && every_hole_is_alike {
+                job.repeats += source.skip_frames(frame_bytes, REPEATS_MAX - 1);
+                job.source_bytes *= job.repeats;
+            }
             match found {
                 _ if job.hole => {}
                 Filled::Zeros(_) => job.raw.fill(0),
@@ -214,18 +223,20 @@ pub fn pack_guarded(
             if !pads {
                 job.raw.truncate(filled);
             }
-            frames += u64::from(filled > 0);
+            frames += job.repeats * u64::from(filled > 0);
             Ok(filled > 0)
         },
         deflate,
         |job| {
-            match job.packed.zero && codec == CodecId::Store {
-                true => sink.skip_zeros(&job.stored)?,
-                false => sink.write(&job.stored)?,
+            for _ in 0..job.repeats {
+                match job.packed.zero && codec == CodecId::Store {
+                    true => sink.skip_zeros(&job.stored)?,
+                    false => sink.write(&job.stored)?,
+                }
+                writer.push(&job.packed)?;
             }
-            writer.push(&job.packed)?;
-            raw_bytes += job.raw.len() as u64;
-            zero_frames += u64::from(job.packed.zero);
+            raw_bytes += job.raw.len() as u64 * job.repeats;
+            zero_frames += job.repeats * u64::from(job.packed.zero);
             source_done += job.source_bytes;
             progress(source_done);
             Ok(())
@@ -237,8 +248,7 @@ pub fn pack_guarded(
         }
         .into());
     }
-    let ending = writer.finish()?;
-    sink.write(&ending.tail)?;
+    let ending = sink.end(&mut *writer)?;
     let stored_bytes = sink.offset;
     sink.finish(ending.front.as_deref())?;
     Ok(Report {
@@ -252,10 +262,12 @@ pub fn pack_guarded(
     })
 }
 
-/// One frame on its way.
+/// One frame on its way, or a run of frames of zeros.
 #[derive(Debug)]
 struct Job {
     number: u64,
+    /// Frames that it stands for.
+    repeats: u64,
     source_bytes: u64,
     /// A whole frame of zeros, which `raw` has the length of and not the contents.
     hole: bool,
@@ -268,6 +280,7 @@ impl Default for Job {
     fn default() -> Self {
         Self {
             number: 0,
+            repeats: 1,
             source_bytes: 0,
             hole: false,
             raw: Vec::new(),
@@ -380,6 +393,23 @@ impl Sink {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+        self.take(bytes).map_err(|error| self.failed(error))
+    }
+
+    /// Writes the end of the image that `writer` makes.
+    fn end(&mut self, writer: &mut dyn ImageWriter) -> Result<Ending, PackError> {
+        writer.finish(self).map_err(|error| self.unwritten(error))
+    }
+
+    /// The error of somebody who has written into this.
+    fn unwritten(&self, error: FormatError) -> PackError {
+        match error {
+            FormatError::Write(error) => self.failed(error),
+            other => other.into(),
+        }
+    }
+
+    fn take(&mut self, bytes: &[u8]) -> io::Result<()> {
         if self.pending.len() + bytes.len() > PENDING_BYTES_MAX {
             self.flush()?;
         }
@@ -391,30 +421,20 @@ impl Sink {
         self.put(bytes)
     }
 
-    /// Writes what is pending.
-    fn flush(&mut self) -> Result<(), PackError> {
-        let mut pending = std::mem::take(&mut self.pending);
-        self.put(&pending)?;
-        pending.clear();
-        self.pending = pending;
-        Ok(())
-    }
-
     /// Writes the last `bytes` before [`Self::offset`].
-    fn put(&mut self, bytes: &[u8]) -> Result<(), PackError> {
+    fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         let start = self.offset - bytes.len() as u64;
-        let result = match &mut self.kind {
+        match &mut self.kind {
             SinkKind::File(output) => output.file().write_all_at(bytes, start),
             SinkKind::Stdout(stdout) => stdout.write_all(bytes),
-        };
-        result.map_err(|error| self.failed(error))
+        }
     }
 
     /// Goes on `bytes` further without writing, where that leaves zeros.
     fn skip_zeros(&mut self, zeros: &[u8]) -> Result<(), PackError> {
         match &self.kind {
             SinkKind::File(output) if output.starts_empty() => {
-                self.flush()?;
+                self.flush().map_err(|error| self.failed(error))?;
                 self.offset += zeros.len() as u64;
                 Ok(())
             }
@@ -423,7 +443,7 @@ impl Sink {
     }
 
     fn finish(mut self, front: Option<&[u8]>) -> Result<(), PackError> {
-        self.flush()?;
+        self.flush().map_err(|error| self.failed(error))?;
         let path = self.path;
         let failed = |source| PackError::Target { path, source };
         match self.kind {
@@ -441,6 +461,24 @@ impl Sink {
         }
     }
 }
+
+impl Write for Sink {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.take(bytes).map(|()| bytes.len())
+    }
+
+    /// Writes what is pending.
+    fn flush(&mut self) -> io::Result<()> {
+        let mut pending = std::mem::take(&mut self.pending);
+        self.put(&pending)?;
+        pending.clear();
+        self.pending = pending;
+        Ok(())
+    }
+}
+
+/// Frames of zeros that go as one: little enough that progress is seen.
+const REPEATS_MAX: u64 = 4096;
 
 /// Small writes are gathered up to this many bytes.
 const PENDING_BYTES_MAX: usize = 256 << 10;

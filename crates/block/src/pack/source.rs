@@ -161,6 +161,14 @@ impl Source {
         }
     }
 
+    /// Steps over whole frames of `frame_bytes` that lie in a hole, `max` at most; how many.
+    pub(super) fn skip_frames(&mut self, frame_bytes: usize, max: u64) -> u64 {
+        match &mut self.reader {
+            Reader::File(sparse) => sparse.skip_frames(frame_bytes as u64, max),
+            Reader::Stream(_) => 0,
+        }
+    }
+
     /// Fills `buf` as far as there are bytes, or says that they are all zeros.
     pub(super) fn fill(&mut self, buf: &mut [u8]) -> Result<Filled, PackError> {
         if let Reader::File(sparse) = &mut self.reader
@@ -220,6 +228,14 @@ impl Sparse {
         let bytes = (end - self.at) as usize;
         self.at = end;
         Some(bytes)
+    }
+
+    /// Steps over what is left of the hole that [`Self::skip_hole`] has found, in whole frames.
+    fn skip_frames(&mut self, frame_bytes: u64, max: u64) -> u64 {
+        let end = self.data.start.min(self.size_bytes);
+        let frames = (end.saturating_sub(self.at) / frame_bytes).min(max);
+        self.at += frames * frame_bytes;
+        frames
     }
 
     /// The first stretch of data at or behind `at`. Where the file system knows no holes, all is

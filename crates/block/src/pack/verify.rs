@@ -2,6 +2,7 @@
 
 use super::walk::{Step, Walk};
 use super::{PackError, open_image, workers};
+use crate::format::audit::Audit;
 use crate::format::{FrameError, FrameReader, Index, write::is_zero};
 use crate::image::Image;
 use std::path::Path;
@@ -30,6 +31,8 @@ pub struct Verified {
     pub bad_frames: Vec<BadFrame>,
     /// Number of damaged frames in all.
     pub bad_frames_total: u64,
+    /// Faults of tables that the image was read without, a line each.
+    pub table_faults: Vec<String>,
     /// Bytes of contents that were inflated and checked.
     pub raw_bytes: u64,
     /// Checksums that frames were checked with, for people.
@@ -68,31 +71,35 @@ pub fn verify_image(
         frames: index.frames(),
         bad_frames: Vec::new(),
         bad_frames_total: 0,
+        table_faults: Vec::new(),
         raw_bytes: 0,
         checksums: index.checksums(),
     };
+    let mut audit = Audit::begin(image, index)?;
     let mut walk = Walk::new(image, index);
     let mut done = 0;
     workers::run_frames(
         &super::engines(engines)?,
         index.frame_bytes() as usize,
-        || (Step::default(), None),
+        || (Step::default(), None, 0),
         || Ok(FrameReader::of(index, true)),
-        |(step, _)| Ok(walk.next(step)),
-        |reader, (step, fault)| {
+        |(step, ..)| Ok(walk.next(step)),
+        |reader, (step, fault, end)| {
             let number = step.frame;
             *fault = match step.read(reader, image, &index.frame(number)) {
                 Ok(raw) if index.is_zero(number) && !is_zero(raw) => Some(FrameError::NotZero),
                 Ok(_) => None,
                 Err(error) => Some(error),
             };
+            *end = reader.stored_end();
             Ok(())
         },
-        |(step, fault)| -> Result<(), PackError> {
+        |(step, fault, end)| -> Result<(), PackError> {
             let number = step.frame;
             let frame = index.frame(number);
             done += u64::from(frame.raw_bytes);
             progress(done);
+            audit.frame(&frame, fault.is_none().then_some(*end))?;
             let Some(fault) = fault.take() else {
                 report.raw_bytes += u64::from(frame.raw_bytes);
                 return Ok(());
@@ -109,6 +116,7 @@ pub fn verify_image(
             Ok(())
         },
     )?;
+    report.table_faults = audit.finish(index)?;
     Ok(report)
 }
 

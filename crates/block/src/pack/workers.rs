@@ -27,6 +27,9 @@ const JOBS_PER_ENGINE: usize = 16;
 /// The most bytes of frames in a batch, where frames are large; but two jobs per engine at least.
 const BATCH_BYTES_MAX: usize = 8 << 20;
 
+/// The same where frames are so large that two jobs per engine would be more than this.
+const HUGE_BYTES_MAX: usize = 160 << 20;
+
 /// A job and how its kernel ended.
 struct Slot<J, E> {
     job: J,
@@ -61,9 +64,10 @@ where
     let kernels = (0..engines)
         .map(|_| make_kernel().map(Mutex::new))
         .collect::<Result<Vec<_>, E>>()?;
+    let fit = |bytes: usize| (bytes / frame_bytes.max(1)).max(1);
     let jobs = (engines * JOBS_PER_ENGINE)
-        .min(BATCH_BYTES_MAX / frame_bytes.max(1))
-        .max(2 * engines);
+        .min(fit(BATCH_BYTES_MAX))
+        .max((2 * engines).min(fit(HUGE_BYTES_MAX)));
     let (to_io, finished) = mpsc::channel::<Vec<Slot<J, E>>>();
     let (to_engines, filled) = mpsc::channel::<Vec<Slot<J, E>>>();
     std::thread::scope(|scope| {

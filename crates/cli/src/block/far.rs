@@ -93,7 +93,8 @@ impl FarArgs {
              --root-hash and --verify-key"
         );
         let mut remote = None;
-        let image = match location(path) {
+        let failed = || format!("cannot open {}", name(path));
+        let (image, index) = match location(path) {
             Some(location) => {
                 let options = Options {
                     memory_bytes,
@@ -105,15 +106,19 @@ impl FarArgs {
                 };
                 let opened = RemoteImage::open(&location?, options)?;
                 remote = Some(Arc::clone(&opened));
-                Image::Far(opened)
+                let image = Image::Far(opened);
+                let index = image.index(raw);
+                (image, index)
             }
             None => {
-                let file = File::open(path);
-                Image::from(file.with_context(|| format!("cannot open {}", path.display()))?)
+                let file = File::open(path).with_context(failed)?;
+                let index = match raw {
+                    true => Index::open_raw(&file),
+                    false => Index::open_beside(&file, path),
+                };
+                (Image::from(file), index)
             }
         };
-        let index = image.index(raw);
-        let failed = || format!("cannot open {}", name(path));
         let mut index = index.with_context(failed)?;
         trust.apply(&mut index, &image).with_context(failed)?;
         Ok(Opened {

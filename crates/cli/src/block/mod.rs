@@ -10,6 +10,7 @@ mod detach;
 mod diff;
 mod export;
 mod far;
+mod index;
 mod info;
 mod mount;
 mod overlay;
@@ -39,6 +40,8 @@ pub(crate) enum Command {
     Info(info::Args),
     /// Inflate every frame and check it.
     Verify(verify::Args),
+    /// Find the frames of a zstd file that has no table of them, once.
+    Index(index::Args),
     /// Mount the file system inside an image.
     Mount(mount::Args),
     /// Undo `mount`.
@@ -73,6 +76,7 @@ impl Command {
             Self::Unpack(args) => args.run(),
             Self::Info(args) => args.run(),
             Self::Verify(args) => args.run(),
+            Self::Index(args) => args.run(),
             Self::Mount(args) => args.run(),
             Self::Umount(args) => args.run(),
             Self::Attach(args) => args.run(),

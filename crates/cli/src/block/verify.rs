@@ -10,9 +10,10 @@ use std::time::Instant;
 /// Arguments of `block verify`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Every frame is inflated and checked against every checksum that the image has for it. Exit status: \
-0 all frames are sound, 1 some are damaged, 2 the image cannot be opened. A layer of a registry is \
-fetched once more, as a whole, and compared with its digest.")]
+Every frame is inflated and checked against every checksum that the image has for it, and tables \
+that reading can do without against those that it goes by. Exit status: 0 all frames and tables \
+are sound, 1 some are damaged, 2 the image cannot be opened. A layer of a registry is fetched \
+once more, as a whole, and compared with its digest.")]
 pub(crate) struct Args {
     /// Image to verify: a file or a URL
     #[arg(value_name = "IMAGE")]
@@ -42,8 +43,9 @@ impl Args {
             .transpose()
             .context("cannot compare the layer's digest")?
             .flatten();
-        let outcome = match (verified.bad_frames_total, digest) {
-            (0, None | Some(true)) => Outcome::Done,
+        let is_whole = verified.bad_frames_total == 0;
+        let outcome = match (verified.table_faults.is_empty(), digest) {
+            (true, None | Some(true)) if is_whole => Outcome::Done,
             _ => Outcome::Problem,
         };
         let seconds = began.elapsed().as_secs_f64();
@@ -54,6 +56,7 @@ impl Args {
                 bad_frames: verified.bad_frames.iter().map(|bad| bad.frame).collect(),
                 bad_frames_total: verified.bad_frames_total,
                 faults: &verified.bad_frames,
+                table_faults: &verified.table_faults,
                 raw_bytes: verified.raw_bytes,
                 checksums: verified.checksums,
                 digest_matches: digest,
@@ -67,6 +70,13 @@ impl Args {
                 "frame {} (contents from byte {}, {} bytes): {}",
                 bad.frame, bad.raw_offset, bad.raw_bytes, bad.reason
             ))?;
+        }
+        for fault in &verified.table_faults {
+            let contents = match is_whole {
+                true => "the contents are whole: unpack it and pack it again",
+                false => "it was read without",
+            };
+            output::line(&format!("{fault}; {contents}"))?;
         }
         output::line(&format!(
             "{}: {} of {} frames damaged, {} sound in {seconds:.1} s; checksums: {}",
@@ -93,6 +103,7 @@ struct Json<'a> {
     bad_frames: Vec<u64>,
     bad_frames_total: u64,
     faults: &'a [BadFrame],
+    table_faults: &'a [String],
     raw_bytes: u64,
     checksums: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -17,6 +17,10 @@ static INPUTS: LazyLock<PathBuf> = LazyLock::new(|| {
     let other: Vec<u8> = text.iter().rev().copied().collect();
     std::fs::write(folder.join("other.bin"), other).unwrap();
     std::fs::write(folder.join("empty"), "").unwrap();
+    // Two frames of zstd, each one block that is not compressed (RFC 8878, section 3.1.1).
+    let frame = b"\x28\xb5\x2f\xfd\x20\x05\x29\0\0hello";
+    std::fs::write(folder.join("frames.zst"), [&frame[..], frame].concat()).unwrap();
+    std::fs::write(folder.join("frames-cut.zst"), &frame[..10]).unwrap();
     std::fs::create_dir_all(folder.join("tree")).unwrap();
     std::fs::write(folder.join("tree/hello"), "hello\n").unwrap();
     let cell = include_str!("../../../cell-sim/machines/cell.toml");

@@ -20,7 +20,7 @@ use inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// Command line of each command that ends by itself: its name on the page, and its arguments.
-const RUNS: [(&str, &str); 38] = [
+const RUNS: [(&str, &str); 39] = [
     (
         "block pack",
         "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
@@ -28,6 +28,7 @@ const RUNS: [(&str, &str); 38] = [
     ("block unpack", "made.img -o unpacked.bin"),
     ("block info", "made.img --json"),
     ("block verify", "made.img --json"),
+    ("block index", "frames.zst --json"),
     ("block clone", "made.img one.ovl --json"),
     ("block diff", "raw.bin other.bin --json"),
     ("block commit", "made.img kept.ovl -o committed.img --json"),

@@ -5,7 +5,7 @@ use crate::inputs::sidecore;
 use std::collections::BTreeSet;
 
 /// The command, what is wrong about the rest, and a word that the message must have.
-const REFUSALS: [(&str, &str, &str); 86] = [
+const REFUSALS: [(&str, &str, &str); 88] = [
     ("block pack", "nowhere -o x.img", "nowhere"),
     ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
     ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
@@ -32,6 +32,8 @@ const REFUSALS: [(&str, &str, &str); 86] = [
     ("block info", "made.img --jsn", "--jsn"),
     ("block info", "tree", "tree: it is a directory"),
     ("block verify", "tree", "tree: it is a directory"),
+    ("block index", "raw.bin", "no zstd file"),
+    ("block verify", "frames-cut.zst", "sidecore block index"),
     ("block attach", "tree", "tree: it is a directory"),
     ("block mount", "tree tree", "tree: it is a directory"),
     ("block mount", "made-tree.img nowhere", "name a directory"),

@@ -3,6 +3,7 @@
 //! that mount and make loop devices.
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of test functions
 
+mod beside;
 mod compressed;
 mod content;
 mod tools;
@@ -247,6 +248,57 @@ fn a_flipped_byte_is_found_and_named() {
 }
 
 #[test]
+fn a_damaged_table_is_a_problem_though_the_contents_are_whole() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(300_000));
+    let (image, back) = (place.path("image"), place.path("back"));
+    pack(&raw, &image, &["--tree"]);
+    let whole = fs::read(&image).unwrap();
+    // From the end: entries of the seek table, the index frame's end, and the tree's leaves.
+    let tree = whole
+        .windows(8)
+        .rposition(|bytes| bytes == b"sidetree")
+        .unwrap();
+    let index = whole
+        .windows(4)
+        .rposition(|bytes| bytes == b"SIDX")
+        .unwrap();
+    for (at, table) in [
+        (whole.len() - 50, "the seek table is damaged"),
+        (index - 20, "the index frame is damaged"),
+        (index, "the index frame is damaged"),
+        (tree + 70, "the hash tree is damaged"),
+    ] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&image, &damaged).unwrap();
+        let output = run(sidecore(&["block", "verify"]).arg(&image));
+        assert_eq!(output.status.code(), Some(1), "{table}");
+        let text = String::from_utf8(output.stdout).unwrap();
+        let line = text.lines().find(|line| line.contains(table));
+        let line = line.unwrap_or_else(|| panic!("{table}: {text}"));
+        assert!(line.contains("the contents are whole"), "{line}");
+        let output = run(sidecore(&["block", "verify", "--json"]).arg(&image));
+        assert_eq!(output.status.code(), Some(1), "{table}");
+        let report = json(&output);
+        assert_eq!(report["bad_frames_total"], 0, "{report}");
+        assert_eq!(
+            report["table_faults"].as_array().unwrap().len(),
+            1,
+            "{report}"
+        );
+        ok(sidecore(&["block", "unpack"])
+            .arg(&image)
+            .arg("-o")
+            .arg(&back));
+        assert!(
+            fs::read(&back).unwrap() == fs::read(&raw).unwrap(),
+            "{table}"
+        );
+    }
+}
+
+#[test]
 fn bad_input_gets_one_clear_line() {
     let place = Place::new();
     let raw = place.write("raw", &contents(100_000));
@@ -405,6 +457,14 @@ fn holes_come_back_as_holes() {
         assert!(
             fs::read(&back).unwrap() == fs::read(&raw).unwrap(),
             "{format}"
+        );
+        // Written at once, a run of frames is what it is when each is read.
+        let whole = fs::read(&image).unwrap();
+        let mut stream = sidecore(&["block", "pack", "-", "-o", "-", "--format", format]);
+        stream.args(["--engines", "2"]);
+        assert!(
+            piped(stream, &fs::read(&raw).unwrap()) == whole,
+            "{format}: a pipe"
         );
         let on_disk = fs::metadata(&back).unwrap().blocks() * 512;
         assert!(on_disk < 1 << 20, "{format}: {on_disk} bytes on disk");

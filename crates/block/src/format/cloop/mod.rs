@@ -11,7 +11,7 @@
 pub(super) mod write;
 
 use super::read_at::Bytes;
-use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
+use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
 
 /// Which variant a file is.
@@ -467,7 +467,7 @@ fn codec_of(flag: u8) -> Option<CodecId> {
 }
 
 fn block_bytes_fit(block_bytes: u32) -> bool {
-    block_bytes != 0 && block_bytes.is_multiple_of(512) && block_bytes <= FRAME_BYTES_MAX
+    block_bytes != 0 && block_bytes.is_multiple_of(512) && block_bytes <= BLOCK_BYTES_MAX
 }
 
 fn cut_short(format: &'static str, what: &'static str, needs: u64, has: u64) -> FormatError {
@@ -489,6 +489,8 @@ fn be64(bytes: &[u8]) -> u64 {
 
 /// Preamble, block size, number of blocks.
 const HEAD: usize = 136;
+/// A block is inflated as a whole.
+const BLOCK_BYTES_MAX: u32 = 16 << 20;
 const SIGNATURE_AT: usize = 0x0B;
 const OFFSET_MASK: u64 = (1 << 60) - 1;
 const CLOOP3_END: [u8; 8] = *b"\nCLOOP3\n";

@@ -10,6 +10,7 @@ use super::super::write::{Ending, ImageWriter, Layout, Packed};
 use super::super::{Format, FormatError};
 use super::HEAD;
 use crate::codec::CodecId;
+use std::io;
 
 /// Writes either variant.
 pub(in crate::format) struct CloopWriter {
@@ -91,7 +92,7 @@ impl ImageWriter for CloopWriter {
         Ok(())
     }
 
-    fn finish(&mut self) -> Result<Ending, FormatError> {
+    fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError> {
         let mut bytes;
         if self.head_first {
             if self.offsets.len() as u64 - 1 != self.blocks_expected {
@@ -105,18 +106,14 @@ impl ImageWriter for CloopWriter {
             bytes = self.head();
             bytes.extend(self.table());
             return Ok(Ending {
-                tail: Vec::new(),
                 front: Some(bytes),
                 root: None,
             });
         }
         bytes = self.table().collect();
         bytes.extend(self.head());
-        Ok(Ending {
-            tail: bytes,
-            front: None,
-            root: None,
-        })
+        tail.write_all(&bytes).map_err(FormatError::Write)?;
+        Ok(Ending::default())
     }
 }
 

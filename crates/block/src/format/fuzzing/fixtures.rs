@@ -140,8 +140,7 @@ fn image(
             .push(&Packed::of(&stored, &frame))
             .unwrap_or_else(|error| panic!("{error}"));
     }
-    let ending = writer.finish().unwrap_or_else(|error| panic!("{error}"));
-    image.extend(ending.tail);
+    let ending = (writer.finish(&mut image)).unwrap_or_else(|error| panic!("{error}"));
     if let Some(front) = ending.front {
         image[..front.len()].copy_from_slice(&front);
     }

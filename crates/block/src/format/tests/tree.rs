@@ -45,8 +45,7 @@ fn image(format: Format, raw: &[u8], forge: &mut dyn FnMut(usize, &mut Put)) -> 
         image.extend_from_slice(&put.stored);
         writer.push(&put.packed).unwrap();
     }
-    let ending = writer.finish().unwrap();
-    image.extend(ending.tail);
+    let ending = writer.finish(&mut image).unwrap();
     (image, ending.root.unwrap())
 }
 

@@ -1,0 +1,497 @@
+//! An index in a file of its own, beside a zstd file that has none.
+//!
+//! Why here: `zstd` and pzstd write files of many frames and no seek table. One walk finds where
+//! frames begin; what it found is kept beside the file, which stays as it is.
+//! Must stay true: the index counts only for the file that it was made of: its size and the heads
+//! of all its frames are compared when it is opened, a frame's compressed bytes when it is read,
+//! before anything of it is delivered. Sizes that frames do not say themselves are known by
+//! inflating alone; an index that gives others can be made by whoever may write the index, so it is
+//! taken only from those who may write the file ([`open`]).
+//! Source: RFC 8878, section 3.1.1. Map: `docs/formats/seekable-zstd.md`.
+
+use super::read_at::Bytes;
+use super::seekable::{self, FRAME_MAGIC};
+use super::sidx::{self, Found};
+use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::table::{Entry, Table, Tail};
+use super::{FRAME_BYTES_MAX, FormatError, Index, stored_bytes_limit};
+use crate::codec::CodecId;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// The format's name, of a file that is read by an index beside it.
+pub(super) const NAME: &str = "zstd, its index beside it";
+
+/// Name of the index of the file at `path`.
+#[must_use]
+pub fn name_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".sidx");
+    name.into()
+}
+
+impl Index {
+    /// As [`Self::open`], of the file at `path`; where nothing in it says where its frames begin,
+    /// by the index beside it ([`name_of`]).
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`FormatError::Beside`] where the index beside it is none of this file.
+    /// Blocks on both files.
+    pub fn open_beside(file: &File, path: &Path) -> Result<Self, FormatError> {
+        match Self::open(file) {
+            Err(error @ FormatError::NoIndex { format, .. }) if format == seekable::NAME => {
+                match File::open(name_of(path)) {
+                    Ok(beside) => open(file, &beside),
+                    Err(_) => Err(error),
+                }
+            }
+            other => other,
+        }
+    }
+}
+
+/// Reads the index in `beside`, which is of `file`.
+fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
+    let metadata = |file: &File| {
+        file.metadata().map_err(|source| FormatError::Io {
+            doing: "read",
+            offset: 0,
+            source,
+        })
+    };
+    let (of, found) = (metadata(file)?, metadata(beside)?);
+    let mine = rustix::process::geteuid().as_raw();
+    let owner = found.uid();
+    if ![of.uid(), mine, 0].contains(&owner) || found.mode() & OTHERS_WRITE != 0 {
+        return other("it belongs to another user than the file, or others may write to it");
+    }
+    read(&Bytes::new(file)?, &Bytes::new(beside)?)
+}
+
+/// Reads the index in `beside`, which is of `file`.
+///
+/// # Errors
+/// [`FormatError::Beside`] where it is damaged or of another file.
+pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
+    let head = beside.array::<{ HEAD_BYTES as usize }>(0)?;
+    let head = head.filter(|head| {
+        head[..4] == MAGIC.to_le_bytes()
+            && u64::from(le32(&head[4..])) == HEAD_BYTES - SKIPPABLE_BYTES
+            && head[8..16] == TAG
+    });
+    let Some(head) = head else {
+        return other("it is no index");
+    };
+    if head[16..24] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
+        return other("it is newer than this program");
+    }
+    if le64(&head[24..]) != file.size {
+        return other("the file has another size");
+    }
+    let index = match sidx::read_beside(beside, file.size, NAME)? {
+        Found::Index(index) => *index,
+        Found::Damaged(_) | Found::Nothing => return other("it is damaged or cut short"),
+    };
+    // Zeros are never read, so nothing would tell that they are none.
+    if index.zero_frames() != 0 {
+        return other("it declares zeros");
+    }
+    let mut heads = Xxh3Default::new();
+    let mut end = 0;
+    for number in 0..index.frames() {
+        let frame = index.frame(number);
+        end = frame.offset + u64::from(frame.stored_bytes);
+        let mut head = [0; FRAME_HEAD_BYTES];
+        let head = &mut head[..FRAME_HEAD_BYTES.min(frame.stored_bytes as usize)];
+        file.fill(head, frame.offset)?;
+        heads.update(head);
+        let said = contents_at(file, frame.offset, end)?;
+        if said.is_some_and(|size| size != u64::from(frame.raw_bytes)) {
+            return other("a frame's own head gives it another size");
+        }
+    }
+    if heads.digest() != le64(&head[32..]) {
+        return other("its frames have other heads");
+    }
+    if !holds_nothing_from(file, end)? {
+        return other("frames follow that it does not know");
+    }
+    Ok(index)
+}
+
+fn other<T>(reason: &'static str) -> Result<T, FormatError> {
+    Err(FormatError::Beside { reason })
+}
+
+/// Size of the contents that the first frame between `offset` and `end` that has any says of itself.
+fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64>, FormatError> {
+    // The walk puts no more of them in front of a frame.
+    for _ in 0..=SKIPPED_MAX {
+        let mut head = [0; FRAME_HEAD_BYTES];
+        let bytes = end.saturating_sub(offset).min(FRAME_HEAD_BYTES as u64) as usize;
+        file.fill(&mut head[..bytes], offset)?;
+        // Of a frame that has contents no more than the head is read: blocks are many.
+        let (blocks_at, contents) = match Head::parse(&head[..bytes]) {
+            Ok(Head::Skippable { bytes }) => {
+                offset += bytes;
+                continue;
+            }
+            Ok(Head::Frame {
+                contents: Some(size),
+                ..
+            }) if size > 0 => return Ok(Some(size)),
+            Ok(Head::Frame {
+                bytes, contents, ..
+            }) => (bytes, contents),
+            Err(_) => break,
+        };
+        let first = file.array::<3>(offset + blocks_at)?.unwrap_or([0; 3]);
+        if le32(&[first[0], first[1], first[2], 0]) >> 3 != 0 {
+            return Ok(contents);
+        }
+        match shape_at(file, offset, end)? {
+            Ok(shape) if shape.is_empty => offset += shape.bytes,
+            Ok(shape) => return Ok(shape.contents),
+            Err(_) => break,
+        }
+    }
+    other("no frame begins where it says")
+}
+
+/// True where nothing but skippable and empty frames stand between `offset` and the file's end.
+fn holds_nothing_from(file: &Bytes<'_>, mut offset: u64) -> Result<bool, FormatError> {
+    while offset < file.size {
+        match shape_at(file, offset, file.size)? {
+            Ok(shape) if shape.is_empty && shape.bytes <= file.size - offset => {
+                offset += shape.bytes;
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// The frame at `offset`, which is to lie before `end`.
+fn shape_at(
+    file: &Bytes<'_>,
+    offset: u64,
+    end: u64,
+) -> Result<Result<Shape, &'static str>, FormatError> {
+    Shape::of(&mut |at, bytes| {
+        let fits = end.saturating_sub(offset) >= at + bytes.len() as u64;
+        if fits {
+            file.fill(bytes, offset + at)?;
+        }
+        Ok(fits)
+    })
+}
+
+/// What a frame begins with.
+enum Head {
+    Skippable {
+        /// All of it.
+        bytes: u64,
+    },
+    Frame {
+        /// Of the head.
+        bytes: u64,
+        contents: Option<u64>,
+        checked: bool,
+    },
+}
+
+impl Head {
+    fn parse(head: &[u8]) -> Result<Self, &'static str> {
+        const CUT: &str = "is cut short";
+        let magic = head.first_chunk::<4>().ok_or(CUT)?;
+        let magic = u32::from_le_bytes(*magic);
+        if magic & !0xF == SKIPPABLE_MAGIC {
+            let length = head.get(4..8).map(le32).ok_or(CUT)?;
+            let bytes = SKIPPABLE_BYTES + u64::from(length);
+            return Ok(Self::Skippable { bytes });
+        }
+        if magic != FRAME_MAGIC {
+            return Err("is none of zstd's");
+        }
+        let descriptor = *head.get(4).ok_or(CUT)?;
+        if descriptor & 0x08 != 0 {
+            return Err("has a head that this program does not know");
+        }
+        let single = descriptor & 0x20 != 0;
+        let dictionary_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
+        let size_bytes = match descriptor >> 6 {
+            0 => usize::from(single),
+            flag => 1 << flag,
+        };
+        let dictionary_at = 5 + usize::from(!single);
+        let size_at = dictionary_at + dictionary_bytes;
+        let end = size_at + size_bytes;
+        let dictionary = head.get(dictionary_at..size_at).ok_or(CUT)?;
+        if dictionary.iter().any(|&byte| byte != 0) {
+            return Err("needs a dictionary");
+        }
+        let mut size = [0; 8];
+        size[..size_bytes].copy_from_slice(head.get(size_at..end).ok_or(CUT)?);
+        let contents = u64::from_le_bytes(size) + if size_bytes == 2 { 256 } else { 0 };
+        Ok(Self::Frame {
+            bytes: end as u64,
+            contents: (size_bytes > 0).then_some(contents),
+            checked: descriptor & 4 != 0,
+        })
+    }
+}
+
+/// A frame's extent, by its head and the heads of its blocks.
+struct Shape {
+    bytes: u64,
+    contents: Option<u64>,
+    /// Nothing comes out of it.
+    is_empty: bool,
+}
+
+/// Puts the bytes at an offset from the frame's first into a buffer; false where there are no such.
+type ReadFrame<'r> = dyn FnMut(u64, &mut [u8]) -> Result<bool, FormatError> + 'r;
+
+impl Shape {
+    /// The frame that `read` reads, or what is wrong with it. No more is read than a frame of
+    /// [`FRAME_BYTES_MAX`] may have.
+    fn of(read: &mut ReadFrame<'_>) -> Result<Result<Self, &'static str>, FormatError> {
+        let mut head = [0; FRAME_HEAD_BYTES];
+        let mut bytes = FRAME_HEAD_BYTES;
+        while bytes > 0 && !read(0, &mut head[..bytes])? {
+            bytes -= 1;
+        }
+        let (mut at, contents, checked) = match Head::parse(&head[..bytes]) {
+            Ok(Head::Skippable { bytes }) => {
+                return Ok(Ok(Self {
+                    bytes,
+                    contents: Some(0),
+                    is_empty: true,
+                }));
+            }
+            Ok(Head::Frame {
+                bytes,
+                contents,
+                checked,
+            }) => (bytes, contents, checked),
+            Err(reason) => return Ok(Err(reason)),
+        };
+        if contents.is_some_and(|size| size > FRAME_BYTES_MAX.into()) {
+            return Ok(Err(TOO_LARGE));
+        }
+        let mut is_empty = true;
+        loop {
+            let mut block = [0; 3];
+            if !read(at, &mut block)? {
+                return Ok(Err("is cut short"));
+            }
+            let block = le32(&[block[0], block[1], block[2], 0]);
+            let (is_last, kind, size) = (block & 1 == 1, block >> 1 & 3, block >> 3);
+            if kind == BLOCK_RESERVED || size > BLOCK_BYTES_MAX {
+                return Ok(Err("has a block of no known kind"));
+            }
+            at += 3 + if kind == BLOCK_RLE {
+                1
+            } else {
+                u64::from(size)
+            };
+            is_empty &= size == 0;
+            if at > stored_bytes_limit(FRAME_BYTES_MAX) {
+                return Ok(Err(TOO_LARGE));
+            }
+            if is_last {
+                break;
+            }
+        }
+        let bytes = at + if checked { 4 } else { 0 };
+        if !read(bytes - 1, &mut [0])? {
+            return Ok(Err("is cut short"));
+        }
+        Ok(Ok(Self {
+            bytes,
+            contents,
+            is_empty,
+        }))
+    }
+}
+
+/// A walk over a file from frame to frame, every byte read once.
+pub(crate) struct Scan<'a> {
+    file: Bytes<'a>,
+    /// Bytes that were read and belong to the next frame.
+    carried: Vec<u8>,
+    /// End of what was read.
+    read_to: u64,
+    frames: u64,
+}
+
+impl<'a> Scan<'a> {
+    pub(crate) fn new(file: &'a dyn super::ReadAt) -> Result<Self, FormatError> {
+        Ok(Self {
+            file: Bytes::new(file)?,
+            carried: Vec::new(),
+            read_to: 0,
+            frames: 0,
+        })
+    }
+
+    /// Size of the file.
+    pub(crate) fn file_bytes(&self) -> u64 {
+        self.file.size
+    }
+
+    /// Puts the next frame that has contents into `stored`, with the skippable and the empty ones
+    /// in front of it; false at the end.
+    ///
+    /// # Errors
+    /// [`FormatError::Scan`]: what stands there is no frame, or none that this program takes.
+    pub(crate) fn next(&mut self, stored: &mut Vec<u8>) -> Result<bool, FormatError> {
+        stored.clear();
+        std::mem::swap(stored, &mut self.carried);
+        let start = self.read_to - stored.len() as u64;
+        let refused = |reason| FormatError::Scan {
+            frame: self.frames,
+            offset: start,
+            reason,
+        };
+        let (mut at, mut skipped) = (0, 0);
+        loop {
+            if start + at == self.file.size {
+                // What is left are frames of which nothing comes out.
+                return Ok(false);
+            }
+            let (file, read_to) = (&self.file, &mut self.read_to);
+            let mut read = |offset: u64, bytes: &mut [u8]| {
+                let from = (at + offset) as usize;
+                let end = from + bytes.len();
+                while stored.len() < end {
+                    let more = (file.size - *read_to).min(PIECE_BYTES) as usize;
+                    if more == 0 {
+                        return Ok(false);
+                    }
+                    let had = stored.len();
+                    stored.resize(had + more, 0);
+                    file.fill(&mut stored[had..], *read_to)?;
+                    *read_to += more as u64;
+                }
+                bytes.copy_from_slice(&stored[from..end]);
+                Ok(true)
+            };
+            let shape = Shape::of(&mut read)?.map_err(refused)?;
+            if shape.is_empty {
+                skipped += 1;
+                if skipped > SKIPPED_MAX || shape.bytes > PIECE_BYTES {
+                    // Tables at the end may be large and many; in front of a frame they would be
+                    // read with it every time.
+                    return match holds_nothing_from(&self.file, start + at)? {
+                        true => {
+                            self.read_to = self.file.size;
+                            Ok(false)
+                        }
+                        false => Err(refused(
+                            "has too many bytes in front of it that are no zstd frame's",
+                        )),
+                    };
+                }
+            }
+            // Of a skippable frame only the head was read; one that is cut short is seen below.
+            let _ = read(shape.bytes - 1, &mut [0])?;
+            at += shape.bytes;
+            if start + at > self.file.size {
+                return Err(refused("is cut short"));
+            }
+            if !shape.is_empty {
+                break;
+            }
+        }
+        self.carried = stored.split_off(at as usize);
+        self.frames += 1;
+        Ok(true)
+    }
+}
+
+/// Frames that a walk has found, on their way into an index.
+#[derive(Default)]
+pub(crate) struct Walked {
+    table: Table,
+    heads: Xxh3Default,
+}
+
+impl Walked {
+    /// The next frame, which inflates to `raw_bytes`.
+    pub(crate) fn push(&mut self, stored: &[u8], check: u64, raw_bytes: u32) {
+        let head = &stored[..stored.len().min(FRAME_HEAD_BYTES)];
+        self.heads.update(head);
+        let entry = Entry::new(check, stored.len() as u32, 0, raw_bytes, false);
+        self.table.push(entry);
+    }
+
+    /// Number of the frames.
+    pub(crate) fn frames(&self) -> u64 {
+        self.table.count()
+    }
+
+    /// Contents of them all in bytes.
+    pub(crate) fn raw_bytes(&self) -> u64 {
+        self.table.raw_bytes()
+    }
+
+    /// Contents of the largest in bytes.
+    pub(crate) fn raw_bytes_max(&self) -> u32 {
+        self.table.raw_bytes_max()
+    }
+
+    /// Writes the index of the file of `file_bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError::Empty`], [`FormatError::CannotWrite`]; [`FormatError::Write`].
+    pub(crate) fn write(
+        &self,
+        file_bytes: u64,
+        out: &mut dyn io::Write,
+    ) -> Result<(), FormatError> {
+        if self.table.count() == 0 {
+            return Err(FormatError::Empty { format: "zstd" });
+        }
+        let mut tail = Tail::new(out);
+        tail.put(&MAGIC.to_le_bytes())?;
+        tail.put(&((HEAD_BYTES - SKIPPABLE_BYTES) as u32).to_le_bytes())?;
+        tail.put(&TAG)?;
+        tail.put(&[VERSION, 0, 0, 0, 0, 0, 0, 0])?;
+        tail.put(&file_bytes.to_le_bytes())?;
+        tail.put(&self.heads.digest().to_le_bytes())?;
+        let index = sidx::Writer::new(CodecId::Zstd, 0, true);
+        let written = index.finish(&self.table, None, &mut tail)?;
+        written.ok_or_else(|| FormatError::CannotWrite {
+            format: "zstd",
+            what: format!("an index of {} frames", self.table.count()),
+            reason: "it is a skippable frame, whose length has 32 bits",
+            next: "`sidecore block pack --decompress FILE -o IMAGE` makes fewer ones of them",
+        })?;
+        tail.end()
+    }
+}
+
+/// Reason for which a frame is refused that would take too much memory.
+pub(crate) const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read as a whole or not at \
+     all; `sidecore block pack --decompress FILE -o IMAGE` makes an image of what is in it";
+const TAG: [u8; 8] = *b"sidefile";
+const VERSION: u8 = 1;
+const HEAD_BYTES: u64 = 40;
+/// RFC 8878, section 3.1.1.1, and the magic number before it.
+const FRAME_HEAD_BYTES: usize = 18;
+/// The first of the sixteen magics of skippable frames.
+const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
+const BLOCK_RLE: u32 = 1;
+const BLOCK_RESERVED: u32 = 3;
+const BLOCK_BYTES_MAX: u32 = 128 << 10;
+/// Skippable and empty frames in front of one; pzstd writes one.
+const SKIPPED_MAX: u32 = 8;
+/// A file is read so many bytes at a time.
+const PIECE_BYTES: u64 = 64 << 10;
+/// Mode bit of a file that others may write to.
+const OTHERS_WRITE: u32 = 0o002;

@@ -1,0 +1,141 @@
+//! Making the index that stands beside a zstd file without one.
+//!
+//! Why here: what frames do not say of themselves (their sizes, and that they are sound) is known by
+//! inflating them once, on all engines.
+//! Must stay true: the file is only read; its index appears under its name only when it is whole.
+
+use super::{Existing, PackError, Sink, Target, open_image, workers};
+use crate::format::beside::{Scan, TOO_LARGE, Walked, name_of};
+use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::xxh3_64;
+use zstd_safe::DCtx;
+use zstd_safe::zstd_sys::ZSTD_ErrorCode;
+
+/// Result of [`index_file`].
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Indexed {
+    /// Name of the index.
+    pub index: PathBuf,
+    /// Size of the contents in bytes.
+    pub raw_bytes: u64,
+    /// Size of the file in bytes.
+    pub stored_bytes: u64,
+    /// Contents of the largest frame in bytes.
+    pub frame_bytes: u32,
+    /// Number of frames.
+    pub frames: u64,
+    /// Size of the index in bytes.
+    pub index_bytes: u64,
+}
+
+/// Walks over the zstd file at `path`, inflates its frames on `engines`, and writes where they are
+/// into a file beside it. `progress` is called, on one thread, with the bytes of the file that are
+/// done.
+///
+/// # Errors
+/// [`PackError`]: where it is no such file, where it has an index of its own, or where a frame is
+/// damaged or too large. No index is then written.
+pub fn index_file(
+    path: &Path,
+    engines: usize,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Indexed, PackError> {
+    let file = open_image(path)?;
+    match Index::open(&file) {
+        Err(FormatError::NoIndex { format, .. }) if format.contains("zstd") => {}
+        Err(error) => return Err(error.into()),
+        Ok(index) => {
+            return Err(PackError::Indexed {
+                path: path.to_owned(),
+                is_zstd: index.format() == Format::Zstd,
+            });
+        }
+    }
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
+    let mut scan = Scan::new(&file)?;
+    let file_bytes = scan.file_bytes();
+    let name = name_of(path);
+    let mut sink = Sink::open(Target::Path(&name, Existing::Replace), None)?;
+    let mut walked = Walked::default();
+    let (mut number, mut offset, mut done_bytes) = (0, 0, 0);
+    workers::run_frames(
+        &super::engines(engines)?,
+        BATCH_FRAME_BYTES,
+        Job::default,
+        || {
+            Ok(Kernel {
+                context: DCtx::create(),
+                // Pages that no frame reaches are never touched.
+                raw: vec![0; FRAME_BYTES_MAX as usize],
+            })
+        },
+        |job: &mut Job| {
+            let found = scan.next(&mut job.stored)?;
+            (job.number, job.offset) = (number, offset);
+            number += 1;
+            offset += job.stored.len() as u64;
+            Ok(found)
+        },
+        inflate,
+        |job| -> Result<(), PackError> {
+            walked.push(&job.stored, job.check, job.raw_bytes);
+            done_bytes += job.stored.len() as u64;
+            progress(done_bytes);
+            Ok(())
+        },
+    )?;
+    let written = walked.write(file_bytes, &mut sink);
+    written.map_err(|error| sink.unwritten(error))?;
+    let index_bytes = sink.offset;
+    sink.finish(None)?;
+    Ok(Indexed {
+        index: name,
+        raw_bytes: walked.raw_bytes(),
+        stored_bytes: file_bytes,
+        frame_bytes: walked.raw_bytes_max(),
+        frames: walked.frames(),
+        index_bytes,
+    })
+}
+
+/// One frame on its way.
+#[derive(Default)]
+struct Job {
+    number: u64,
+    /// Place in the file.
+    offset: u64,
+    stored: Vec<u8>,
+    check: u64,
+    raw_bytes: u32,
+}
+
+/// State of an engine from frame to frame.
+struct Kernel {
+    context: DCtx<'static>,
+    raw: Vec<u8>,
+}
+
+/// The kernel: finds out a frame's size, and that it is sound.
+fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
+    job.check = xxh3_64(&job.stored);
+    let raw = &mut kernel.raw[..];
+    let inflated = kernel.context.decompress(raw, &job.stored);
+    let refused = |code: usize| {
+        let reason =
+            match code == (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg() {
+                true => TOO_LARGE,
+                false => "is damaged",
+            };
+        FormatError::Scan {
+            frame: job.number,
+            offset: job.offset,
+            reason,
+        }
+    };
+    job.raw_bytes = inflated.map_err(refused)? as u32;
+    Ok(())
+}
+
+/// Frames count as so large where jobs are counted: their size is not known before.
+const BATCH_FRAME_BYTES: usize = 4 << 20;

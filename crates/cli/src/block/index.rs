@@ -1,0 +1,67 @@
+//! `sidecore block index`.
+
+use crate::{Outcome, output};
+use anyhow::Result;
+use sidecore_block::pack::{Indexed, index_file};
+use sidecore_measure::stats::bytes;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Arguments of `block index`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+For files of many zstd frames and no table of them, as pzstd writes. Every frame is inflated once; \
+where frames are is then written to FILE.sidx, which all commands that read FILE take by \
+themselves. FILE stays as it is. Where it was changed since, its index is refused, or a read gets \
+an I/O error. Frames of more than 64 MiB are refused: `sidecore block pack --decompress FILE -o \
+IMAGE` makes an image of a file with one large frame.")]
+pub(crate) struct Args {
+    /// zstd file to make an index of
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    #[command(flatten)]
+    engines: super::common::Engines,
+    /// Report in JSON on standard output
+    #[arg(long)]
+    json: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let began = Instant::now();
+        let size_bytes = std::fs::metadata(&self.file).map_or(0, |metadata| metadata.len());
+        let bar = output::byte_progress(size_bytes);
+        bar.set_message("indexing");
+        let engines = self.engines.count();
+        let indexed = index_file(&self.file, engines, &mut |done| bar.set_position(done));
+        bar.finish_and_clear();
+        let indexed = indexed?;
+        let seconds = began.elapsed().as_secs_f64();
+        if self.json {
+            output::json(&Json {
+                indexed,
+                engines,
+                seconds,
+            })?;
+            return Ok(Outcome::Done);
+        }
+        output::line(&format!(
+            "{}: {} in {} frames of up to {}, {} of index in {seconds:.1} s",
+            indexed.index.display(),
+            bytes(indexed.raw_bytes),
+            indexed.frames,
+            bytes(indexed.frame_bytes.into()),
+            bytes(indexed.index_bytes),
+        ))?;
+        Ok(Outcome::Done)
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Json {
+    #[serde(flatten)]
+    indexed: Indexed,
+    engines: usize,
+    seconds: f64,
+}
