@@ -43,6 +43,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "include/common/simdmath.h" <- "common/simdmath.h",
     "include/common/vec_literal.h" <- "common/vec_literal.h",
     "include/common/vec_types.h" <- "common/vec_types.h",
+    "include/spu/cache-api.h" <- "spu/include/cache-api.h",
     "include/spu/ea.h" <- "spu/include/ea.h",
     "include/spu/sidecore_assembler.h" <- "spu/include/sidecore_assembler.h",
     "include/spu/spu_internals.h" <- "spu/include/spu_internals.h",

@@ -64,8 +64,8 @@ fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, i32) {
     let host = folder.join("host");
     let source = programs().join("host.c");
     let compiled = Command::new("gcc")
-        .arg("-O1")
-        .arg("-o")
+        // Addresses that a word has room for.
+        .args(["-O1", "-no-pie", "-o"])
         .arg(&host)
         .arg(source)
         .status();
@@ -218,6 +218,23 @@ fn headers_of_one_function_stand_alone() {
         });
     let sources = sources.by_ref().collect::<Vec<_>>().join(" ");
     driven(folder.path(), "spu-gcc", &format!("-c {sources}"));
+}
+
+/// Caches of 16 bytes to 32 KiB before 64 KiB of data.
+#[test]
+fn software_managed_caches_hold_more_than_they_have_room_for() {
+    let Some(folder) = folder() else { return };
+    for (name, options) in [
+        ("spu-gcc", "-O0 -Wall -Werror"),
+        ("spu-gcc", "-O3"),
+        ("spu-g++", "-O2 -Wall -Werror -x c++"),
+    ] {
+        driven(folder.path(), name, &format!("{options} -o image cache.c"));
+        let (output, bad) = ran(folder.path(), "image", &[]);
+        let head = "cache words (read/write): 4 sets of 4 lines of 128 bytes, 2048 bytes in all\n";
+        assert!(output.starts_with(head), "{options}: {output}");
+        assert_eq!((output.lines().count(), bad), (6, 0), "{options}: {output}");
+    }
 }
 
 #[test]
