@@ -324,6 +324,7 @@ const SIMDMATH: &[&str] = &[
     "fmax",
     "fmin",
     "fmod",
+    "fpclassify",
     "frexp",
     "hypot",
     "ilogb",
@@ -352,10 +353,12 @@ const SIMDMATH: &[&str] = &[
     "logb",
     "modf",
     "nearbyint",
+    "nextafter",
     "negate",
     "pow",
     "recip",
     "remainder",
+    "remquo",
     "rint",
     "round",
     "rsqrt",
@@ -371,6 +374,7 @@ const SIMDMATH: &[&str] = &[
 ];
 const SIMDMATH_INTEGERS: &[&str] = &[
     "absi4",
+    "divf4_fast",
     "divi4",
     "divu4",
     "llabsi2",
@@ -378,6 +382,11 @@ const SIMDMATH_INTEGERS: &[&str] = &[
     "lldivu2",
     "negatei4",
     "negatell2",
+    "recipf4_fast",
+    "rsqrtf4_fast",
+    "scalbllnd2",
+    "scalbnf4",
+    "sqrtf4_fast",
 ];
 
 /// Headers of C that C++ has under another name; a store has no room for C++'s own library.
