@@ -70,6 +70,8 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "narrow/spe.c" <- "ppu/narrow/spe.c",
     "narrow/text.c" <- "ppu/narrow/text.c",
     "narrow/time.c" <- "ppu/narrow/time.c",
+    "sdk/buildutils/make.footer" <- "sdk/make.footer",
+    "sdk/make.footer" <- "sdk/make.footer",
     "ppu/align.c" <- "ppu/lib/align.c",
     "ppu/low.c" <- "ppu/lib/low.c",
     "ppu/main.c" <- "ppu/lib/main.c",

@@ -63,6 +63,13 @@ impl Kit {
             + &line("CPATH", "include/host")
             + &line("LIBRARY_PATH", "lib")
             + &line("LD_LIBRARY_PATH", "lib")
+            + &self.sdk_line()
+    }
+
+    /// The line that names the folder of `buildutils/make.footer`.
+    fn sdk_line(&self) -> String {
+        let folder = quoted(&self.root.join("sdk").to_string_lossy());
+        format!("export CELL_TOP={folder}\n")
     }
 
     /// The folder of the drivers.

@@ -420,6 +420,79 @@ int main(void)
     assert!(status.expect("the program starts").success());
 }
 
+/// Makefiles of the SDK's kind: targets by their names, in two orders of folders.
+#[test]
+fn makefiles_that_include_make_footer_build() {
+    let Some(folder) = folder() else { return };
+    if Command::new("make").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no make");
+        return;
+    }
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join("project").join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders are made");
+        std::fs::write(path, text).expect("files are written");
+    };
+    let footer = "ifdef CELL_TOP\ninclude $(CELL_TOP)/buildutils/make.footer\nendif\n";
+    let host = "\
+#include <stdio.h>
+#include \"part.h\"
+typedef struct { unsigned int size; void *image; void *shared; } handle;
+extern handle job_spu, other_spu;
+int main(void)
+{
+	return part(job_spu.size && other_spu.size);
+}
+";
+    write(
+        "Makefile",
+        &format!("DIRS = ppu spu\n{footer}run:\n\tppu/job\n"),
+    );
+    write(
+        "ppu/Makefile",
+        &format!(
+            "PROGRAM_ppu := job\nIMPORTS := ../spu/lib_job_spu.a -lpthread $(SDKLIB)/libmisc.a\n\
+             CFLAGS_job = -DRESULT=3\nINCLUDE := -I../common\nCFLAGS_xlc = -qnone\n{footer}"
+        ),
+    );
+    write("ppu/main.c", host);
+    write(
+        "ppu/part.c",
+        "int part(int good) { return good ? RESULT : 1; }\n",
+    );
+    write("common/part.h", "extern int part(int);\n");
+    write(
+        "spu/Makefile",
+        &format!(
+            "PROGRAMS_spu := job_spu other_spu\nLIBRARY_embed := lib_job_spu.a\n\
+             CC_OPT_LEVEL = CC_OPT_LEVEL_DEBUG\nIMPORTS := -lmisc -lsimdmath\n{footer}"
+        ),
+    );
+    let spu = "#include <spu_mfcio.h>\nint main() { return spu_read_in_mbox(); }\n";
+    write("spu/job_spu.c", spu);
+    write("spu/other_spu.c", spu);
+    // An object that was made for the Cell and delivered with the source.
+    write("spu/job_spu.o", "\x7fELF\x01\x02\x01");
+    let kit = drivers().parent().expect("the kit");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let run = |goals: &[&str]| {
+        let mut make = Command::new("make");
+        make.args(goals)
+            .current_dir(folder.path().join("project"))
+            .env("CELL_TOP", kit.join("sdk"))
+            .env("PATH", format!("{}:{path}", drivers().display()))
+            .env_remove("MAKEFLAGS");
+        let output = cache(&mut make).output().expect("make starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{goals:?}: {text}");
+    };
+    run(&[]);
+    let job = folder.path().join("project/ppu/job");
+    assert_eq!(Command::new(&job).status().expect("starts").code(), Some(3));
+    run(&["clean"]);
+    assert!(!job.exists() && !folder.path().join("project/spu/job_spu").exists());
+}
+
 #[test]
 fn altivec_and_the_intrinsics_of_the_host_compile_and_agree() {
     let Some(folder) = folder() else { return };
