@@ -8,6 +8,7 @@ macro_rules! files {
 
 /// All files of the kit that are the same for every build.
 pub(crate) static FILES: &[(&str, &str)] = files! {
+    "spu/calendar.c" <- "spu/lib/calendar.c",
     "spu/call.h" <- "spu/lib/call.h",
     "spu/crt.c" <- "spu/lib/crt.c",
     "spu/format.c" <- "spu/lib/format.c",
@@ -15,7 +16,9 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "spu/host.c" <- "spu/lib/host.c",
     "spu/math.c" <- "spu/lib/math.c",
     "spu/memory.c" <- "spu/lib/memory.c",
+    "spu/more.c" <- "spu/lib/more.c",
     "spu/posix.c" <- "spu/lib/posix.c",
+    "spu/rand48.c" <- "spu/lib/rand48.c",
     "spu/scan.c" <- "spu/lib/scan.c",
     "spu/stdio.c" <- "spu/lib/stdio.c",
     "spu/stdlib.c" <- "spu/lib/stdlib.c",
@@ -44,6 +47,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "include/common/vec_types.h" <- "common/vec_types.h",
     "include/spu/cache-api.h" <- "spu/include/cache-api.h",
     "include/spu/ea.h" <- "spu/include/ea.h",
+    "include/spu/pthread.h" <- "spu/include/pthread.h",
     "include/spu/sidecore_assembler.h" <- "spu/include/sidecore_assembler.h",
     "include/spu/spu_internals.h" <- "spu/include/spu_internals.h",
     "include/spu/spu_intrinsics.h" <- "spu/include/spu_intrinsics.h",

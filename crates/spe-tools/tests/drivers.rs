@@ -163,6 +163,8 @@ fn the_library_prints_sorts_scans_and_allocates() {
 0 0
 1 0
 1 A a
+Fri Feb 13 23:31:30 2009|044|PM Fri Feb 13 23:31:30 2009
+0.272854 -2040798467 0.441996 a b 1
 8 5
 mailbox 28: 42
 ";

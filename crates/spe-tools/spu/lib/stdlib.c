@@ -243,8 +243,6 @@ int rand_r(unsigned int *state)
 	*state = next >> 32;
 	return next >> 33;
 }
-double drand48(void) { return rand() * (1.0 / 2147483648.0); }
-void srand48(long x) { srand(x); }
 
 char *getenv(const char *name) { return 0; }
 

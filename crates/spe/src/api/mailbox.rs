@@ -70,7 +70,9 @@ fn looked(count: c_int) -> c_int {
 }
 
 /// Time that a write that does not block gives the program for a place in a full mailbox.
-const GRACE: Duration = Duration::from_millis(5);
+const GRACE: Duration = Duration::from_millis(30);
+/// The same for a program that has not begun to read: it may wait for an engine.
+const GRACE_AT_FIRST: Duration = Duration::from_millis(500);
 /// Looks before a thread that waits lets others have its processor.
 const GRACE_LOOKS: u32 = 100;
 
@@ -81,7 +83,11 @@ const GRACE_LOOKS: u32 = 100;
 fn gives_place(own: &Context) -> bool {
     // Relaxed: a hint, which decides only whether to wait.
     if own.mail.in_room() == 0 && !own.hurried.load(Ordering::Relaxed) && own.may_read() {
-        let end = Instant::now() + GRACE;
+        let grace = match own.mail.untouched() {
+            true => GRACE_AT_FIRST,
+            false => GRACE,
+        };
+        let end = Instant::now() + grace;
         let mut looks = 0;
         while own.mail.in_room() == 0 && Instant::now() < end {
             looks += 1;
