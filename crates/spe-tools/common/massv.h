@@ -32,6 +32,8 @@
 			z[i] = wide;                                                               \
 	}
 
+#define __MASSV_QUARTER(x) sqrt(sqrt(x))
+
 __MASSV_1(acos, acosf, acos)
 __MASSV_1(acosh, acoshf, acosh)
 __MASSV_1(asin, asinf, asin)
@@ -56,9 +58,21 @@ __MASSV_1(rsqrt, 1.0f / sqrtf, 1.0 / sqrt)
 __MASSV_1(rcbrt, 1.0f / cbrtf, 1.0 / cbrt)
 __MASSV_1(int, truncf, trunc)
 __MASSV_1(nint, roundf, round)
+__MASSV_1(exp2, exp2f, exp2)
+__MASSV_1(exp2m1, -1.0f + exp2f, -1.0 + exp2)
+__MASSV_1(log2, log2f, log2)
+__MASSV_1(log21p, 1.44269504f * log1pf, 1.44269504088896340736 * log1p)
+__MASSV_1(erf, erff, erf)
+__MASSV_1(erfc, erfcf, erfc)
+__MASSV_1(lgamma, lgammaf, lgamma)
+__MASSV_1(qdrt, (float)__MASSV_QUARTER, __MASSV_QUARTER)
+__MASSV_1(rqdrt, (float)1.0 / __MASSV_QUARTER, 1.0 / __MASSV_QUARTER)
 __MASSV_2(div, x[i] / y[i], x[i] / y[i])
 __MASSV_2(pow, powf(x[i], y[i]), pow(x[i], y[i]))
 __MASSV_2(atan2, atan2f(x[i], y[i]), atan2(x[i], y[i]))
+__MASSV_2(hypot, hypotf(x[i], y[i]), hypot(x[i], y[i]))
+#define vdint vint
+#define vdnint vnint
 
 __MASSV void vssincos(float *s, float *c, const float *x, int *n)
 {
@@ -74,6 +88,24 @@ __MASSV void vsincos(double *s, double *c, const double *x, int *n)
 	for (i = 0; i < *n; i++) {
 		s[i] = sin(x[i]);
 		c[i] = cos(x[i]);
+	}
+}
+
+/* Cosine and sine as pairs, as complex numbers have them. */
+__MASSV void vscosisin(float *y, const float *x, int *n)
+{
+	int i;
+	for (i = 0; i < *n; i++) {
+		y[2 * i] = cosf(x[i]);
+		y[2 * i + 1] = sinf(x[i]);
+	}
+}
+__MASSV void vcosisin(double *y, const double *x, int *n)
+{
+	int i;
+	for (i = 0; i < *n; i++) {
+		y[2 * i] = cos(x[i]);
+		y[2 * i + 1] = sin(x[i]);
 	}
 }
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 #include <simdmath.h>
-#include <vec_types.h>
+#include <sidecore_vector_names.h>
 
 static __inline__ float _sin8(float angle) { return sinf(angle); }
 static __inline__ float _sin14(float angle) { return sinf(angle); }

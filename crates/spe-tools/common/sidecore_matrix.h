@@ -8,7 +8,7 @@
 #define SIDECORE_MATRIX_H
 
 #include <math.h>
-#include <vec_types.h>
+#include <sidecore_vector_names.h>
 /* Programs count on it. */
 #ifdef __SPU__
 #include <spu_intrinsics.h>

@@ -2,7 +2,7 @@
 #ifndef SIDECORE_VECTOR_PARTS_H
 #define SIDECORE_VECTOR_PARTS_H
 
-#include <vec_types.h>
+#include <sidecore_vector_names.h>
 
 #define __SPU_INLINE static __inline__ __attribute__((always_inline, unused))
 

@@ -5,7 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
-#include <vec_types.h>
+#include <sidecore_vector_names.h>
 
 #define __SIMDMATH static __inline__ __attribute__((always_inline, unused))
 
@@ -86,6 +86,7 @@ __SIMDMATH_2(fmax, fmaxf, fmax)
 __SIMDMATH_2(fmin, fminf, fmin)
 __SIMDMATH_2(fmod, fmodf, fmod)
 __SIMDMATH_2(hypot, hypotf, hypot)
+__SIMDMATH_2(nextafter, nextafterf, nextafter)
 __SIMDMATH_2(pow, powf, pow)
 __SIMDMATH_2(remainder, remainderf, remainder)
 
@@ -112,13 +113,41 @@ __SIMDMATH_TEST_2(islessequal, __builtin_islessequal(x[i], y[i]))
 __SIMDMATH_TEST_2(islessgreater, __builtin_islessgreater(x[i], y[i]))
 __SIMDMATH_TEST_2(isunordered, __builtin_isunordered(x[i], y[i]))
 __SIMDMATH_INTEGERS(ilogb, ilogb, ilogb)
-__SIMDMATH_INTEGERS(llrint, (int)llrint, llrint)
-__SIMDMATH_INTEGERS(llround, (int)llround, llround)
+__SIMDMATH_ALL(vec_llong2, double, 2, llrintd2, (vec_double2 x), (x), llrint(x[i]))
+__SIMDMATH_ALL(vec_llong2, double, 2, llroundd2, (vec_double2 x), (x), llround(x[i]))
+typedef struct llroundf4_s { vec_llong2 vll[2]; } llroundf4_t;
+typedef llroundf4_t llrintf4_t;
+#define __SIMDMATH_LONG(name, call)                                                                \
+	__SIMDMATH llroundf4_t name(vec_float4 x)                                                  \
+	{                                                                                          \
+		llroundf4_t r = {{{call(x[0]), call(x[1])}, {call(x[2]), call(x[3])}}};            \
+		return r;                                                                          \
+	}                                                                                          \
+	__SIMDMATH llroundf4_t _##name(vec_float4 x) { return name(x); }
+__SIMDMATH_LONG(llrintf4, llrint)
+__SIMDMATH_LONG(llroundf4, llround)
 __SIMDMATH_ALL(vec_int4, float, 4, irintf4, (vec_float4 x), (x), (int)rintf(x[i]))
 __SIMDMATH_ALL(vec_int4, float, 4, iroundf4, (vec_float4 x), (x), (int)roundf(x[i]))
 __SIMDMATH_ALL(vec_float4, float, 4, ldexpf4, (vec_float4 x, vec_int4 y), (x, y), ldexpf(x[i], y[i]))
 __SIMDMATH_ALL(vec_double2, double, 2, ldexpd2, (vec_double2 x, vec_llong2 y), (x, y),
 	       ldexp(x[i], (int)y[i]))
+
+__SIMDMATH_ALL(vec_float4, float, 4, scalbnf4, (vec_float4 x, vec_int4 y), (x, y), ldexpf(x[i], y[i]))
+__SIMDMATH_ALL(vec_double2, double, 2, scalbllnd2, (vec_double2 x, vec_llong2 y), (x, y),
+	       ldexp(x[i], y[i] > 5000 ? 5000 : y[i] < -5000 ? -5000 : (int)y[i]))
+__SIMDMATH_ALL(vec_int4, float, 4, fpclassifyf4, (vec_float4 x), (x),
+	       __builtin_fpclassify(FP_NAN, FP_INFINITE, FP_NORMAL, FP_SUBNORMAL, FP_ZERO, x[i]))
+__SIMDMATH_ALL(vec_llong2, double, 2, fpclassifyd2, (vec_double2 x), (x),
+	       __builtin_fpclassify(FP_NAN, FP_INFINITE, FP_NORMAL, FP_SUBNORMAL, FP_ZERO, x[i]))
+/* Forms that need not be exact. */
+__SIMDMATH vec_float4 divf4_fast(vec_float4 x, vec_float4 y) { return x / y; }
+__SIMDMATH vec_float4 _divf4_fast(vec_float4 x, vec_float4 y) { return x / y; }
+__SIMDMATH vec_float4 recipf4_fast(vec_float4 x) { return 1.0f / x; }
+__SIMDMATH vec_float4 _recipf4_fast(vec_float4 x) { return 1.0f / x; }
+__SIMDMATH vec_float4 sqrtf4_fast(vec_float4 x) { return sqrtf4(x); }
+__SIMDMATH vec_float4 _sqrtf4_fast(vec_float4 x) { return sqrtf4(x); }
+__SIMDMATH vec_float4 rsqrtf4_fast(vec_float4 x) { return rsqrtf4(x); }
+__SIMDMATH vec_float4 _rsqrtf4_fast(vec_float4 x) { return rsqrtf4(x); }
 
 __SIMDMATH vec_int4 absi4(vec_int4 x) { return (x ^ (x >> 31)) - (x >> 31); }
 __SIMDMATH vec_int4 _absi4(vec_int4 x) { return absi4(x); }
@@ -162,6 +191,22 @@ __SIMDMATH_DIV(lldivu2, vec_ullong2, 2)
 	__SIMDMATH void _##name(V x, V *s, V *c) { name(x, s, c); }
 __SIMDMATH_SINCOS(sincosf4, vec_float4, sinf, cosf, 4)
 __SIMDMATH_SINCOS(sincosd2, vec_double2, sin, cos, 2)
+
+#define __SIMDMATH_REMQUO(name, V, W, call, count)                                                 \
+	__SIMDMATH V name(V x, V y, W *quotients)                                                  \
+	{                                                                                          \
+		V r = {0};                                                                         \
+		int i;                                                                             \
+		for (i = 0; i < count; i++) {                                                      \
+			int quotient;                                                              \
+			r[i] = call(x[i], y[i], &quotient);                                        \
+			(*quotients)[i] = quotient;                                                \
+		}                                                                                  \
+		return r;                                                                          \
+	}                                                                                          \
+	__SIMDMATH V _##name(V x, V y, W *quotients) { return name(x, y, quotients); }
+__SIMDMATH_REMQUO(remquof4, vec_float4, vec_int4, remquof, 4)
+__SIMDMATH_REMQUO(remquod2, vec_double2, vec_llong2, remquo, 2)
 
 #define __SIMDMATH_PARTS(name, V, W, E, call, count)                                               \
 	__SIMDMATH V name(V x, W *parts)                                                           \

@@ -63,6 +63,13 @@ impl Kit {
             + &line("CPATH", "include/host")
             + &line("LIBRARY_PATH", "lib")
             + &line("LD_LIBRARY_PATH", "lib")
+            + &self.sdk_line()
+    }
+
+    /// The line that names the folder of `buildutils/make.footer`.
+    fn sdk_line(&self) -> String {
+        let folder = quoted(&self.root.join("sdk").to_string_lossy());
+        format!("export CELL_TOP={folder}\n")
     }
 
     /// The folder of the drivers.
@@ -324,6 +331,7 @@ const SIMDMATH: &[&str] = &[
     "fmax",
     "fmin",
     "fmod",
+    "fpclassify",
     "frexp",
     "hypot",
     "ilogb",
@@ -352,10 +360,12 @@ const SIMDMATH: &[&str] = &[
     "logb",
     "modf",
     "nearbyint",
+    "nextafter",
     "negate",
     "pow",
     "recip",
     "remainder",
+    "remquo",
     "rint",
     "round",
     "rsqrt",
@@ -371,6 +381,7 @@ const SIMDMATH: &[&str] = &[
 ];
 const SIMDMATH_INTEGERS: &[&str] = &[
     "absi4",
+    "divf4_fast",
     "divi4",
     "divu4",
     "llabsi2",
@@ -378,6 +389,11 @@ const SIMDMATH_INTEGERS: &[&str] = &[
     "lldivu2",
     "negatei4",
     "negatell2",
+    "recipf4_fast",
+    "rsqrtf4_fast",
+    "scalbllnd2",
+    "scalbnf4",
+    "sqrtf4_fast",
 ];
 
 /// Headers of C that C++ has under another name; a store has no room for C++'s own library.

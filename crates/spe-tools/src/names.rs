@@ -63,6 +63,15 @@ const NO_TIMING: &str =
 /// The name that gcc calls its steps by.
 pub(crate) const STEP: &str = "sidecore-cc-step";
 
+const HOST: Kind = host(false, false);
+const HOST_PLUS: Kind = host(true, false);
+const HOST32: Kind = host(false, true);
+const HOST32_PLUS: Kind = host(true, true);
+
+const fn host(plus: bool, narrow: bool) -> Kind {
+    Kind::Ppu { plus, narrow }
+}
+
 const DRIVERS: &[Driver] = &[
     driver(STEP, Kind::Step),
     driver("spu-gcc", Kind::Spu { plus: false }),
@@ -72,6 +81,15 @@ const DRIVERS: &[Driver] = &[
     driver("spu-c++", Kind::Spu { plus: true }),
     driver("spuxlc++", Kind::Spu { plus: true }),
     driver("spuxlC", Kind::Spu { plus: true }),
+    // Other names of the same compilers, by those who built them.
+    driver("spu-elf-gcc", Kind::Spu { plus: false }),
+    driver("spu-elf-g++", Kind::Spu { plus: true }),
+    driver("spu-unknown-elf-gcc", Kind::Spu { plus: false }),
+    driver("spu-unknown-elf-g++", Kind::Spu { plus: true }),
+    driver("powerpc-unknown-linux-gnu-gcc", HOST32),
+    driver("powerpc-unknown-linux-gnu-g++", HOST32_PLUS),
+    driver("powerpc64-unknown-linux-gnu-gcc", HOST),
+    driver("powerpc64-unknown-linux-gnu-g++", HOST_PLUS),
     driver("spu-ld", Kind::SpuLink),
     driver("spu-as", Kind::Refused(NO_ASSEMBLER)),
     driver("spu_timing", Kind::Refused(NO_TIMING)),
@@ -83,90 +101,18 @@ const DRIVERS: &[Driver] = &[
     driver("spu-objdump", Kind::Binutils("objdump")),
     driver("spu-objcopy", Kind::Binutils("objcopy")),
     driver("spu-readelf", Kind::Binutils("readelf")),
-    driver(
-        "ppu-gcc",
-        Kind::Ppu {
-            plus: false,
-            narrow: false,
-        },
-    ),
-    driver(
-        "ppu-cc",
-        Kind::Ppu {
-            plus: false,
-            narrow: false,
-        },
-    ),
-    driver(
-        "ppuxlc",
-        Kind::Ppu {
-            plus: false,
-            narrow: false,
-        },
-    ),
-    driver(
-        "cbexlc",
-        Kind::Ppu {
-            plus: false,
-            narrow: false,
-        },
-    ),
-    driver(
-        "ppu-g++",
-        Kind::Ppu {
-            plus: true,
-            narrow: false,
-        },
-    ),
-    driver(
-        "ppu-c++",
-        Kind::Ppu {
-            plus: true,
-            narrow: false,
-        },
-    ),
-    driver(
-        "ppuxlc++",
-        Kind::Ppu {
-            plus: true,
-            narrow: false,
-        },
-    ),
-    driver(
-        "ppuxlC",
-        Kind::Ppu {
-            plus: true,
-            narrow: false,
-        },
-    ),
-    driver(
-        "ppu32-gcc",
-        Kind::Ppu {
-            plus: false,
-            narrow: true,
-        },
-    ),
-    driver(
-        "ppu32-cc",
-        Kind::Ppu {
-            plus: false,
-            narrow: true,
-        },
-    ),
-    driver(
-        "ppu32-g++",
-        Kind::Ppu {
-            plus: true,
-            narrow: true,
-        },
-    ),
-    driver(
-        "ppu32-c++",
-        Kind::Ppu {
-            plus: true,
-            narrow: true,
-        },
-    ),
+    driver("ppu-gcc", HOST),
+    driver("ppu-cc", HOST),
+    driver("ppuxlc", HOST),
+    driver("cbexlc", HOST),
+    driver("ppu-g++", HOST_PLUS),
+    driver("ppu-c++", HOST_PLUS),
+    driver("ppuxlc++", HOST_PLUS),
+    driver("ppuxlC", HOST_PLUS),
+    driver("ppu32-gcc", HOST32),
+    driver("ppu32-cc", HOST32),
+    driver("ppu32-g++", HOST32_PLUS),
+    driver("ppu32-c++", HOST32_PLUS),
     driver(
         "ppu-as",
         Kind::Refused("PowerPC assembly cannot be assembled on this machine"),

@@ -4,6 +4,7 @@
 //! of the time wrote `-lspe2` first; names of assembly that PPE programs use are macros of the
 //! assembler; a host of 32 bits has pointers of 4 bytes ([`crate::narrow`]).
 
+use crate::flags::NO_ERRORS;
 use crate::narrow::Objects;
 use crate::options::{self, Options, Side, Width};
 use crate::step::Settings;
@@ -30,6 +31,7 @@ pub(crate) fn compile(
     };
     let mut all = vec![OsString::from("-m64")];
     all.extend(COMPILE.iter().map(OsString::from));
+    all.extend(NO_ERRORS.iter().map(OsString::from));
     if !plus {
         all.extend(spu::C.iter().map(OsString::from));
     } else {

@@ -4,7 +4,7 @@
 //! interpreter, and our note; code, data and stack share the 256 KiB, so nothing that the program
 //! does not use is linked.
 
-use crate::flags::COMPILE;
+use crate::flags::{COMPILE, NO_ERRORS};
 use crate::options::{self, Side};
 use crate::step::Settings;
 use crate::{Error, Kit, names, tool};
@@ -87,6 +87,7 @@ impl Kit {
 /// Arguments before the user's own, so that theirs win.
 pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
     let mut all = COMPILE.iter().map(ToString::to_string).collect::<Vec<_>>();
+    all.extend(NO_ERRORS.iter().map(ToString::to_string));
     all.extend(if plus { PLUS } else { C }.iter().map(ToString::to_string));
     let plain: &[&str] = &["include/spu", "include/common"];
     for folder in if plus {

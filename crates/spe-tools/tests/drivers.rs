@@ -64,8 +64,8 @@ fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, i32) {
     let host = folder.join("host");
     let source = programs().join("host.c");
     let compiled = Command::new("gcc")
-        .arg("-O1")
-        .arg("-o")
+        // Addresses that a word has room for.
+        .args(["-O1", "-no-pie", "-o"])
         .arg(&host)
         .arg(source)
         .status();
@@ -163,6 +163,8 @@ fn the_library_prints_sorts_scans_and_allocates() {
 0 0
 1 0
 1 A a
+Fri Feb 13 23:31:30 2009|044|PM Fri Feb 13 23:31:30 2009
+0.272854 -2040798467 0.441996 a b 1
 8 5
 mailbox 28: 42
 ";
@@ -193,9 +195,14 @@ fn headers_of_one_function_stand_alone() {
     let mut count = 0;
     for header in common.flatten() {
         let text = std::fs::read_to_string(header.path()).unwrap_or_default();
-        let single = ["sidecore_gmath", "sidecore_matrix", "sidecore_sync"]
-            .iter()
-            .any(|inside| text == format!("#include <{inside}.h>\n"));
+        let single = [
+            "sidecore_gmath",
+            "sidecore_matrix",
+            "sidecore_misc",
+            "sidecore_sync",
+        ]
+        .iter()
+        .any(|inside| text == format!("#include <{inside}.h>\n"));
         let name = header.file_name().to_string_lossy().into_owned();
         if !single {
             continue;
@@ -206,7 +213,7 @@ fn headers_of_one_function_stand_alone() {
             format!("#include <{name}>\nint {function} = 1;\nvoid *own = (void *)_{function};\n");
         std::fs::write(folder.path().join(format!("{function}.c")), source).expect("written");
     }
-    assert!(count > 75, "{count}");
+    assert!(count > 105, "{count}");
     let sources = std::fs::read_dir(folder.path()).expect("a folder can be read");
     let mut sources = sources
         .flatten()
@@ -218,6 +225,117 @@ fn headers_of_one_function_stand_alone() {
         });
     let sources = sources.by_ref().collect::<Vec<_>>().join(" ");
     driven(folder.path(), "spu-gcc", &format!("-c {sources}"));
+}
+
+/// Caches of 16 bytes to 32 KiB before 64 KiB of data.
+#[test]
+fn software_managed_caches_hold_more_than_they_have_room_for() {
+    let Some(folder) = folder() else { return };
+    for (name, options) in [
+        ("spu-gcc", "-O0 -Wall -Werror"),
+        ("spu-gcc", "-O3"),
+        ("spu-g++", "-O2 -Wall -Werror -x c++"),
+    ] {
+        driven(folder.path(), name, &format!("{options} -o image cache.c"));
+        let (output, bad) = ran(folder.path(), "image", &[]);
+        let head = "cache words (read/write): 4 sets of 4 lines of 128 bytes, 2048 bytes in all\n";
+        assert!(output.starts_with(head), "{options}: {output}");
+        assert_eq!((output.lines().count(), bad), (6, 0), "{options}: {output}");
+    }
+}
+
+/// The names of one side's vector operations on the other.
+#[test]
+fn operations_of_either_side_compile_for_the_other() {
+    let Some(folder) = folder() else { return };
+    for (driver, output) in [("spu-gcc", "image"), ("ppu-gcc", "own")] {
+        driven(
+            folder.path(),
+            driver,
+            &format!("-O1 -Wall -Werror -o {output} names.c"),
+        );
+    }
+    driven(folder.path(), "spu-g++", "-x c++ -c -o plus.o names.c");
+    driven(folder.path(), "ppu-g++", "-x c++ -c -o plus.o names.c");
+    assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 0));
+    let own = Command::new(folder.path().join("own")).status();
+    assert_eq!(own.expect("the program starts").code(), Some(0));
+}
+
+/// All names that the languages' and libraries' documents have, by lists beside the programs.
+#[test]
+fn headers_declare_every_name_of_their_documents() {
+    let Some(folder) = folder() else { return };
+    let kit = drivers().parent().expect("the kit");
+    let macros = |path: &str| format!("#include \"{}\"\n", kit.join(path).display());
+    let (spu, vectors) = (
+        macros("include/spu/spu_macros.h"),
+        macros("include/ppu/altivec_macros.h"),
+    );
+    let lists = [
+        ("spu_intrinsics", "spu-gcc", "<spu_intrinsics.h>", &spu),
+        ("spu_intrinsics", "ppu-gcc", "<spu2vmx.h>", &spu),
+        ("spu_mfcio", "spu-gcc", "<spu_mfcio.h>", &String::new()),
+        ("altivec", "ppu-gcc", "<altivec.h>", &vectors),
+        ("altivec", "spu-gcc", "<vmx2spu.h>", &vectors),
+        (
+            "ppu_intrinsics",
+            "ppu-gcc",
+            "<ppu_intrinsics.h>",
+            &String::new(),
+        ),
+    ];
+    for (list, driver, header, more) in lists {
+        let source = format!("#include {header}\n{more}");
+        std::fs::write(folder.path().join("names.c"), source).expect("written");
+        driven(folder.path(), driver, "-E -dD -o names.i names.c");
+        let text = std::fs::read_to_string(folder.path().join("names.i")).expect("read");
+        let found = text
+            .split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_')
+            .collect::<std::collections::HashSet<_>>();
+        let missing = names(list)
+            .into_iter()
+            .filter(|name| !found.contains(name.as_str()))
+            // Channels are the SPU's alone.
+            .filter(|name| {
+                driver != "ppu-gcc" || !name.starts_with("SPU_R") && !name.starts_with("SPU_W")
+            })
+            .filter(|name| header != "<spu2vmx.h>" || !name.starts_with("MFC_"))
+            .filter(|name| header != "<spu2vmx.h>" || !name.starts_with("SPU_SV"));
+        let missing = missing.collect::<Vec<_>>();
+        assert!(missing.is_empty(), "{driver}, {header}: {missing:?}");
+    }
+    // Functions can be linked.
+    for (list, header) in [("simdmath", "simdmath"), ("massv", "massv")] {
+        let used = |name: String| format!("\t(const void *){name},\n");
+        let table = names(list).into_iter().map(used).collect::<String>();
+        let source = format!(
+            "#include <{header}.h>\nconst void *volatile all[] = {{\n{table}}};\n\
+             int main(void) {{ return !all[0]; }}\n"
+        );
+        std::fs::write(folder.path().join("names.c"), source).expect("written");
+        driven(
+            folder.path(),
+            "spu-gcc",
+            "-Wall -Werror -O1 -o image names.c",
+        );
+        driven(folder.path(), "ppu-gcc", "-Wall -Werror -O1 -o own names.c");
+    }
+    let library = include_str!("../../spe/include/libspe2.h");
+    for name in names("libspe2") {
+        assert!(library.contains(&format!("{name}(")), "{name}");
+    }
+}
+
+/// The words of a list.
+fn names(list: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/names/{list}.txt"));
+    let text = std::fs::read_to_string(&path).expect("the list lies beside the test");
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .flat_map(str::split_whitespace)
+        .map(ToString::to_string)
+        .collect()
 }
 
 #[test]
@@ -302,6 +420,79 @@ int main(void)
         .current_dir(folder.path())
         .status();
     assert!(status.expect("the program starts").success());
+}
+
+/// Makefiles of the SDK's kind: targets by their names, in two orders of folders.
+#[test]
+fn makefiles_that_include_make_footer_build() {
+    let Some(folder) = folder() else { return };
+    if Command::new("make").arg("--version").output().is_err() {
+        eprintln!("skipped: there is no make");
+        return;
+    }
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join("project").join(name);
+        std::fs::create_dir_all(path.parent().expect("a folder")).expect("folders are made");
+        std::fs::write(path, text).expect("files are written");
+    };
+    let footer = "ifdef CELL_TOP\ninclude $(CELL_TOP)/buildutils/make.footer\nendif\n";
+    let host = "\
+#include <stdio.h>
+#include \"part.h\"
+typedef struct { unsigned int size; void *image; void *shared; } handle;
+extern handle job_spu, other_spu;
+int main(void)
+{
+	return part(job_spu.size && other_spu.size);
+}
+";
+    write(
+        "Makefile",
+        &format!("DIRS = ppu spu\n{footer}run:\n\tppu/job\n"),
+    );
+    write(
+        "ppu/Makefile",
+        &format!(
+            "PROGRAM_ppu := job\nIMPORTS := ../spu/lib_job_spu.a -lpthread $(SDKLIB)/libmisc.a\n\
+             CFLAGS_job = -DRESULT=3\nINCLUDE := -I../common\nCFLAGS_xlc = -qnone\n{footer}"
+        ),
+    );
+    write("ppu/main.c", host);
+    write(
+        "ppu/part.c",
+        "int part(int good) { return good ? RESULT : 1; }\n",
+    );
+    write("common/part.h", "extern int part(int);\n");
+    write(
+        "spu/Makefile",
+        &format!(
+            "PROGRAMS_spu := job_spu other_spu\nLIBRARY_embed := lib_job_spu.a\n\
+             CC_OPT_LEVEL = CC_OPT_LEVEL_DEBUG\nIMPORTS := -lmisc -lsimdmath\n{footer}"
+        ),
+    );
+    let spu = "#include <spu_mfcio.h>\nint main() { return spu_read_in_mbox(); }\n";
+    write("spu/job_spu.c", spu);
+    write("spu/other_spu.c", spu);
+    // An object that was made for the Cell and delivered with the source.
+    write("spu/job_spu.o", "\x7fELF\x01\x02\x01");
+    let kit = drivers().parent().expect("the kit");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let run = |goals: &[&str]| {
+        let mut make = Command::new("make");
+        make.args(goals)
+            .current_dir(folder.path().join("project"))
+            .env("CELL_TOP", kit.join("sdk"))
+            .env("PATH", format!("{}:{path}", drivers().display()))
+            .env_remove("MAKEFLAGS");
+        let output = cache(&mut make).output().expect("make starts");
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{goals:?}: {text}");
+    };
+    run(&[]);
+    let job = folder.path().join("project/ppu/job");
+    assert_eq!(Command::new(&job).status().expect("starts").code(), Some(3));
+    run(&["clean"]);
+    assert!(!job.exists() && !folder.path().join("project/spu/job_spu").exists());
 }
 
 #[test]

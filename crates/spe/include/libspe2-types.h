@@ -3,7 +3,6 @@
 #define SIDECORE_LIBSPE2_TYPES_H
 
 #include <limits.h>
-#include <signal.h>
 #include "cbea_map.h"
 
 #ifdef __cplusplus

@@ -22,7 +22,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -42,6 +42,8 @@ pub(crate) struct Context {
     /// Threads of the host that wait for a place inbound, and for an interrupting entry.
     host_in: Condvar,
     host_interrupt: Condvar,
+    /// True while writes that do not block find the mailbox full although they waited a while.
+    pub(crate) hurried: AtomicBool,
     areas: OnceLock<Areas>,
 }
 
@@ -129,6 +131,7 @@ impl Context {
             caller: Condvar::new(),
             host_in: Condvar::new(),
             host_interrupt: Condvar::new(),
+            hurried: AtomicBool::new(false),
             areas: OnceLock::new(),
         });
         // SAFETY: the header of the new store, which no engine has yet.
@@ -170,6 +173,12 @@ impl Context {
 
     pub(crate) fn is_running(&self) -> bool {
         self.inner.lock().running()
+    }
+
+    /// True where a program is there that may read its mailbox: it runs, or was not run yet.
+    pub(crate) fn may_read(&self) -> bool {
+        let inner = self.inner.lock();
+        inner.program.is_some() && !matches!(inner.run, Run::Stopped(_) | Run::Paused)
     }
 
     /// Makes the program ready for an engine: from `entry`, or where it stopped if that is `entry`.

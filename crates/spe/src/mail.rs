@@ -245,6 +245,11 @@ impl Mail {
         1
     }
 
+    /// True where no word was taken inbound yet: the program is only about to begin.
+    pub(crate) fn untouched(&self) -> bool {
+        self.own.taken.load(Ordering::Relaxed) == 0
+    }
+
     /// Entries outbound, places inbound, entries interrupting, as the status register has them.
     pub(crate) fn status(&self) -> u32 {
         self.out_entries() | self.in_room() << 8 | self.interrupt_entries() << 16

@@ -8,7 +8,7 @@
 #ifndef _ALTIVEC_H
 #define _ALTIVEC_H
 
-#include <vec_types.h>
+#include <sidecore_vector_names.h>
 #include <sidecore_vector_parts.h>
 
 /* The driver's step looks for this name. */
@@ -150,6 +150,18 @@ __ALTIVEC_INLINE vec_ushort8 __vec_packpx(vec_uint4 a, vec_uint4 b)
 		unsigned int w = i < 4 ? a[i] : b[i - 4];
 		r[i] = (unsigned short)((w >> 24 & 1) << 15 | (w >> 19 & 31) << 10 | (w >> 11 & 31) << 5 |
 					(w >> 3 & 31));
+	}
+	return r;
+}
+
+/* Pixels of 1, 5, 5 and 5 bits from element `first` on, as words of four bytes each. */
+__ALTIVEC_INLINE vec_uint4 __vec_unpack_pixels(vec_ushort8 a, int first)
+{
+	vec_uint4 r;
+	int i;
+	for (i = 0; i < 4; i++) {
+		unsigned int p = a[first + i];
+		r[i] = (p >> 15 ? 0xff000000u : 0) | (p >> 10 & 31) << 16 | (p >> 5 & 31) << 8 | (p & 31);
 	}
 	return r;
 }

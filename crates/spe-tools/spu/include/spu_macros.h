@@ -373,7 +373,7 @@
 #define si_cwx(a, b) __si_insertion(si_to_uint(a) + si_to_uint(b), 4, 0)
 #define si_cdd(a, n) __si_insertion(si_to_uint(a) + (n), 8, 0)
 #define si_cdx(a, b) __si_insertion(si_to_uint(a) + si_to_uint(b), 8, 0)
-#define __si_at(address) (*(qword *)((address) & ~15u))
+#define __si_at(address) (*(qword *)(__UINTPTR_TYPE__)((address) & ~15u))
 #define __si_raw_lqd(a, n) __si_at(si_to_uint(a) + (n))
 #define __si_raw_lqx(a, b) __si_at(si_to_uint(a) + si_to_uint(b))
 #define __si_raw_lqa(n) __si_at((unsigned int)(n))

@@ -385,7 +385,12 @@ int ilogb(double x)
 	return exponent - 1;
 }
 
-double logb(double x) { return ilogb(x); }
+int ilogbf(float x) { return ilogb(x); }
+double logb(double x)
+{
+	return x == 0 ? -1 / (x * x) : x - x != 0 ? x * x : (double)ilogb(x);
+}
+float logbf(float x) { return logb(x); }
 float frexpf(float x, int *exponent) { return frexp(x, exponent); }
 
 double modf(double x, double *whole)
@@ -406,6 +411,55 @@ long long llrint(double x) { return (long long)rint(x); }
 long lround(double x) { return (long)round(x); }
 long lroundf(float x) { return (long)roundf(x); }
 long long llround(double x) { return (long long)round(x); }
+long long llrintf(float x) { return (long long)rintf(x); }
+long long llroundf(float x) { return (long long)roundf(x); }
+
+/* The last step of the instruction leaves the quotient's low bits in the status. */
+double remquo(double x, double y, int *quotient)
+{
+	wide rest = x;
+	unsigned short status;
+	int bits;
+	do
+		__asm__("fprem1\n\tfnstsw %1" : "+t"(rest), "=a"(status) : "u"((wide)y));
+	while (status & 0x400);
+	bits = (status >> 8 & 1) << 2 | (status >> 14 & 1) << 1 | (status >> 9 & 1);
+	*quotient = __builtin_signbit(x) != __builtin_signbit(y) ? -bits : bits;
+	return rest;
+}
+float remquof(float x, float y, int *quotient) { return remquo(x, y, quotient); }
+
+/* The number beside x: one more or less of its bits, as these are ordered like the sizes. */
+double nextafter(double x, double y)
+{
+	union { double value; long long bits; } view;
+	view.value = x;
+	if (x != x || y != y)
+		return x + y;
+	if (x == y)
+		return y;
+	if (x == 0) {
+		view.bits = 1;
+		return y > 0 ? view.value : -view.value;
+	}
+	view.bits += (x < y) == (x > 0) ? 1 : -1;
+	return view.value;
+}
+float nextafterf(float x, float y)
+{
+	union { float value; int bits; } view;
+	view.value = x;
+	if (x != x || y != y)
+		return x + y;
+	if (x == y)
+		return y;
+	if (x == 0) {
+		view.bits = 1;
+		return y > 0 ? view.value : -view.value;
+	}
+	view.bits += (x < y) == (x > 0) ? 1 : -1;
+	return view.value;
+}
 
 void sincos(double x, double *sine, double *cosine)
 {

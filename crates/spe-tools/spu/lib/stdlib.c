@@ -243,10 +243,6 @@ int rand_r(unsigned int *state)
 	*state = next >> 32;
 	return next >> 33;
 }
-double drand48(void) { return rand() * (1.0 / 2147483648.0); }
-void srand48(long x) { srand(x); }
-float rand_0_to_1(void) { return rand() * (1.0f / 2147483648.0f); }
-float rand_minus1_to_1(void) { return 2 * rand_0_to_1() - 1; }
 
 char *getenv(const char *name) { return 0; }
 

@@ -84,9 +84,9 @@ __attribute__((used)) uint64_t answer(uint32_t operation, uint64_t a, uint64_t b
 		status = 255;
 		longjmp(ended, 1);
 	case 7:
-		if ((d & 0xff) == 0x40)
+		if ((d & 0xfc) == 0x40)
 			memcpy(place, (void *)b, (uint32_t)c);
-		else if ((d & 0xff) == 0x20)
+		else if ((d & 0xfc) == 0x20)
 			memcpy((void *)b, place, (uint32_t)c);
 		else if ((d & 0xff) == 0xd0) {
 			memcpy(place, (void *)b, 128);
@@ -109,7 +109,7 @@ __asm__("enter: mov 8(%rsp), %rax\n mov %rax, %rsp\n jmp *%r9\n");
 
 int main(int count, char **arguments)
 {
-	static char image[1 << 20], data[1 << 16];
+	static char image[1 << 20], data[1 << 16] __attribute__((aligned(4096)));
 	FILE *file = fopen(arguments[1], "rb");
 	Elf32_Ehdr *head = (void *)image;
 	Elf32_Phdr *part = (void *)(image + 52);

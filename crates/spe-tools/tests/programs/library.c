@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int compare(const void *a, const void *b)
 {
@@ -17,6 +18,22 @@ static int compare(const void *a, const void *b)
 }
 
 static char line[128] __attribute__((aligned(128)));
+
+/* A program may have names of the host's libraries itself. */
+typedef void *pthread_t;
+
+static void calendar(void)
+{
+	unsigned short parts[3] = {1, 2, 3};
+	time_t when = 1234567890;
+	char text[64], words[] = "a,b", *rest = words, *first;
+	pthread_t none = 0;
+	strftime(text, sizeof text, "%c|%j|%p", gmtime(&when));
+	first = strsep(&rest, ",");
+	srand48(5);
+	printf("%s %s", text, ctime(&when));
+	printf("%f %ld %f %s %s %d\n", drand48(), mrand48(), erand48(parts), first, rest, none == 0);
+}
 
 int main(unsigned long long id, unsigned long long argp, unsigned long long envp)
 {
@@ -53,6 +70,7 @@ int main(unsigned long long id, unsigned long long argp, unsigned long long envp
 	if (!setjmp(place))
 		longjmp(place, 3);
 	printf("%d %c %s\n", isdigit('3') != 0, toupper('a'), strtok(strdup("a,b"), ","));
+	calendar();
 	mfc_get(line, argp, 128, 3, 0, 0);
 	mfc_write_tag_mask(1 << 3);
 	printf("%u %d\n", mfc_read_tag_status_all(), line[5]);

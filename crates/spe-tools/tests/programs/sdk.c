@@ -29,6 +29,25 @@ static int alike(vector float a, float x, float y, float z, float w)
 	return near(a[0], x) && near(a[1], y) && near(a[2], z) && near(a[3], w);
 }
 
+#include <simdmath.h>
+#include <vec_types.h>
+
+static void numbers(void)
+{
+	vec_float4 zero = VEC_SPLAT_F32(0.0f), one = VEC_SPLAT_F32(1.0f), two = VEC_SPLAT_F32(2.0f);
+	vec_float4 mixed = load_vec_float4(-2.5f, 9, 1e10f, -7.5f);
+	vec_int4 quotient;
+	llroundf4_t rounded = llroundf4(mixed);
+	check("clamp", clamp_v(mixed, zero, two)[3] == 0 && clamp_v(mixed, zero, two)[1] == 2);
+	check("clamp one", clamp_0_to_1(-1) == 0 && clamp_minus1_to_1(-0.5f) == -0.5f);
+	check("greatest", max_vec_float4(mixed) == 1e10f && min_vec_float3(mixed) == -2.5f);
+	check("rounded", rounded.vll[1][0] == 10000000000LL && rounded.vll[0][0] == -3);
+	check("beside", nextafterf4(one, two)[0] > 1 && nextafterf4(one, two)[0] - 1 < 2e-7f);
+	check("remainder", remquof4(mixed, two, &quotient)[3] == 0.5f && quotient[3] == -4);
+	check("classes", fpclassifyf4(zero)[0] == FP_ZERO && logbf4(mixed)[3] == 2);
+	check("scaled", scalbnf4(mixed, load_vec_int4(1, 2, 0, 0))[1] == 36);
+}
+
 static void vectors(void)
 {
 	vector float a = load_vec_float4(1, 2, 3, 4), b = load_vec_float4(-2, 0.5f, 1, 2), x, y, z;
@@ -181,6 +200,7 @@ int main(void)
 #endif
 	prof_cp30();
 	vectors();
+	numbers();
 	matrices();
 	prof_cp31();
 	return bad;

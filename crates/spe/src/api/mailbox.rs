@@ -7,6 +7,8 @@ use crate::mail::Mail;
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 const ALL_BLOCKING: c_uint = 1;
 const ANY_BLOCKING: c_uint = 2;
@@ -65,6 +67,38 @@ fn looked(count: c_int) -> c_int {
         std::thread::yield_now();
     }
     count
+}
+
+/// Time that a write that does not block gives the program for a place in a full mailbox.
+const GRACE: Duration = Duration::from_millis(30);
+/// The same for a program that has not begun to read: it may wait for an engine.
+const GRACE_AT_FIRST: Duration = Duration::from_millis(500);
+/// Looks before a thread that waits lets others have its processor.
+const GRACE_LOOKS: u32 = 100;
+
+/// Waits a while for a place inbound, once until words go in again.
+///
+/// On the Cell the host's write was slower than the program's read: hosts of the time write more
+/// words than the mailbox has places for, do not block, and do not look at the result.
+fn gives_place(own: &Context) -> bool {
+    // Relaxed: a hint, which decides only whether to wait.
+    if own.mail.in_room() == 0 && !own.hurried.load(Ordering::Relaxed) && own.may_read() {
+        let grace = match own.mail.untouched() {
+            true => GRACE_AT_FIRST,
+            false => GRACE,
+        };
+        let end = Instant::now() + grace;
+        let mut looks = 0;
+        while own.mail.in_room() == 0 && Instant::now() < end {
+            looks += 1;
+            if looks > GRACE_LOOKS {
+                std::thread::yield_now();
+            }
+        }
+    }
+    let room = own.mail.in_room() > 0;
+    own.hurried.store(!room, Ordering::Relaxed);
+    room
 }
 
 /// Checks the buffer of a call.
@@ -134,6 +168,9 @@ pub unsafe extern "C" fn spe_in_mbox_write(
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
         let count = buffer(data, count)?;
+        if behaviour == ANY_NONBLOCKING && !gives_place(own) {
+            return Ok(looked(0));
+        }
         words(own, count, behaviour, true, |mail, index| {
             // SAFETY: `count` words are there, as the header asks for.
             mail.push(unsafe { data.add(index).read() })

@@ -31,10 +31,10 @@ __SI_SCALAR(llong, long long, vec_llong2, 0)
 __SI_SCALAR(ullong, unsigned long long, vec_ullong2, 0)
 __SI_SCALAR(float, float, vec_float4, 0)
 __SI_SCALAR(double, double, vec_double2, 0)
-__SPU_INLINE void *__si_raw_to_ptr(qword a) { return (void *)__si_raw_to_uint(a); }
-__SPU_INLINE qword __si_raw_from_ptr(const void *p) { return __si_raw_from_uint((unsigned int)p); }
-__SPU_INLINE void *__si_exact_to_ptr(qword a) { return (void *)__si_exact_to_uint(a); }
-__SPU_INLINE qword __si_exact_from_ptr(const void *p) { return __si_exact_from_uint((unsigned int)p); }
+__SPU_INLINE void *__si_raw_to_ptr(qword a) { return (void *)(__UINTPTR_TYPE__)__si_raw_to_uint(a); }
+__SPU_INLINE qword __si_raw_from_ptr(const void *p) { return __si_raw_from_uint((unsigned int)(__UINTPTR_TYPE__)p); }
+__SPU_INLINE void *__si_exact_to_ptr(qword a) { return (void *)(__UINTPTR_TYPE__)__si_exact_to_uint(a); }
+__SPU_INLINE qword __si_exact_from_ptr(const void *p) { return __si_exact_from_uint((unsigned int)(__UINTPTR_TYPE__)p); }
 
 /* The pattern that puts an element, whose first byte in its slot is given, into its place of a quadword. */
 __SPU_INLINE qword __si_insertion(unsigned int address, int size, int first)
