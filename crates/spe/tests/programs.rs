@@ -16,7 +16,8 @@ fn words_and_data_go_both_ways() {
 #[test]
 fn faults_end_the_program_and_not_the_process() {
     let Some(bench) = Bench::new() else { return };
-    let said = passes(&mut bench.pair("faults"));
+    // Without it accesses outside of the store are done within.
+    let said = passes(bench.pair("faults").env("SIDECORE_SPE_STRICT", "1"));
     for line in [
         "invalid instruction at 0x",
         "access outside of the local store at 0x",
@@ -28,9 +29,18 @@ fn faults_end_the_program_and_not_the_process() {
 }
 
 #[test]
+fn accesses_outside_of_the_store_are_done_within() {
+    let Some(bench) = Bench::new() else { return };
+    let said = passes(&mut bench.pair("stray"));
+    let lines = said.matches("address 0x30: done at 0x00030").count();
+    assert_eq!(lines, 4, "{said}");
+}
+
+#[test]
 fn faults_of_the_host_stay_the_hosts() {
     let Some(bench) = Bench::new() else { return };
     let mut host = std::process::Command::new(bench.host("signal_host"));
+    host.env("SIDECORE_SPE_STRICT", "1");
     passes(host.arg(bench.spu("faults_spu")));
 }
 
