@@ -130,6 +130,8 @@ const NARROW: &[&str] = &[
 ];
 /// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB, or give it back.
 const LOW: &[&str] = &[
+    // What asks for it stands behind the user's archives.
+    "-Wl,-u,main",
     "-Wl,--wrap=main",
     "-Wl,--wrap=pthread_create",
     "-Wl,--wrap=pthread_join",

@@ -135,4 +135,6 @@ const LINK: &[&str] = &[
     "-Wl,--hash-style=gnu",
     "-Wl,--gc-sections",
     "-Wl,-u,_start",
+    // It may be in an archive of the user's, before ours, which asks for it.
+    "-Wl,-u,main",
 ];

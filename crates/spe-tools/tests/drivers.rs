@@ -370,6 +370,9 @@ fn objects_archives_and_dependencies_are_made_as_makefiles_ask() {
         dependencies.starts_with("part.o: part.c part.h"),
         "{dependencies}"
     );
+    // The program itself from an archive.
+    driven(folder.path(), "spu-ar", "-qcs libmain.a main.o part.o");
+    driven(folder.path(), "spu-gcc", "-o image libmain.a");
     driven(folder.path(), "spu-strip", "image");
     assert_eq!(ran(folder.path(), "image", &[]), ("42\n".into(), 0));
     let left = std::fs::read_dir(folder.path()).expect("a folder can be read");
