@@ -446,7 +446,7 @@ typedef struct { unsigned int size; void *image; void *shared; } handle;
 extern handle job_spu, other_spu;
 int main(void)
 {
-	return part(job_spu.size && other_spu.size);
+	return part(job_spu.size && other_spu.size && width() == 4 && sizeof(void *) == 4);
 }
 ";
     write(
@@ -465,7 +465,10 @@ int main(void)
         "ppu/part.c",
         "int part(int good) { return good ? RESULT : 1; }\n",
     );
-    write("common/part.h", "extern int part(int);\n");
+    write("common/part.h", "extern int part(int), width(void);\n");
+    // C++ without its library has the width of C's pointers.
+    let plus = "extern \"C\" int width() { return sizeof(void *); }\n";
+    write("ppu/width.cpp", plus);
     write(
         "spu/Makefile",
         &format!(
@@ -577,12 +580,14 @@ int main()
 }
 ";
     std::fs::write(folder.path().join("base.cc"), source).expect("files are written");
-    for (options, wanted) in [("--pointers=4", 44), ("-m32", 84)] {
-        driven(
+    for (options, wanted) in [("--pointers=4", 44), ("-m32", 84), ("--pointers=8", 84)] {
+        let errors = driven(
             folder.path(),
             "ppu-g++",
             &format!("{options} -Wall -Werror -o base base.cc"),
         );
+        let said = errors.starts_with("note: C++ of 32 bits has pointers of 8 bytes");
+        assert_eq!(said, options == "-m32", "{options}: {errors}");
         let status = Command::new(folder.path().join("base")).status();
         assert_eq!(status.expect("the program starts").code(), Some(wanted));
     }

@@ -41,6 +41,8 @@ static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
 static STRICT: AtomicBool = AtomicBool::new(false);
 /// A stack pointer this near to the store's begin is a stack that overflows.
 const STACK_NEAR: u64 = 16 * 1024;
+/// The bit of a page fault's error that says that an instruction was fetched.
+const ERROR_FETCH: i64 = 0x10;
 /// Bytes of an instruction at most.
 const INSTRUCTION_BYTES: usize = 15;
 
@@ -192,9 +194,12 @@ unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
     let below = header as u64..base;
     let fault = gregs[libc::REG_CR2 as usize] as u64;
     let overflows = below.contains(&fault) && stack < base + STACK_NEAR;
+    // Data that was jumped to is another case.
+    let fetch = gregs[libc::REG_ERR as usize] & ERROR_FETCH != 0;
     // Relaxed: a setting.
     if STRICT.load(Ordering::Relaxed)
         || overflows
+        || fetch
         || !store.contains(&pc)
         || !store.contains(&stack)
     {

@@ -13,7 +13,7 @@ int main(int count, char **arguments)
 	for (int each = 0; each < 4; each++) {
 		finish(&own[each]);
 		fprintf(stderr, "%d: %d\n", own[each].result, own[each].stop.result.spe_exit_code);
-		CHECK(own[each].result == 0 && own[each].stop.result.spe_exit_code == 0);
+		CHECK(own[each].result == 0 && own[each].stop.result.spe_exit_code == 9);
 		CHECK(spe_context_destroy(spes[each]) == 0);
 	}
 	return 0;

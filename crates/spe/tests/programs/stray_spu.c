@@ -28,5 +28,9 @@ int spu(u64 id, u64 argp, u64 envp, u32 *registers)
 	each = (u32)beside;
 	__asm__ volatile("mov (%q0), %0" : "+r"(each) : : "memory");
 	bad |= each != 100 ? 32 : 0;
+	/* The SPU's stop instruction in data, called: an exit with 9. Its bytes are an access here. */
+	volatile u32 stop[4] = {0x2009, 0x4020007f, 0x4020007f, 0x35000000};
+	if (!bad)
+		((void (*)(void))(u32)stop)();
 	return bad;
 }
