@@ -36,6 +36,29 @@ fn accesses_outside_of_the_store_are_done_within() {
     assert_eq!(lines, 4, "{said}");
 }
 
+/// Relative relocations as a linker packs them, and as it lists them.
+#[test]
+fn packed_relocations_are_applied() {
+    let Some(bench) = Bench::new() else { return };
+    let host = bench.host("stray_host");
+    for (option, packed) in [
+        ("-Wl,-z,pack-relative-relocs", true),
+        ("-Wl,-z,nopack-relative-relocs", false),
+    ] {
+        let image = bench.spu_with("relr_spu", &[option]);
+        let mut readelf = std::process::Command::new("readelf");
+        let table = readelf.arg("-d").arg(&image).output();
+        let table = table.expect("binutils are there");
+        let has = String::from_utf8_lossy(&table.stdout).contains("(RELR)");
+        if packed && !has {
+            eprintln!("the linker packs no relocations: not tested");
+            continue;
+        }
+        assert_eq!(has, packed);
+        passes(std::process::Command::new(&host).arg(image));
+    }
+}
+
 #[test]
 fn faults_of_the_host_stay_the_hosts() {
     let Some(bench) = Bench::new() else { return };
