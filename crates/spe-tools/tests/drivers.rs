@@ -362,7 +362,8 @@ fn objects_archives_and_dependencies_are_made_as_makefiles_ask() {
         "main() { printf(\"%d\\n\", part(12)); return 0; }\n",
     );
     driven(folder.path(), "spu-gcc", "-O2 -MMD -c part.c");
-    driven(folder.path(), "spu-gcc", "-g -c main.c -o main.o");
+    driven(folder.path(), "spu-gcc", "-g -S main.c -o main.s");
+    driven(folder.path(), "spu-gcc", "-c main.s -o main.o");
     driven(folder.path(), "spu-ar", "-qcs libpart.a part.o");
     driven(folder.path(), "spu-gcc", "-o image main.o -L. -lpart");
     let dependencies = std::fs::read_to_string(folder.path().join("part.d")).expect("-MMD writes");
