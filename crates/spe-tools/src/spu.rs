@@ -50,7 +50,8 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
 /// instructions' timing. Registers of this machine have names that an SPU's have not.
 fn is_ours(source: &str) -> bool {
     let text = std::fs::read(source).unwrap_or_default();
-    text.windows(4).any(|word| word == b"%rsp" || word == b"%esp")
+    text.windows(4)
+        .any(|word| word == b"%rsp" || word == b"%esp")
 }
 
 /// `spu-ld`: partial links as they are; whole ones as the compiler's driver links.
