@@ -128,10 +128,30 @@ __SPU_INLINE vec_uint4 __spu_convtu(vec_float4 a, int n)
 	return (vec_uint4)((((low ^ (high & (int)0x80000000)) & positive) & ~over) | over);
 }
 
+/* An SPU's floats have neither infinities nor numbers below the normal ones: the reciprocal of nothing is
+ * the largest number, which times nothing is nothing. */
+__SPU_INLINE vec_float4 __spu_bounded(vec_float4 r, vec_float4 a, vec_uint4 sign)
+{
+	vec_uint4 none = (vec_uint4)(((vec_uint4)a & 0x7f800000) == 0);
+	return (vec_float4)(((vec_uint4)r & ~none) | ((sign | 0x7f7fffff) & none));
+}
+
+__SPU_INLINE vec_float4 __spu_re(vec_float4 a)
+{
+	return __spu_bounded(1.0f / a, a, (vec_uint4)a & 0x80000000);
+}
+
 __SPU_INLINE vec_float4 __spu_rsqrte(vec_float4 a)
 {
 	vec_float4 size = (vec_float4)((vec_uint4)a & 0x7fffffff);
-	return 1.0f / __builtin_ia32_sqrtps(size);
+	return __spu_bounded(1.0f / __builtin_ia32_sqrtps(size), a, (vec_uint4){0, 0, 0, 0});
+}
+
+__SPU_INLINE vec_float4 __spu_quotient(vec_float4 a, vec_float4 b)
+{
+	vec_uint4 some = (vec_uint4)(((vec_uint4)a & 0x7f800000) != 0);
+	vec_float4 r = __spu_bounded(a / b, b, ((vec_uint4)a ^ (vec_uint4)b) & 0x80000000);
+	return (vec_float4)((vec_uint4)r & some);
 }
 
 __SPU_INLINE vec_uint4 __spu_genc(vec_uint4 a, vec_uint4 b) { return (vec_uint4)(a + b < a) & 1; }

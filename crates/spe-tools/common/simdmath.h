@@ -76,8 +76,23 @@ __SIMDMATH_1(tanh, tanhf, tanh)
 __SIMDMATH_1(tgamma, tgammaf, tgamma)
 __SIMDMATH_1(trunc, truncf, trunc)
 __SIMDMATH_1(negate, -, -)
-__SIMDMATH_1(recip, 1.0f /, 1.0 /)
-__SIMDMATH_1(rsqrt, 1.0f / __builtin_sqrtf, 1.0 / __builtin_sqrt)
+__SIMDMATH_ALL(vec_double2, double, 2, recipd2, (vec_double2 x), (x), 1.0 / x[i])
+__SIMDMATH_ALL(vec_double2, double, 2, rsqrtd2, (vec_double2 x), (x), 1.0 / __builtin_sqrt(x[i]))
+/* Floats of the SPU have no infinities. */
+#ifdef __SPU__
+#include <sidecore_vector_parts.h>
+__SIMDMATH vec_float4 recipf4(vec_float4 x) { return __spu_re(x); }
+__SIMDMATH vec_float4 rsqrtf4(vec_float4 x) { return __spu_rsqrte(x); }
+__SIMDMATH vec_float4 divf4(vec_float4 x, vec_float4 y) { return __spu_quotient(x, y); }
+#else
+__SIMDMATH vec_float4 recipf4(vec_float4 x) { return 1.0f / x; }
+__SIMDMATH_ALL(vec_float4, float, 4, rsqrtf4, (vec_float4 x), (x), 1.0f / __builtin_sqrtf(x[i]))
+__SIMDMATH vec_float4 divf4(vec_float4 x, vec_float4 y) { return x / y; }
+#endif
+__SIMDMATH vec_float4 _recipf4(vec_float4 x) { return recipf4(x); }
+#ifdef __SPU__
+__SIMDMATH vec_float4 _rsqrtf4(vec_float4 x) { return rsqrtf4(x); }
+#endif
 
 __SIMDMATH_2(atan2, atan2f, atan2)
 __SIMDMATH_2(copysign, __builtin_copysignf, __builtin_copysign)
@@ -90,8 +105,7 @@ __SIMDMATH_2(nextafter, nextafterf, nextafter)
 __SIMDMATH_2(pow, powf, pow)
 __SIMDMATH_2(remainder, remainderf, remainder)
 
-__SIMDMATH vec_float4 divf4(vec_float4 x, vec_float4 y) { return x / y; }
-__SIMDMATH vec_float4 _divf4(vec_float4 x, vec_float4 y) { return x / y; }
+__SIMDMATH vec_float4 _divf4(vec_float4 x, vec_float4 y) { return divf4(x, y); }
 __SIMDMATH vec_double2 divd2(vec_double2 x, vec_double2 y) { return x / y; }
 __SIMDMATH vec_double2 _divd2(vec_double2 x, vec_double2 y) { return x / y; }
 __SIMDMATH vec_float4 fmaf4(vec_float4 x, vec_float4 y, vec_float4 z) { return x * y + z; }
@@ -140,10 +154,10 @@ __SIMDMATH_ALL(vec_int4, float, 4, fpclassifyf4, (vec_float4 x), (x),
 __SIMDMATH_ALL(vec_llong2, double, 2, fpclassifyd2, (vec_double2 x), (x),
 	       __builtin_fpclassify(FP_NAN, FP_INFINITE, FP_NORMAL, FP_SUBNORMAL, FP_ZERO, x[i]))
 /* Forms that need not be exact. */
-__SIMDMATH vec_float4 divf4_fast(vec_float4 x, vec_float4 y) { return x / y; }
-__SIMDMATH vec_float4 _divf4_fast(vec_float4 x, vec_float4 y) { return x / y; }
-__SIMDMATH vec_float4 recipf4_fast(vec_float4 x) { return 1.0f / x; }
-__SIMDMATH vec_float4 _recipf4_fast(vec_float4 x) { return 1.0f / x; }
+__SIMDMATH vec_float4 divf4_fast(vec_float4 x, vec_float4 y) { return divf4(x, y); }
+__SIMDMATH vec_float4 _divf4_fast(vec_float4 x, vec_float4 y) { return divf4(x, y); }
+__SIMDMATH vec_float4 recipf4_fast(vec_float4 x) { return recipf4(x); }
+__SIMDMATH vec_float4 _recipf4_fast(vec_float4 x) { return recipf4(x); }
 __SIMDMATH vec_float4 sqrtf4_fast(vec_float4 x) { return sqrtf4(x); }
 __SIMDMATH vec_float4 _sqrtf4_fast(vec_float4 x) { return sqrtf4(x); }
 __SIMDMATH vec_float4 rsqrtf4_fast(vec_float4 x) { return rsqrtf4(x); }

@@ -274,6 +274,8 @@ const DROPPED_STARTS: &[&str] = &[
     "-mcall-",
     "-mdual-nops=",
     "-mlong-double-",
+    // Names of the compiler's passes, which changed.
+    "-fdump-",
 ];
 /// Libraries that are one with ours, and options for the size of the store's code.
 const SPU_DROPPED: &[&str] = &[

@@ -22,6 +22,7 @@ pub(crate) fn compile(
 ) -> Result<ExitCode, Error> {
     let options = options::translate(Side::Host, arguments)?;
     let plus = plus || options.plus;
+    let narrow_name = narrow;
     let narrow = match options.width {
         Some(Width::Pointers4) => true,
         Some(Width::Pointers8 | Width::Bits64) => false,
@@ -29,6 +30,10 @@ pub(crate) fn compile(
         Some(Width::Bits32) => !plus,
         None => narrow && !plus,
     };
+    let asked = narrow_asked(options.width, narrow_name);
+    if plus && asked && options.links && options.inputs {
+        eprintln!("{PLUS_IS_WIDE}");
+    }
     let mut all = vec![OsString::from("-m64")];
     all.extend(COMPILE.iter().map(OsString::from));
     all.extend(NO_ERRORS.iter().map(OsString::from));
@@ -67,6 +72,20 @@ pub(crate) fn compile(
     }
     tool::become_tool(&tool::compiler(plus), &all)
 }
+
+/// True where a host of 32 bits is asked for, by option or by name, but no width of pointers.
+fn narrow_asked(width: Option<Width>, by_name: bool) -> bool {
+    match width {
+        Some(Width::Bits32) => true,
+        None => by_name,
+        Some(Width::Bits64 | Width::Pointers4 | Width::Pointers8) => false,
+    }
+}
+
+/// Said where a program of C++ is linked as one of 32 bits.
+const PLUS_IS_WIDE: &str = "note: C++ of 32 bits has pointers of 8 bytes here, as its library; \
+    where SPUs read its structures' pointers or longs, compile all of it with --pointers=4 \
+    (without the C++ library); --pointers=8 says that it is meant";
 
 /// Adds the arguments of a link.
 fn link(kit: &Kit, narrow: bool, options: Options, all: &mut Vec<OsString>) -> Result<(), Error> {
@@ -130,6 +149,8 @@ const NARROW: &[&str] = &[
 ];
 /// Calls that give memory, which a host of 32-bit addresses gets below 4 GiB, or give it back.
 const LOW: &[&str] = &[
+    // What asks for it stands behind the user's archives.
+    "-Wl,-u,main",
     "-Wl,--wrap=main",
     "-Wl,--wrap=pthread_create",
     "-Wl,--wrap=pthread_join",

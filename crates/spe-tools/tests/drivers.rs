@@ -362,7 +362,8 @@ fn objects_archives_and_dependencies_are_made_as_makefiles_ask() {
         "main() { printf(\"%d\\n\", part(12)); return 0; }\n",
     );
     driven(folder.path(), "spu-gcc", "-O2 -MMD -c part.c");
-    driven(folder.path(), "spu-gcc", "-g -c main.c -o main.o");
+    driven(folder.path(), "spu-gcc", "-g -S main.c -o main.s");
+    driven(folder.path(), "spu-gcc", "-c main.s -o main.o");
     driven(folder.path(), "spu-ar", "-qcs libpart.a part.o");
     driven(folder.path(), "spu-gcc", "-o image main.o -L. -lpart");
     let dependencies = std::fs::read_to_string(folder.path().join("part.d")).expect("-MMD writes");
@@ -370,6 +371,9 @@ fn objects_archives_and_dependencies_are_made_as_makefiles_ask() {
         dependencies.starts_with("part.o: part.c part.h"),
         "{dependencies}"
     );
+    // The program itself from an archive.
+    driven(folder.path(), "spu-ar", "-qcs libmain.a main.o part.o");
+    driven(folder.path(), "spu-gcc", "-o image libmain.a");
     driven(folder.path(), "spu-strip", "image");
     assert_eq!(ran(folder.path(), "image", &[]), ("42\n".into(), 0));
     let left = std::fs::read_dir(folder.path()).expect("a folder can be read");
@@ -443,7 +447,7 @@ typedef struct { unsigned int size; void *image; void *shared; } handle;
 extern handle job_spu, other_spu;
 int main(void)
 {
-	return part(job_spu.size && other_spu.size);
+	return part(job_spu.size && other_spu.size && width() == 4 && sizeof(void *) == 4);
 }
 ";
     write(
@@ -462,7 +466,10 @@ int main(void)
         "ppu/part.c",
         "int part(int good) { return good ? RESULT : 1; }\n",
     );
-    write("common/part.h", "extern int part(int);\n");
+    write("common/part.h", "extern int part(int), width(void);\n");
+    // C++ without its library has the width of C's pointers.
+    let plus = "extern \"C\" int width() { return sizeof(void *); }\n";
+    write("ppu/width.cpp", plus);
     write(
         "spu/Makefile",
         &format!(
@@ -574,12 +581,14 @@ int main()
 }
 ";
     std::fs::write(folder.path().join("base.cc"), source).expect("files are written");
-    for (options, wanted) in [("--pointers=4", 44), ("-m32", 84)] {
-        driven(
+    for (options, wanted) in [("--pointers=4", 44), ("-m32", 84), ("--pointers=8", 84)] {
+        let errors = driven(
             folder.path(),
             "ppu-g++",
             &format!("{options} -Wall -Werror -o base base.cc"),
         );
+        let said = errors.starts_with("note: C++ of 32 bits has pointers of 8 bytes");
+        assert_eq!(said, options == "-m32", "{options}: {errors}");
         let status = Command::new(folder.path().join("base")).status();
         assert_eq!(status.expect("the program starts").code(), Some(wanted));
     }

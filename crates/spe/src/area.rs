@@ -72,6 +72,12 @@ const SIGNAL: u64 = 12;
 const IN_MAILBOX: u64 = 12;
 const OUT_MAILBOX: u64 = 4;
 const MAILBOX_STATUS: usize = 20;
+/// State of the queue of the host's commands: empty, since each is done when it is accepted, and
+/// its free places; tags whose commands are done.
+const QUEUE_STATUS: usize = 0x104;
+const TAG_STATUS: usize = 0x22c;
+const QUEUE_EMPTY: u32 = 1 << 31;
+const PROXY_QUEUE: u32 = 8;
 
 static TABLE: RwLock<BTreeMap<u64, Weak<dyn Target>>> = RwLock::new(BTreeMap::new());
 static COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -88,10 +94,13 @@ impl Areas {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // Below 4 GiB: programs keep these addresses in 32-bit words.
         let pages = crate::store::map_low(bytes, access)? as u64;
+        let areas = Areas { pages };
+        areas.show(Kind::Command, QUEUE_STATUS, QUEUE_EMPTY | PROXY_QUEUE);
+        areas.show(Kind::Command, TAG_STATUS, u32::MAX);
         TABLE.write().insert(pages, context);
         // Release partners with the Acquire in `find`; the table has a lock of its own.
         COUNT.fetch_add(1, Ordering::Release);
-        Ok(Areas { pages })
+        Ok(areas)
     }
 
     pub(crate) fn address(&self, kind: Kind) -> u64 {
@@ -100,11 +109,16 @@ impl Areas {
 
     /// Shows the mailboxes' state: outbound entries, inbound places, interrupting entries.
     pub(crate) fn show_mailboxes(&self, status: u32) {
-        let at = self.address(Kind::Control) as usize + MAILBOX_STATUS;
+        self.show(Kind::Control, MAILBOX_STATUS, status);
+    }
+
+    /// Shows a register's value to loads of the host.
+    fn show(&self, kind: Kind, offset: usize, value: u32) {
+        let at = self.address(kind) as usize + offset;
         // SAFETY: an aligned word of our own page, which lives as long as this value.
         let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
         // Release: whoever sees an entry counted sees what was written before it.
-        word.store(status, Ordering::Release);
+        word.store(value, Ordering::Release);
     }
 }
 

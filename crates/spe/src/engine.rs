@@ -169,7 +169,7 @@ fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> bool {
         let mut all: libc::sigset_t = std::mem::zeroed();
         let mut before: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);
-        for fault in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE] {
+        for fault in fault::SIGNALS {
             libc::sigdelset(&mut all, fault);
         }
         libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);

@@ -1,16 +1,20 @@
 //! Faults of programs: SIGSEGV, SIGBUS, SIGILL and SIGFPE inside a store end that program, not the
-//! process; inside the guarded copy they end the copy.
+//! process; inside the guarded copy they end the copy. Accesses outside of the store are done
+//! within it, as an SPU does them ([`crate::stray`]), unless SIDECORE_SPE_STRICT is set.
 //!
 //! Must stay true: the handler touches only the header of the program that runs on its thread and
 //! the interrupted registers; a fault that is not a program's goes to whoever handled the signal
 //! before. Threads that run programs call [`prepare_thread`] first.
 
-use crate::store::STORE_BYTES;
+use crate::context::Context;
+use crate::store::{STORE_BYTES, STORE_MASK};
+use crate::stray;
 use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, copy_recovery, leave_pc};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
-use std::sync::atomic::{AtomicPtr, Ordering};
+use std::io::Write as _;
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
 thread_local! {
     /// Header of the program that this thread is inside of; null while it is in the engine.
@@ -18,13 +22,29 @@ thread_local! {
     static STACK: Cell<*mut c_void> = const { Cell::new(std::ptr::null_mut()) };
 }
 
-const SIGNALS: [c_int; 4] = [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE];
+/// Signals of faults, and of single steps.
+pub(crate) const SIGNALS: [c_int; 5] = [
+    libc::SIGSEGV,
+    libc::SIGBUS,
+    libc::SIGILL,
+    libc::SIGFPE,
+    libc::SIGTRAP,
+];
 /// Large enough for the registers of every processor extension, and for the handler.
 const ALTERNATE_BYTES: usize = 64 * 1024;
 
 /// Actions for each signal before ours; written once for each change, never freed.
 static BEFORE: [AtomicPtr<libc::sigaction>; SIGNALS.len()] =
     [const { AtomicPtr::new(std::ptr::null_mut()) }; SIGNALS.len()];
+
+/// True where an access outside of the store ends the program.
+static STRICT: AtomicBool = AtomicBool::new(false);
+/// A stack pointer this near to the store's begin is a stack that overflows.
+const STACK_NEAR: u64 = 16 * 1024;
+/// The bit of a page fault's error that says that an instruction was fetched.
+const ERROR_FETCH: i64 = 0x10;
+/// Bytes of an instruction at most.
+const INSTRUCTION_BYTES: usize = 15;
 
 /// Says which program this thread goes into (null: none).
 pub(crate) fn set_running(header: *mut Header) {
@@ -36,6 +56,9 @@ pub(crate) fn set_running(header: *mut Header) {
 pub(crate) fn install() {
     static CHANGE: Mutex<()> = Mutex::new(());
     let _change = CHANGE.lock();
+    let strict = std::env::var_os("SIDECORE_SPE_STRICT").is_some_and(|value| value != "0");
+    // Relaxed: a setting, the same for every run.
+    STRICT.store(strict, Ordering::Relaxed);
     for (index, signal) in SIGNALS.iter().enumerate() {
         // SAFETY: all zeroes is a sigaction; the handler has the form that SA_SIGINFO asks for.
         unsafe {
@@ -126,6 +149,17 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     let header = RUNNING.with(Cell::get);
+    if !header.is_null() {
+        // A single step that is done, or that faulted in its turn.
+        let stepped = stray::finish(gregs, signal == libc::SIGTRAP);
+        if stepped && signal == libc::SIGTRAP {
+            return;
+        }
+        // SAFETY: the header of the program on this thread.
+        if !stepped && signal == libc::SIGSEGV && unsafe { strays(header, gregs) } {
+            return;
+        }
+    }
     // SAFETY: the kernel's pointers; the header of the program on this thread.
     if !header.is_null() && unsafe { foreign_code(header, signal, info, gregs) } {
         return;
@@ -146,6 +180,63 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     pass_on(signal, info, context);
+}
+
+/// Sets an access outside of the store up to be done within it; false where it is a fault.
+///
+/// # Safety
+/// Called by the handler, with the header of the program on this thread.
+unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
+    let base = header as u64 + HEADER_BEFORE as u64;
+    let store = base..base + STORE_BYTES as u64;
+    let pc = gregs[libc::REG_RIP as usize] as u64;
+    let stack = gregs[libc::REG_RSP as usize] as u64;
+    let below = header as u64..base;
+    let fault = gregs[libc::REG_CR2 as usize] as u64;
+    let overflows = below.contains(&fault) && stack < base + STACK_NEAR;
+    // Data that was jumped to is another case.
+    let fetch = gregs[libc::REG_ERR as usize] & ERROR_FETCH != 0;
+    // Relaxed: a setting.
+    if STRICT.load(Ordering::Relaxed)
+        || overflows
+        || fetch
+        || !store.contains(&pc)
+        || !store.contains(&stack)
+    {
+        return false;
+    }
+    let bytes = INSTRUCTION_BYTES.min((store.end - pc) as usize);
+    // SAFETY: the program's code, in its store; nobody writes to it while it is read but a program
+    // that changes itself, on this thread.
+    let code = unsafe { std::slice::from_raw_parts(pc as *const u8, bytes) };
+    let Some(address) = stray::redirect(code, gregs, base, STORE_MASK) else {
+        return false;
+    };
+    // SAFETY: the header is ours, and its context lives as long as it.
+    unsafe {
+        if (*header).strayed == 0 {
+            (*header).strayed = 1;
+            let id = (*(*header).context.cast::<Context>()).id;
+            report(id, pc - base, address);
+        }
+    }
+    true
+}
+
+/// Says once for a context where it went astray; without memory of the process, as handlers must.
+fn report(id: u32, pc: u64, address: u64) {
+    let mut line = [0_u8; 200];
+    let room = line.len();
+    let mut rest = &mut line[..];
+    let _ = writeln!(
+        rest,
+        "libspe2: context {id}: access outside of the local store at 0x{pc:05x}, address \
+         0x{address:x}: done at 0x{:05x}, as an SPU does (said once)",
+        address & STORE_MASK
+    );
+    let bytes = room - rest.len();
+    // SAFETY: as many bytes of the buffer as were written.
+    unsafe { libc::write(2, line.as_ptr().cast(), bytes) };
 }
 
 /// Handles execution in a part of the store that is not the program's code. Old programs build the
@@ -256,6 +347,11 @@ fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
         _ => {
             // SAFETY: sets the default action.
             unsafe { libc::signal(signal, libc::SIG_DFL) };
+            if signal == libc::SIGTRAP {
+                // A trap is behind its instruction, which is not executed again.
+                // SAFETY: a signal to this thread, for the default action.
+                unsafe { libc::raise(signal) };
+            }
         }
     }
 }

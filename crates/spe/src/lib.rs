@@ -46,6 +46,8 @@ mod source;
 #[cfg(target_arch = "x86_64")]
 mod store;
 #[cfg(target_arch = "x86_64")]
+mod stray;
+#[cfg(target_arch = "x86_64")]
 mod switch;
 #[cfg(target_arch = "x86_64")]
 mod trace;

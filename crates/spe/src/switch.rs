@@ -37,6 +37,8 @@ pub(crate) struct Header {
     pub(crate) fault_pc: u64,
     /// 1 once the whole store may be executed.
     pub(crate) executable: u64,
+    /// 1 once an access outside of the store was reported.
+    pub(crate) strayed: u64,
 }
 
 /// Performs an operation on a channel at once, if that can be done: context, operation, channel,

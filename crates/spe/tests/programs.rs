@@ -16,7 +16,8 @@ fn words_and_data_go_both_ways() {
 #[test]
 fn faults_end_the_program_and_not_the_process() {
     let Some(bench) = Bench::new() else { return };
-    let said = passes(&mut bench.pair("faults"));
+    // Without it accesses outside of the store are done within.
+    let said = passes(bench.pair("faults").env("SIDECORE_SPE_STRICT", "1"));
     for line in [
         "invalid instruction at 0x",
         "access outside of the local store at 0x",
@@ -28,9 +29,41 @@ fn faults_end_the_program_and_not_the_process() {
 }
 
 #[test]
+fn accesses_outside_of_the_store_are_done_within() {
+    let Some(bench) = Bench::new() else { return };
+    let said = passes(&mut bench.pair("stray"));
+    let lines = said.matches("address 0x30: done at 0x00030").count();
+    assert_eq!(lines, 4, "{said}");
+}
+
+/// Relative relocations as a linker packs them, and as it lists them.
+#[test]
+fn packed_relocations_are_applied() {
+    let Some(bench) = Bench::new() else { return };
+    let host = bench.host("stray_host");
+    for (option, packed) in [
+        ("-Wl,-z,pack-relative-relocs", true),
+        ("-Wl,-z,nopack-relative-relocs", false),
+    ] {
+        let image = bench.spu_with("relr_spu", &[option]);
+        let mut readelf = std::process::Command::new("readelf");
+        let table = readelf.arg("-d").arg(&image).output();
+        let table = table.expect("binutils are there");
+        let has = String::from_utf8_lossy(&table.stdout).contains("(RELR)");
+        if packed && !has {
+            eprintln!("the linker packs no relocations: not tested");
+            continue;
+        }
+        assert_eq!(has, packed);
+        passes(std::process::Command::new(&host).arg(image));
+    }
+}
+
+#[test]
 fn faults_of_the_host_stay_the_hosts() {
     let Some(bench) = Bench::new() else { return };
     let mut host = std::process::Command::new(bench.host("signal_host"));
+    host.env("SIDECORE_SPE_STRICT", "1");
     passes(host.arg(bench.spu("faults_spu")));
 }
 

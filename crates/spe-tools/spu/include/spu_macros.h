@@ -59,7 +59,7 @@
 	__spu_choose(__spu_signed(__m), \
 	__spu_mule_s((vec_short8)__m, (vec_short8)__n) + (vec_int4)__o, \
 	__spu_mule_u((vec_ushort8)__m, (vec_ushort8)__n) + (vec_uint4)__o); })
-#define spu_re(a) (1.0f / (vec_float4)(a))
+#define spu_re(a) __spu_re((vec_float4)(a))
 #define spu_rsqrte(a) __spu_rsqrte((vec_float4)(a))
 
 /* Bytes. */
@@ -349,7 +349,7 @@
 #define si_dfcmgt(a, b) __si_q(__spu_abs(__si_as(vec_double2, a)) > __spu_abs(__si_as(vec_double2, b)))
 #define si_dfnma(a, b, c) __si_q(-(__si_as(vec_double2, a) * __si_as(vec_double2, b) + __si_as(vec_double2, c)))
 #define si_dftsv(a, n) __si_q(__spu_testsv(__si_as(vec_double2, a), n))
-#define si_frest(a) __si_q(1.0f / __si_as(vec_float4, a))
+#define si_frest(a) __si_q(__spu_re(__si_as(vec_float4, a)))
 #define si_frsqest(a) __si_q(__spu_rsqrte(__si_as(vec_float4, a)))
 #define si_fi(a, b) __si_q(b)
 #define si_csflt(a, n) __si_q(__spu_convtf_s(__si_as(vec_int4, a), n))

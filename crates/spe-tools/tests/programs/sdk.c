@@ -45,6 +45,11 @@ static void numbers(void)
 	check("beside", nextafterf4(one, two)[0] > 1 && nextafterf4(one, two)[0] - 1 < 2e-7f);
 	check("remainder", remquof4(mixed, two, &quotient)[3] == 0.5f && quotient[3] == -4);
 	check("classes", fpclassifyf4(zero)[0] == FP_ZERO && logbf4(mixed)[3] == 2);
+#ifdef __SPU__
+	check("no infinity", spu_re(zero)[0] * 0.0f == 0 && spu_rsqrte(zero)[1] * 0.0f == 0);
+	check("no infinity by functions", divf4(mixed, zero)[0] < -3e38f && recipf4(zero)[2] > 3e38f
+	      && divf4(zero, zero)[1] == 0 && rsqrtf4(zero)[1] * 0.0f == 0);
+#endif
 	check("scaled", scalbnf4(mixed, load_vec_int4(1, 2, 0, 0))[1] == 36);
 }
 

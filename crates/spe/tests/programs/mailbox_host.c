@@ -92,6 +92,21 @@ int main(int count, char **arguments)
 	FAILS(spe_image_close(0), EINVAL);
 	FAILS(spe_program_load(0, 0), ESRCH);
 
+	/* The queue of the host's commands, of eight places, as its registers show it. */
+	spe_context_ptr_t mapped = spe_context_create(SPE_MAP_PS, 0);
+	spe_mfc_command_area_t *commands = spe_ps_area_get(mapped, SPE_MFC_COMMAND_AREA);
+	CHECK(commands && commands->MFC_QStatus == 0x80000008 && commands->Prxy_TagStatus == ~0u);
+	static char block[16] __attribute__((aligned(16))) = "fifteen letters";
+	unsigned int done = 7;
+	for (int i = 0; i < 20; i++)
+		CHECK(spe_mfcio_get(mapped, 1024 + 16 * i, block, 16, i % 16, 0, 0) == 0);
+	CHECK(spe_mfcio_tag_status_read(mapped, 0, SPE_TAG_ALL, &done) == 0 && done == 0xffff);
+	CHECK(spe_mfcio_tag_status_read(mapped, 0, SPE_TAG_IMMEDIATE, &done) == 0 && done == 0);
+	CHECK(!memcmp((char *)spe_ls_area_get(mapped) + 1024 + 16 * 19, block, 16));
+	FAILS(spe_mfcio_put(mapped, 0, block, 16, 16, 0, 0), EINVAL);
+	FAILS(spe_mfcio_tag_status_read(mapped, 1, 4, &done), EINVAL);
+	CHECK(spe_context_destroy(mapped) == 0);
+
 	/* Gangs hold their contexts; a neighbour is of the same gang. */
 	spe_gang_context_ptr_t gang = spe_gang_context_create(0);
 	spe_context_ptr_t first = spe_context_create_affinity(SPE_AFFINITY_MEMORY, 0, gang);

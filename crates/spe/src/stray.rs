@@ -1,0 +1,531 @@
+//! Accesses outside of the store, and quadwords that are not aligned, as an SPU does them.
+//!
+//! Why here: an SPU has no protection. It masks each address with the store's size, and the last
+//! four bits of a quadword's, so old programs write through pointers that they never set, or to
+//! address 0, and run to their end. Here such an access faults. The handler moves the register that
+//! the address stands on, lets the one instruction run by the processor's single step, and puts the
+//! register back. Moves whose address stands in the instruction are done by the handler.
+//!
+//! Must stay true: all of it runs in the signal handler, on the thread that runs the program, and
+//! touches that thread's state and the interrupted registers alone. Where the instruction is none
+//! that this file reads, the fault stays a fault.
+//!
+//! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 and
+//! appendix A; SPU Instruction Set Architecture, section 3 (addresses).
+
+use std::cell::Cell;
+
+/// The registers of a signal's context.
+type Registers = [i64; 23];
+
+thread_local! {
+    /// The register that a single step has moved.
+    static STEP: Cell<Option<Step>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Step {
+    register: usize,
+    after: After,
+}
+
+/// Value of the moved register behind the instruction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// What it was before.
+    Kept(i64),
+    /// What the instruction loaded.
+    Loaded,
+    /// The bits of the mask that the instruction loaded, and the others from before.
+    Merged(i64, i64),
+    /// What the instruction counted it to, moved back.
+    Counted(i64),
+}
+
+/// An operand in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Operand {
+    address: u64,
+    /// The register to move, an index into the context's.
+    register: usize,
+    /// Logarithm of what the register is multiplied with.
+    scale: u32,
+    after: After,
+}
+
+/// Sets a single step up that does the interrupted access within the store; the address that it had
+/// where that is done.
+pub(crate) fn redirect(code: &[u8], gregs: &mut Registers, store: u64, mask: u64) -> Option<u64> {
+    if STEP.with(Cell::get).is_some() {
+        return None;
+    }
+    if let Some(address) = fixed(code, gregs, store, mask) {
+        return Some(address);
+    }
+    let operand = decode(code, gregs)?;
+    let inside = operand.address & !mask == store & !mask;
+    let general = gregs[libc::REG_TRAPNO as usize] == GENERAL_PROTECTION;
+    let mut target = store | (operand.address & mask);
+    if general {
+        target &= !15;
+    }
+    // Not aligned, or elsewhere: otherwise the fault has another cause.
+    if target == operand.address || (inside && !general) {
+        return None;
+    }
+    let moved = target.wrapping_sub(operand.address) as i64;
+    if moved & ((1 << operand.scale) - 1) != 0 {
+        return None;
+    }
+    let by = moved >> operand.scale;
+    let after = match operand.after {
+        After::Counted(_) => After::Counted(by),
+        other => other,
+    };
+    gregs[operand.register] = gregs[operand.register].wrapping_add(by);
+    gregs[libc::REG_EFL as usize] |= TRAP_FLAG;
+    let register = operand.register;
+    STEP.with(|step| step.set(Some(Step { register, after })));
+    Some(operand.address)
+}
+
+/// Puts the register back behind a single step, or where the step faulted in its turn; true where
+/// there was a step.
+pub(crate) fn finish(gregs: &mut Registers, done: bool) -> bool {
+    let Some(Step { register, after }) = STEP.with(Cell::take) else {
+        return false;
+    };
+    let now = gregs[register];
+    gregs[register] = match after {
+        After::Kept(before) => before,
+        After::Merged(mask, before) if done => (before & !mask) | (now & mask),
+        After::Merged(_, before) => before,
+        After::Loaded => now,
+        After::Counted(by) => now.wrapping_sub(by),
+    };
+    gregs[libc::REG_EFL as usize] &= !TRAP_FLAG;
+    true
+}
+
+/// Does a move between memory at an address that stands in the instruction, as compilers write it
+/// for a pointer that was never set, and a register or a number; the address.
+fn fixed(code: &[u8], gregs: &mut Registers, store: u64, mask: u64) -> Option<u64> {
+    let (mut at, mut half, mut short, mut rex) = (0, false, false, None);
+    while rex.is_none() {
+        match *code.get(at)? {
+            0x66 => half = true,
+            0x67 => short = true,
+            bits @ 0x40..=0x4f => rex = Some(bits),
+            _ => break,
+        }
+        at += 1;
+    }
+    let bits = rex.unwrap_or(0);
+    let (opcode, modrm) = (*code.get(at)?, *code.get(at + 1)?);
+    if !matches!(opcode, 0x88..=0x8b | 0xc6 | 0xc7) {
+        return None;
+    }
+    let (disp_at, relative) = match (modrm & 0xc7, code.get(at + 2)) {
+        (4, Some(0x25)) => (at + 3, false),
+        (5, _) => (at + 2, true),
+        _ => return None,
+    };
+    let number_at = |at: usize, bytes: usize| {
+        let mut number = [0; 4];
+        number[..bytes].copy_from_slice(code.get(at..at + bytes)?);
+        Some(match bytes {
+            1 => i64::from(number[0] as i8),
+            2 => i64::from(i16::from_le_bytes([number[0], number[1]])),
+            _ => i64::from(i32::from_le_bytes(number)),
+        })
+    };
+    let bytes = match (opcode & 1, half, bits & 8) {
+        (0, ..) => 1,
+        (_, _, 8) => 8,
+        (_, true, _) => 2,
+        _ => 4,
+    };
+    let immediate = opcode >= 0xc6;
+    let end = disp_at + 4 + if immediate { bytes.min(4) } else { 0 };
+    let mut address = number_at(disp_at, 4)? as u64;
+    if relative {
+        let next = (gregs[libc::REG_RIP as usize] as u64).wrapping_add(end as u64);
+        address = address.wrapping_add(next);
+    }
+    if short {
+        address &= 0xffff_ffff;
+    }
+    let target = store | (address & mask);
+    if address & !mask == store & !mask || (target & mask) + bytes as u64 > mask + 1 {
+        return None;
+    }
+    let field = usize::from(modrm >> 3 & 7) | usize::from(bits & 4) << 1;
+    // Second bytes of registers.
+    if bytes == 1 && rex.is_none() && field >= 4 && !immediate {
+        return None;
+    }
+    let register = NUMBERS[field];
+    let place = target as *mut u8;
+    let mut value = match immediate {
+        true => number_at(disp_at + 4, bytes.min(4))?,
+        false => gregs[register],
+    }
+    .to_le_bytes();
+    // SAFETY: `bytes` bytes of the store, which stays mapped while its program runs.
+    unsafe {
+        if matches!(opcode, 0x8a | 0x8b) {
+            if bytes == 4 {
+                value = [0; 8];
+            }
+            std::ptr::copy_nonoverlapping(place, value.as_mut_ptr(), bytes);
+            gregs[register] = i64::from_le_bytes(value);
+        } else {
+            std::ptr::copy_nonoverlapping(value.as_ptr(), place, bytes);
+        }
+    }
+    gregs[libc::REG_RIP as usize] += end as i64;
+    Some(address)
+}
+
+/// Reads the instruction's operand in memory.
+fn decode(code: &[u8], gregs: &Registers) -> Option<Operand> {
+    let mut bytes = code.iter().copied();
+    let mut next = || bytes.next();
+    let (mut short, mut half, mut rex) = (false, false, None);
+    let mut opcode = next()?;
+    loop {
+        match opcode {
+            0x66 => half = true,
+            0x67 => short = true,
+            0xf2 | 0xf3 | 0xf0 | 0x2e | 0x36 | 0x3e | 0x26 => {}
+            0x40..=0x4f => {
+                rex = Some(opcode);
+                opcode = next()?;
+                break;
+            }
+            _ => break,
+        }
+        opcode = next()?;
+    }
+    if matches!(opcode, 0xa4..=0xa7 | 0xaa..=0xaf) {
+        return string(opcode, gregs);
+    }
+    let map = match opcode {
+        0x0f => match next()? {
+            0x38 => Map::Three(next()?, true),
+            0x3a => Map::Three(next()?, false),
+            other => Map::Two(other),
+        },
+        other => Map::One(other),
+    };
+    let bits = rex.unwrap_or(0);
+    let modrm = next()?;
+    let field = usize::from(modrm >> 3 & 7) | usize::from(bits & 4) << 1;
+    let (base, index, scale, disp_bytes) = match (modrm >> 6, modrm & 7) {
+        (3, _) | (0, 5) => return None,
+        (mode, 4) => {
+            let sib = next()?;
+            let index = usize::from(sib >> 3 & 7) | usize::from(bits & 2) << 2;
+            let base = usize::from(sib & 7) | usize::from(bits & 1) << 3;
+            let none = mode == 0 && sib & 7 == 5;
+            (
+                (!none).then_some(base),
+                (index != 4).then_some(index),
+                u32::from(sib >> 6),
+                if none { 4 } else { displacement(mode) },
+            )
+        }
+        (mode, rm) => {
+            let base = usize::from(rm) | usize::from(bits & 1) << 3;
+            (Some(base), None, 0, displacement(mode))
+        }
+    };
+    let mut disp = [0_u8; 4];
+    for byte in disp.iter_mut().take(disp_bytes) {
+        *byte = next()?;
+    }
+    let disp = match disp_bytes {
+        1 => i64::from(disp[0] as i8),
+        4 => i64::from(i32::from_le_bytes(disp)),
+        _ => 0,
+    };
+    let value = |number: usize| gregs[NUMBERS[number]];
+    let mut address = disp.wrapping_add(base.map_or(0, value)) as u64;
+    address = address.wrapping_add((index.map_or(0, value) << scale) as u64);
+    if short {
+        address &= 0xffff_ffff;
+    }
+    let (number, scale) = match (base, index) {
+        // A stack pointer elsewhere is a stack that overflowed.
+        (Some(STACK_POINTER), None) => return None,
+        (Some(base), index) if index == Some(base) => return None,
+        (Some(STACK_POINTER) | None, Some(index)) => (index, scale),
+        (Some(base), _) => (base, 0),
+        (None, None) => return None,
+    };
+    let before = value(number);
+    let after = map.after(field, number, rex.is_some(), half, before)?;
+    Some(Operand {
+        address,
+        register: NUMBERS[number],
+        scale,
+        after,
+    })
+}
+
+/// Bytes of a displacement behind a base.
+fn displacement(mode: u8) -> usize {
+    match mode {
+        0 => 0,
+        1 => 1,
+        _ => 4,
+    }
+}
+
+/// The string instruction's operand that faulted, by the address that the context has.
+fn string(opcode: u8, gregs: &Registers) -> Option<Operand> {
+    let fault = gregs[libc::REG_CR2 as usize] as u64;
+    let near = |register: i32| fault.wrapping_sub(gregs[register as usize] as u64) < 8;
+    let from = matches!(opcode, 0xa4..=0xa7 | 0xac | 0xad) && near(libc::REG_RSI);
+    let to = matches!(opcode, 0xa4..=0xa7 | 0xaa | 0xab | 0xae | 0xaf) && near(libc::REG_RDI);
+    let register = match (from, to) {
+        (true, _) => libc::REG_RSI as usize,
+        (false, true) => libc::REG_RDI as usize,
+        (false, false) => return None,
+    };
+    Some(Operand {
+        address: gregs[register] as u64,
+        register,
+        scale: 0,
+        after: After::Counted(0),
+    })
+}
+
+/// An operation, by the map that its code is of.
+#[derive(Clone, Copy)]
+enum Map {
+    One(u8),
+    Two(u8),
+    /// True for 0F 38, false for 0F 3A.
+    Three(u8, bool),
+}
+
+impl Map {
+    /// What becomes of the moved register `number`, where the instruction's other operand is in
+    /// `field`; nothing where the instruction needs the register's value, or is not known.
+    fn after(
+        self,
+        field: usize,
+        number: usize,
+        rex: bool,
+        half: bool,
+        before: i64,
+    ) -> Option<After> {
+        let kept = Some(After::Kept(before));
+        let unless = |taken: bool| if taken { None } else { kept };
+        let loaded = || match (field == number, half) {
+            (false, _) => kept,
+            (true, false) => Some(After::Loaded),
+            (true, true) => Some(After::Merged(0xffff, before)),
+        };
+        // Without REX, bytes 4 to 7 are the second ones of registers 0 to 3.
+        let second = !rex && field >= 4;
+        let byte = if second { field - 4 } else { field };
+        match self {
+            Map::One(code) => match code {
+                0x8b => loaded(),
+                0x63 | 0x69 | 0x6b => loaded(),
+                0x8a if byte == number => {
+                    Some(After::Merged(if second { 0xff00 } else { 0xff }, before))
+                }
+                0x8a => kept,
+                0x88 | 0x84 | 0x86 => unless(byte == number),
+                0x85 | 0x87 | 0x89 => unless(field == number),
+                0x00..=0x3b if code & 7 < 4 => {
+                    unless(if code & 1 == 0 { byte } else { field } == number)
+                }
+                0x80
+                | 0x81
+                | 0x83
+                | 0xc0
+                | 0xc1
+                | 0xc6
+                | 0xc7
+                | 0xd0
+                | 0xd1
+                | 0xd8..=0xdf
+                | 0xfe => kept,
+                // The number of bits is in a register, and so are products and quotients.
+                0xd2 | 0xd3 => unless(number == 1),
+                0xf6 | 0xf7 => unless(field & 7 >= 4 && (number == 0 || number == 2)),
+                0xff => unless(field & 7 >= 2),
+                _ => None,
+            },
+            Map::Two(code) => match code {
+                0xb6 | 0xb7 | 0xbe | 0xbf | 0x2c | 0x2d | 0xb8 => loaded(),
+                0x40..=0x4f | 0xa3 | 0xab | 0xb3 | 0xbb | 0xaf | 0xbc | 0xbd | 0xc3 => {
+                    unless(field == number)
+                }
+                0x10..=0x17
+                | 0x28..=0x2b
+                | 0x2e
+                | 0x2f
+                | 0x51..=0x76
+                | 0x7c..=0x7f
+                | 0xba
+                | 0xc2
+                | 0xc4
+                | 0xc6
+                | 0xd0..=0xfe
+                | 0x18
+                | 0x0d => kept,
+                _ => None,
+            },
+            Map::Three(0xf0 | 0xf1, true) => unless(field == number),
+            Map::Three(..) => kept,
+        }
+    }
+}
+
+/// Places of the registers in the context, by the processor's numbers.
+const NUMBERS: [usize; 16] = [
+    libc::REG_RAX as usize,
+    libc::REG_RCX as usize,
+    libc::REG_RDX as usize,
+    libc::REG_RBX as usize,
+    libc::REG_RSP as usize,
+    libc::REG_RBP as usize,
+    libc::REG_RSI as usize,
+    libc::REG_RDI as usize,
+    libc::REG_R8 as usize,
+    libc::REG_R9 as usize,
+    libc::REG_R10 as usize,
+    libc::REG_R11 as usize,
+    libc::REG_R12 as usize,
+    libc::REG_R13 as usize,
+    libc::REG_R14 as usize,
+    libc::REG_R15 as usize,
+];
+const STACK_POINTER: usize = 4;
+const TRAP_FLAG: i64 = 0x100;
+/// The trap's number where a quadword is not aligned.
+const GENERAL_PROTECTION: i64 = 13;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STORE: u64 = 0xe000_0000;
+    const MASK: u64 = 0x3ffff;
+
+    fn registers(set: &[(i32, i64)]) -> Registers {
+        let mut gregs = [0; 23];
+        gregs[libc::REG_TRAPNO as usize] = 14;
+        for (register, value) in set {
+            gregs[*register as usize] = *value;
+        }
+        gregs
+    }
+
+    #[test]
+    fn a_store_through_null_goes_to_the_first_byte() {
+        // mov %esi,(%eax) with an address of 32 bits.
+        let mut gregs = registers(&[(libc::REG_RAX, 0), (libc::REG_RSI, 5)]);
+        let at = redirect(&[0x67, 0x89, 0x30], &mut gregs, STORE, MASK);
+        assert_eq!(at, Some(0));
+        assert_eq!(gregs[libc::REG_RAX as usize] as u64, STORE);
+        assert_ne!(gregs[libc::REG_EFL as usize] & TRAP_FLAG, 0);
+        // While one step is open there is no second one.
+        assert_eq!(redirect(&[0x67, 0x89, 0x30], &mut gregs, STORE, MASK), None);
+        assert!(finish(&mut gregs, true));
+        assert_eq!(gregs[libc::REG_RAX as usize], 0);
+        assert_eq!(gregs[libc::REG_EFL as usize] & TRAP_FLAG, 0);
+        assert!(!finish(&mut gregs, true));
+    }
+
+    #[test]
+    fn a_load_into_the_register_of_its_address_stays() {
+        // movzbl (%eax),%eax; then mov (%eax),%al keeps the other bits.
+        let mut gregs = registers(&[(libc::REG_RAX, 0x10_0004)]);
+        let at = redirect(&[0x67, 0x0f, 0xb6, 0x00], &mut gregs, STORE, MASK);
+        assert_eq!(at, Some(0x10_0004));
+        assert_eq!(gregs[libc::REG_RAX as usize] as u64, STORE + 4);
+        gregs[libc::REG_RAX as usize] = 9;
+        finish(&mut gregs, true);
+        assert_eq!(gregs[libc::REG_RAX as usize], 9);
+        let mut gregs = registers(&[(libc::REG_RAX, 0x1234)]);
+        redirect(&[0x67, 0x8a, 0x00], &mut gregs, STORE, MASK).expect("a load of a byte");
+        gregs[libc::REG_RAX as usize] = (STORE + 0x1200 + 0x77) as i64;
+        finish(&mut gregs, true);
+        assert_eq!(gregs[libc::REG_RAX as usize], 0x1277);
+        // Its own value as an operand cannot be had while it is moved.
+        let mut gregs = registers(&[]);
+        assert_eq!(redirect(&[0x67, 0x89, 0x00], &mut gregs, STORE, MASK), None);
+    }
+
+    #[test]
+    fn quadwords_lose_their_last_bits() {
+        // movaps 0x10(%rdi,%rcx,8),%xmm1
+        let set = [(libc::REG_RDI, STORE as i64 + 3), (libc::REG_RCX, 2)];
+        let mut gregs = registers(&set);
+        gregs[libc::REG_TRAPNO as usize] = GENERAL_PROTECTION;
+        let code = [0x0f, 0x28, 0x4c, 0xcf, 0x10];
+        assert_eq!(redirect(&code, &mut gregs, STORE, MASK), Some(STORE + 0x23));
+        assert_eq!(gregs[libc::REG_RDI as usize] as u64, STORE);
+        finish(&mut gregs, true);
+        assert_eq!(gregs[libc::REG_RDI as usize] as u64, STORE + 3);
+        // Aligned and inside: the cause is another.
+        let set = [(libc::REG_RDI, STORE as i64), (libc::REG_RCX, 2)];
+        let mut gregs = registers(&set);
+        gregs[libc::REG_TRAPNO as usize] = GENERAL_PROTECTION;
+        assert_eq!(redirect(&code, &mut gregs, STORE, MASK), None);
+    }
+
+    #[test]
+    fn moves_at_addresses_of_the_instruction_are_done_at_once() {
+        let mut memory = vec![0_u8; 2 * (MASK as usize + 1)];
+        let store = (memory.as_mut_ptr() as u64 + MASK) & !MASK;
+        let word = |place: u64| {
+            // SAFETY: a place of the vector, whose half from `store` on has all of the mask's.
+            unsafe { ((store + place) as *const u32).read_unaligned() }
+        };
+        // mov %eax,0x40: an address without a register.
+        let mut gregs = registers(&[(libc::REG_RAX, 0x1_2345_6789)]);
+        let code = [0x89, 0x04, 0x25, 0x40, 0, 0, 0];
+        assert_eq!(redirect(&code, &mut gregs, store, MASK), Some(0x40));
+        assert_eq!(
+            (word(0x40), gregs[libc::REG_RIP as usize]),
+            (0x2345_6789, 7)
+        );
+        // mov 0x40,%r9d; movb $7,0x41
+        let code = [0x44, 0x8b, 0x0c, 0x25, 0x40, 0, 0, 0];
+        redirect(&code, &mut gregs, store, MASK).expect("a load");
+        assert_eq!(gregs[libc::REG_R9 as usize], 0x2345_6789);
+        let code = [0xc6, 0x04, 0x25, 0x41, 0, 0, 0, 7];
+        redirect(&code, &mut gregs, store, MASK).expect("a number is stored");
+        assert_eq!(
+            (word(0x40), gregs[libc::REG_RIP as usize]),
+            (0x2345_0789, 23)
+        );
+        assert_eq!(gregs[libc::REG_EFL as usize], 0);
+        drop(memory);
+    }
+
+    #[test]
+    fn strings_go_on_where_they_were() {
+        let set = [
+            (libc::REG_RDI, 0x40),
+            (libc::REG_RSI, STORE as i64),
+            (libc::REG_CR2, 0x40),
+        ];
+        let mut gregs = registers(&set);
+        assert_eq!(redirect(&[0xf3, 0xa4], &mut gregs, STORE, MASK), Some(0x40));
+        assert_eq!(gregs[libc::REG_RDI as usize] as u64, STORE + 0x40);
+        gregs[libc::REG_RDI as usize] += 1;
+        finish(&mut gregs, true);
+        assert_eq!(gregs[libc::REG_RDI as usize], 0x41);
+        // Stack pointers and registers' own operands are left alone.
+        let mut gregs = registers(&[(libc::REG_RSP, 0x40)]);
+        assert_eq!(redirect(&[0x89, 0x04, 0x24], &mut gregs, STORE, MASK), None);
+    }
+}
