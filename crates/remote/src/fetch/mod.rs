@@ -28,7 +28,7 @@ use sidecore_random::Random;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Totals since an image was opened.
@@ -58,7 +58,7 @@ pub(crate) struct Shared {
     disk: Option<Disk>,
     memory_bytes: u64,
     state: Mutex<State>,
-    /// Frames came, or failed.
+    /// Frames came; only prefetching waits here, and not for any one.
     arrived: Condvar,
     /// There is a request to make.
     asked: Condvar,
@@ -99,7 +99,30 @@ type Key = (u64, u32);
 struct Entry {
     place: Place,
     waiters: u32,
+    /// Those of them who sleep until the frame comes or fails.
+    sleepers: Vec<Arc<Sleeper>>,
     used: bool,
+}
+
+/// Somebody who waits for some frames, and is woken when the last of them has come or failed: one
+/// wake-up for all who wait, with each frame that comes, would cost more than fetching it.
+#[derive(Default)]
+struct Sleeper {
+    /// Frames that are still out.
+    left: AtomicUsize,
+    woken: Condvar,
+}
+
+impl Entry {
+    /// Changes the place of a frame that came or failed, and tells who waits for it.
+    fn settle(&mut self, place: Place) {
+        self.place = place;
+        for sleeper in self.sleepers.drain(..) {
+            if sleeper.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+                sleeper.woken.notify_one();
+            }
+        }
+    }
 }
 
 enum Place {
@@ -216,15 +239,18 @@ impl Fetcher {
         }
         self.expect(&mut state, ahead);
         state.make_room(shared.memory_bytes);
+        let sleeper = Arc::new(Sleeper::default());
+        for frame in wanted {
+            if let Some(entry) = state.frames.get_mut(&key(frame))
+                && matches!(entry.place, Place::Queued { .. } | Place::Asked)
+            {
+                sleeper.left.fetch_add(1, Ordering::Relaxed);
+                entry.sleepers.push(Arc::clone(&sleeper));
+            }
+        }
         // Every request ends, and tells of all its frames: this is no wait for ever.
-        let waits = |state: &State| {
-            let mut entries = wanted
-                .iter()
-                .filter_map(|frame| state.frames.get(&key(frame)));
-            entries.any(|entry| matches!(entry.place, Place::Queued { .. } | Place::Asked))
-        };
-        while waits(&state) {
-            shared.arrived.wait(&mut state);
+        while sleeper.left.load(Ordering::Relaxed) > 0 {
+            sleeper.woken.wait(&mut state);
         }
         let mut stored = Vec::with_capacity(wanted.len());
         let mut failed = None;
@@ -318,6 +344,7 @@ impl State {
         let entry = Entry {
             place,
             waiters,
+            sleepers: Vec::new(),
             used: false,
         };
         self.frames.insert(key(frame), entry);
@@ -503,22 +530,24 @@ impl Shared {
             match self.disk.as_ref().and_then(|disk| disk.get(frame)) {
                 Some(bytes) => {
                     self.counters.disk_hits.fetch_add(1, Ordering::Relaxed);
-                    self.publish(frame, bytes.into());
+                    // The disk has compared it with its checksum.
+                    self.publish(std::iter::once((frame, bytes.into(), true)));
                 }
                 None => missing.push(*frame),
             }
         }
         for request in plan::join(missing) {
             match self.fetch(&request) {
-                Ok(reply) => {
+                Ok((reply, is_whole)) => {
                     let stored: Vec<Stored> = request
                         .iter()
                         .map(|frame| slice(&reply, frame).unwrap_or_default().into())
                         .collect();
                     // Who waits goes on while the frames go to disk.
-                    for (frame, stored) in request.iter().zip(&stored) {
-                        self.publish(frame, Arc::clone(stored));
-                    }
+                    self.publish(request.iter().zip(&stored).map(|(frame, stored)| {
+                        let is_sound = is_whole || is_sound(frame, stored);
+                        (frame, Arc::clone(stored), is_sound)
+                    }));
                     if let Some(disk) = &self.disk {
                         for (frame, stored) in request.iter().zip(&stored) {
                             disk.put(frame, stored);
@@ -533,8 +562,9 @@ impl Shared {
         }
     }
 
-    /// Makes one request until it succeeds or must be given up.
-    fn fetch(&self, request: &[Frame]) -> Result<Reply, Fault> {
+    /// Makes one request until it succeeds or must be given up; says whether all its frames match
+    /// their checksums.
+    fn fetch(&self, request: &[Frame]) -> Result<(Reply, bool), Fault> {
         let (start, end) = plan::span(request);
         let ask = Ask::Range(start..end);
         let seed = self.counters.seed.fetch_add(1, Ordering::Relaxed);
@@ -547,11 +577,11 @@ impl Shared {
                 request.iter().all(sound)
             };
             let fault = match result {
-                Ok(reply) if whole(&reply) => return Ok(reply),
+                Ok(reply) if whole(&reply) => return Ok((reply, true)),
                 Ok(reply) => {
                     // It may be the image that is damaged, and not the way here.
                     let Some(pause) = self.retry.pause(attempt, &mut random) else {
-                        return Ok(reply);
+                        return Ok((reply, false));
                     };
                     (
                         Fault::Passing("a frame does not match its checksum".into()),
@@ -585,17 +615,19 @@ impl Shared {
         Ok(reply)
     }
 
-    fn publish(&self, frame: &Frame, stored: Stored) {
-        let sound = is_sound(frame, &stored);
+    /// Hands out frames that came, each with whether it matches its checksum.
+    fn publish<'f>(&self, frames: impl Iterator<Item = (&'f Frame, Stored, bool)>) {
         let mut state = self.state.lock();
-        match state.frames.get_mut(&key(frame)) {
-            Some(entry) if sound => {
-                entry.place = Place::Here(stored);
-                state.fresh.push_back(key(frame));
+        for (frame, stored, is_sound) in frames {
+            match state.frames.get_mut(&key(frame)) {
+                Some(entry) if is_sound => {
+                    entry.settle(Place::Here(stored));
+                    state.fresh.push_back(key(frame));
+                }
+                Some(entry) if entry.waiters > 0 => entry.settle(Place::Unsound(stored)),
+                // Nobody waits: who comes for it has it fetched again.
+                _ => state.remove(key(frame)),
             }
-            Some(entry) if entry.waiters > 0 => entry.place = Place::Unsound(stored),
-            // Nobody waits: who comes for it has it fetched again.
-            _ => state.remove(key(frame)),
         }
         state.make_room(self.memory_bytes);
         drop(state);
@@ -609,7 +641,7 @@ impl Shared {
             match state.frames.get_mut(&key) {
                 Some(entry) if matches!(entry.place, Place::Here(_) | Place::Unsound(_)) => {}
                 Some(entry) if entry.waiters > 0 => {
-                    entry.place = Place::Failed(reason.to_owned());
+                    entry.settle(Place::Failed(reason.to_owned()));
                 }
                 // It was only expected: who comes for it asks again.
                 _ => state.remove(key),
