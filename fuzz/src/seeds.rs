@@ -20,7 +20,10 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "configuration" => CONFIGURATIONS.map(|text| text.as_bytes().to_vec()).into(),
         "drill" => files("crates/net-drill/tests/drill", "drill")?,
         "erofs" => sidecore_erofs::fuzzing::seeds(),
-        "images" => images::seeds().into_iter().map(|seed| seed.image).collect(),
+        "images" => {
+            let images = images::seeds().into_iter().map(|seed| seed.image);
+            images.chain([images::beside_seed()]).collect()
+        }
         "lzo1x" => streams(),
         "machine" => files("docs/machines", "toml")?,
         "model" => of_kind(Kind::Model).to_vec(),

@@ -307,8 +307,8 @@ fn start_tls(stream: &mut TcpStream, behind: &[u8]) {
     assert_eq!(answer[12..16], 1_u32.to_be_bytes(), "an acknowledgement");
 }
 
-/// KeyUpdate (RFC 8446, section 4.6.3), which asks for one in return: between requests, behind some
-/// whose replies are under way, and many at once.
+/// KeyUpdate (RFC 8446, section 4.6.3), which asks for one in return: between requests, and behind
+/// some whose replies are under way.
 #[test]
 fn a_client_may_change_its_keys_at_any_time() {
     let scratch = Scratch::new();
@@ -334,7 +334,7 @@ fn a_client_may_change_its_keys_at_any_time() {
     assert_eq!(export[..8], (scratch.contents.len() as u64).to_be_bytes());
 
     let piece = 1 << 20;
-    for changes in [0, 1, 3, 100] {
+    for changes in [0, 1, 3, 20] {
         // Four replies of a mebibyte are more than any socket holds.
         for number in 0..4_u64 {
             let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
@@ -362,7 +362,13 @@ fn a_client_may_change_its_keys_at_any_time() {
         }
         assert_eq!(seen, [true; 4], "{changes} changes of keys");
     }
-    drop(tls);
+    // Nothing but changes of keys is no client: the server ends it, and it alone.
+    for _ in 0..100 {
+        tls.conn.refresh_traffic_keys().unwrap();
+    }
+    let ended = tls.flush().and_then(|()| tls.read(&mut [0; 16]));
+    assert!(ended.is_err() || ended.is_ok_and(|bytes| bytes == 0));
+    scratch.assert_copied(&scratch.uri("anybody"));
     assert_eq!(serving.end(), Some(0));
 }
 

@@ -149,6 +149,9 @@ fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64
             }) => (bytes, contents),
             Err(_) => break,
         };
+        if end - offset < blocks_at + 3 {
+            break;
+        }
         let first = file.array::<3>(offset + blocks_at)?.unwrap_or([0; 3]);
         if le32(&[first[0], first[1], first[2], 0]) >> 3 != 0 {
             return Ok(contents);
@@ -479,7 +482,7 @@ impl Walked {
 /// Reason for which a frame is refused that would take too much memory.
 pub(crate) const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read as a whole or not at \
      all; `sidecore block pack --decompress FILE -o IMAGE` makes an image of what is in it";
-const TAG: [u8; 8] = *b"sidefile";
+pub(super) const TAG: [u8; 8] = *b"sidefile";
 const VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 40;
 /// RFC 8878, section 3.1.1.1, and the magic number before it.

@@ -50,6 +50,11 @@ pub(crate) struct Args {
     /// faster and takes a tenth more room [default: speed; size for directories]
     #[arg(long, value_name = "speed|size", value_enum)]
     tune: Option<Tuning>,
+    /// Smaller than squashfs, for images that are read in order or seldom: zstd at level 19 in frames
+    /// of 256KiB, where --level and --frame do not say otherwise. Takes twice the time to pack, and
+    /// more for a small read
+    #[arg(long)]
+    small: bool,
     /// Compression level: zstd 1-22 (9, tuned for size 15), lz4 1-12 (9), cloop 1-12 (9),
     /// cloop-lzo 1-9
     #[arg(long, value_name = "N")]
@@ -118,18 +123,26 @@ impl Args {
         let is_tree = self.source.is_dir();
         // What its drivers and tools expect.
         let is_cloop = matches!(self.format, Format::Cloop | Format::CloopLzo);
-        let frame = self.frame.unwrap_or(if is_tree && !is_cloop {
-            128 << 10
-        } else {
-            FRAME_BYTES
-        });
+        let is_small = self.small;
+        anyhow::ensure!(
+            !is_small || self.format == Format::Zstd,
+            "--small is about zstd; leave it out, or --format {}",
+            self.format
+        );
+        let frame = self
+            .frame
+            .unwrap_or(match (is_small, is_tree && !is_cloop) {
+                (true, _) => SMALL_FRAME_BYTES,
+                (false, true) => 128 << 10,
+                (false, false) => FRAME_BYTES,
+            });
         let frame_bytes = u32::try_from(frame)
             .ok()
             .with_context(|| format!("--frame {frame}: a frame is at most 1MiB"))?;
         let tune = match self.tune {
             Some(Tuning::Size) => Tune::Size,
             Some(Tuning::Speed) => Tune::Speed,
-            None if is_tree => Tune::Size,
+            None if is_tree || is_small => Tune::Size,
             None => Tune::Speed,
         };
         // Before the work: a key that cannot be read should not cost an hour.
@@ -158,7 +171,7 @@ impl Args {
             format: self.format,
             frame_bytes,
             cdc: self.cdc,
-            level: self.level,
+            level: self.level.or(is_small.then_some(SMALL_LEVEL)),
             tune,
             engines: self.engines.count(),
         };
@@ -260,6 +273,11 @@ struct Json {
     engines: usize,
     seconds: f64,
 }
+
+/// Frame size in bytes and level of `--small`: 0.95 to 0.97 of squashfs's size. Frames of 512 KiB take
+/// another 2 to 4 % less, and twice the time for a small read.
+const SMALL_FRAME_BYTES: u64 = 256 << 10;
+const SMALL_LEVEL: i32 = 19;
 
 /// Default frame size in bytes: the papers' block.
 pub(crate) const FRAME_BYTES: u64 = 64 << 10;

@@ -94,3 +94,25 @@ fn content_defined_frames_are_signed_and_refused_where_they_cannot_be() {
     assert_eq!(output.status.code(), Some(2));
     place.holds(&["raw", "image", "back"]);
 }
+
+#[test]
+fn small_is_a_frame_size_and_a_level_that_others_overrule() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(2 << 20));
+    let (image, other) = (place.path("image"), place.path("other"));
+    let small = json(&pack(&raw, &image, &["--small", "--json"]));
+    assert_eq!(small["frame_bytes"], 256 << 10);
+    let plain = json(&pack(&raw, &other, &["--json"]));
+    assert!(small["stored_bytes"].as_u64() < plain["stored_bytes"].as_u64());
+    let same = ["--tune", "size", "--level", "19", "--frame", "256KiB"];
+    pack(&raw, &other, &same);
+    assert!(fs::read(&image).unwrap() == fs::read(&other).unwrap());
+    let report = json(&pack(
+        &raw,
+        &other,
+        &["--small", "--frame", "64KiB", "--json"],
+    ));
+    assert_eq!(report["frame_bytes"], 64 << 10);
+    let mut lz4 = sidecore(&["block", "pack", "--small", "--format", "lz4"]);
+    fails(&run(lz4.arg(&raw).arg("-o").arg(&other)), 2, "about zstd");
+}

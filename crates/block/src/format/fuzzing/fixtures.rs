@@ -3,6 +3,7 @@
 
 use crate::codec::{CodecId, make_deflater};
 use crate::format::Format;
+use crate::format::beside::Walked;
 use crate::format::lock::{Cipher, ImageKey, Locker, Slot};
 use crate::format::write::{Layout, Packed};
 use std::sync::Arc;
@@ -175,6 +176,31 @@ fn foreign_zstd(raw: &[u8], checked: bool) -> Vec<u8> {
     image.push(if checked { 0x80 } else { 0 });
     image.extend(0x8F92_EAB1_u32.to_le_bytes());
     image
+}
+
+/// A zstd file as pzstd makes them, and behind it the index that would stand beside it.
+#[must_use]
+pub fn beside_seed() -> Vec<u8> {
+    let raw = contents(9000);
+    let (mut file, mut walked) = (Vec::new(), Walked::default());
+    for part in raw.chunks(3500) {
+        let stored = deflate(CodecId::Zstd, part);
+        let mut frame = 0x184D_2A50_u32.to_le_bytes().to_vec();
+        frame.extend(4_u32.to_le_bytes());
+        frame.extend((stored.len() as u32).to_le_bytes());
+        frame.extend(stored);
+        walked.push(
+            &frame,
+            xxhash_rust::xxh3::xxh3_64(&frame),
+            part.len() as u32,
+        );
+        file.extend(frame);
+    }
+    let mut index = Vec::new();
+    let written = walked.write(file.len() as u64, &mut index);
+    written.unwrap_or_else(|error| panic!("{error}"));
+    file.extend(index);
+    file
 }
 
 /// A variant of cloop that we read and do not write.

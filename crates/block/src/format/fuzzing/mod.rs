@@ -12,16 +12,41 @@
 mod fixtures;
 mod mutate;
 
+use super::beside::{self, Scan};
+use super::read_at::Bytes;
 use super::{FrameCheck, FrameReader, Index};
 
 #[cfg(test)]
 pub(super) use fixtures::secret;
-pub use fixtures::{Noise, Seed, seeds};
+pub use fixtures::{Noise, Seed, beside_seed, seeds};
 pub use mutate::{Mutant, Mutator};
 
-/// Opens any bytes as an image and reads some of its frames.
+/// Opens any bytes as an image and reads some of its frames; then as a zstd file with an index
+/// beside it.
 pub fn fuzz_image(data: &[u8]) {
     Reader::default().walk(data, &mut |_, _, _| {});
+    fuzz_beside(data);
+}
+
+/// A file, up to where an index that stands beside it begins, and that index.
+fn fuzz_beside(data: &[u8]) {
+    let tag = data.windows(8).rposition(|bytes| bytes == beside::TAG);
+    let end = tag.and_then(|at| at.checked_sub(8)).unwrap_or(data.len());
+    let (file, index) = data.split_at(end);
+    if let Ok(mut scan) = Scan::new(&file) {
+        let (mut stored, mut at) = (Vec::new(), 0);
+        while let Ok(true) = scan.next(&mut stored) {
+            let frame = file.get(at..at + stored.len());
+            assert!(!stored.is_empty() && frame == Some(&stored), "byte {at}");
+            at += stored.len();
+        }
+    }
+    let (Ok(file_bytes), Ok(index_bytes)) = (Bytes::new(&file), Bytes::new(&index)) else {
+        return;
+    };
+    if let Ok(index) = beside::read(&file_bytes, &index_bytes) {
+        Reader::default().read_some(&index, file, &mut |_, _, _| {});
+    }
 }
 
 /// Outcome for one image.
@@ -51,16 +76,28 @@ impl Reader {
     /// Opens `data` and reads its first and last frames; `each` gets every frame that is handed
     /// out, with the place that the index gives it.
     pub fn walk(&mut self, data: &[u8], each: &mut dyn FnMut(&Index, u64, &[u8])) -> Walk {
-        let mut walk = Walk::default();
         let Ok(mut index) = Index::read(&data) else {
-            return walk;
+            return Walk::default();
         };
         // Of an encrypted one nothing is read before its index is known to be right.
         if index.lock().is_some() && !index.unlock(&fixtures::secret()) {
-            return walk;
+            return Walk::default();
         }
         self.0.unlock_by(&index);
-        walk.opened = true;
+        self.read_some(&index, data, each)
+    }
+
+    /// Reads the first and the last frames of `data`, which `index` is of.
+    fn read_some(
+        &mut self,
+        index: &Index,
+        data: &[u8],
+        each: &mut dyn FnMut(&Index, u64, &[u8]),
+    ) -> Walk {
+        let mut walk = Walk {
+            opened: true,
+            ..Walk::default()
+        };
         assert!(
             index.frames() > 0 && index.raw_bytes() > 0,
             "an empty index"
@@ -94,7 +131,7 @@ impl Reader {
             match self.0.read(&data, &frame) {
                 Ok(raw) => {
                     walk.good_frames += 1;
-                    each(&index, i, raw);
+                    each(index, i, raw);
                 }
                 Err(_) => walk.bad_frames += 1,
             }
