@@ -52,17 +52,20 @@ impl Kit {
         Ok(kit)
     }
 
-    /// Shell lines that make a shell find drivers, headers and libraries.
+    /// Shell lines that make a shell find drivers, headers and libraries; where `native`, the host's
+    /// drivers also by the names gcc, cc, g++ and c++.
     #[must_use]
-    pub fn environment(&self) -> String {
+    pub fn environment(&self, native: bool) -> String {
         let line = |variable: &str, folder: &str| {
             let folder = quoted(&self.root.join(folder).to_string_lossy());
             format!("export {variable}={folder}\"${{{variable}:+:${variable}}}\"\n")
         };
+        let native = native.then(|| line("PATH", "native"));
         line("PATH", "bin")
             + &line("CPATH", "include/host")
             + &line("LIBRARY_PATH", "lib")
             + &line("LD_LIBRARY_PATH", "lib")
+            + &native.unwrap_or_default()
             + &self.sdk_line()
     }
 
@@ -207,6 +210,9 @@ impl Kit {
         make_folder(&fresh.join("include/host"))?;
         for name in names::all() {
             link(&parts.program, &fresh.join("bin").join(name))?;
+        }
+        for name in names::NATIVE {
+            link(&parts.program, &fresh.join("native").join(name))?;
         }
         make_folder(&fresh.join("lib"))?;
         if let Some(library) = &parts.library {

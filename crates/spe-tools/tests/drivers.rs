@@ -426,6 +426,25 @@ int main(void)
     assert!(status.expect("the program starts").success());
 }
 
+/// A recipe that names gcc gets the host's driver, which finds the machine's own behind it.
+#[test]
+fn native_names_are_the_hosts_drivers() {
+    let Some(folder) = folder() else { return };
+    let text = cache(Command::new(program()).arg("--native")).output();
+    let text = String::from_utf8(text.expect("the example runs").stdout).expect("text");
+    std::fs::write(
+        folder.path().join("old.c"),
+        "#include <altivec.h>\nint main() { vector float a = (vector float)(3.0); \
+         return sizeof(void *) + (int)vec_extract(a, 1); }\n",
+    )
+    .expect("written");
+    let script = format!("{text}\ngcc -maltivec -pthread -lm old.c -o old && ./old");
+    let status = cache(Command::new("sh").args(["-c", &script]))
+        .current_dir(folder.path())
+        .status();
+    assert_eq!(status.expect("a shell").code(), Some(11));
+}
+
 /// Makefiles of the SDK's kind: targets by their names, in two orders of folders.
 #[test]
 fn makefiles_that_include_make_footer_build() {
