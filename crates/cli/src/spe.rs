@@ -32,8 +32,8 @@ pub(crate) enum Command {
 /// Arguments of `spe env`.
 #[derive(clap::Args)]
 pub(crate) struct Env {
-    /// Also make gcc, cc, g++ and c++ the host's drivers: for Makefiles that ran on the Cell and name
-    /// these compilers in their recipes.
+    /// Also make gcc, cc, g++ and c++ the host's drivers: for Makefiles that ran on the Cell and
+    /// name these compilers in their recipes.
     #[arg(long)]
     native: bool,
 }

@@ -52,8 +52,8 @@ impl Kit {
         Ok(kit)
     }
 
-    /// Shell lines that make a shell find drivers, headers and libraries; where `native`, the host's
-    /// drivers also by the names gcc, cc, g++ and c++.
+    /// Shell lines that make a shell find drivers, headers and libraries; where `native`, the
+    /// host's drivers also by the names gcc, cc, g++ and c++.
     #[must_use]
     pub fn environment(&self, native: bool) -> String {
         let line = |variable: &str, folder: &str| {
