@@ -681,6 +681,45 @@ fn an_error_of_the_compiler_is_the_drivers() {
     assert!(errors.contains("wrong.c:2:"), "{errors}");
 }
 
+/// Pointers into the host's memory: read and written as they are, allocated by nobody here.
+#[test]
+fn pointers_of_effective_addresses_are_pointers() {
+    let Some(folder) = folder() else { return };
+    let source = "\
+#include <ea.h>
+#include <spu_mfcio.h>
+int main(unsigned long long id, unsigned long long argp)
+{
+	__ea char *host = (__ea char *)(unsigned int)argp;
+	char own[16];
+	memcpy_ea(own, host + 16, 16);
+	host[3] += 100;
+	return own[5] == 21 && host[3] == 103 ? strlen_ea((__ea char *)\"four\") : 1;
+}
+";
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("files are written");
+    };
+    write("far.c", source);
+    driven(
+        folder.path(),
+        "spu-gcc",
+        "-O1 -mea32 -Wall -Werror -o image far.c",
+    );
+    assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 4));
+    write(
+        "alloc.c",
+        "#include <ea.h>\nint main() { return malloc_ea(64) != 0; }\n",
+    );
+    let output = driver(folder.path(), "spu-gcc", "-o image alloc.c");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        errors.contains("malloc_ea: an SPU program cannot allocate"),
+        "{errors}"
+    );
+}
+
 #[test]
 fn a_cache_that_others_may_write_to_is_refused() {
     use std::os::unix::fs::PermissionsExt;
