@@ -105,6 +105,39 @@ impl Kit {
         Ok(library)
     }
 
+    /// The host of SPU programs that stand alone, compiled where it is not there yet.
+    pub(crate) fn alone_program(&self) -> Result<String, Error> {
+        let program = self.path("lib/elfspe");
+        if !program.exists() {
+            let compiler = tool::compiler(false);
+            let fresh = self.path(&format!("elfspe-{}", std::process::id()));
+            let library = self.path("lib");
+            let output = Command::new(&compiler)
+                .args(["-O1", "-w", "-isystem"])
+                .arg(self.path("include/host"))
+                .arg("-o")
+                .arg(&fresh)
+                .arg(self.path("alone/elfspe.c"))
+                .arg("-L")
+                .arg(&library)
+                .arg(format!("-Wl,-rpath,{}", library.display()))
+                .arg("-lspe2")
+                .output()
+                .map_err(|source| Error::Start {
+                    tool: compiler.clone(),
+                    source,
+                })?;
+            if !output.status.success() {
+                let printed = String::from_utf8_lossy(&output.stderr);
+                let last = printed.lines().last().unwrap_or_default();
+                let reason = format!("{compiler} cannot build the host of SPU programs: {last}");
+                return Err(Error::Refused(reason));
+            }
+            std::fs::rename(&fresh, &program).map_err(Error::file("write", &program))?;
+        }
+        Ok(program.to_string_lossy().into_owned())
+    }
+
     /// Compiles the sources in `folder` into an archive.
     pub(crate) fn compile(
         &self,

@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Embed,
     /// The linker of SPU objects.
     SpuLink,
+    /// A host of SPU programs that stand alone.
+    Alone,
     /// A tool of binutils that reads both sides' objects as they are.
     Binutils(&'static str),
     /// A tool that there is none of here.
@@ -142,6 +144,7 @@ const DRIVERS: &[Driver] = &[
     driver("ppu32-nm", Kind::Binutils("nm")),
     driver("ppu32-objdump", Kind::Binutils("objdump")),
     driver("ppu32-objcopy", Kind::Binutils("objcopy")),
+    driver("elfspe", Kind::Alone),
     driver("embedspu", Kind::Embed),
     driver("ppu-embedspu", Kind::Embed),
     driver("ppu32-embedspu", Kind::Embed),
