@@ -31,13 +31,18 @@ pub(crate) enum Command {
 
 /// Arguments of `spe env`.
 #[derive(clap::Args)]
-pub(crate) struct Env {}
+pub(crate) struct Env {
+    /// Also make gcc, cc, g++ and c++ the host's drivers: for Makefiles that ran on the Cell and
+    /// name these compilers in their recipes.
+    #[arg(long)]
+    native: bool,
+}
 
 impl Command {
     pub(crate) fn run(self) -> Result<Outcome> {
         match self {
-            Self::Env(Env {}) => {
-                let text = kit()?.environment();
+            Self::Env(Env { native }) => {
+                let text = kit()?.environment(native);
                 std::io::stdout()
                     .write_all(text.as_bytes())
                     .context("cannot print")?;

@@ -60,6 +60,24 @@ impl Bench {
     }
 }
 
+/// A program of the SPU without a host of its own.
+#[test]
+fn a_program_that_stands_alone_gets_its_arguments() {
+    let Some(bench) = Bench::new() else { return };
+    bench.write(
+        "alone.c",
+        "#include <stdio.h>\n#include <string.h>\nint main(int count, char **words)\n{\n\
+         \tprintf(\"%d %s\\n\", count, words[count - 1]);\n\treturn strlen(words[1]);\n}\n",
+    );
+    let (printed, _) = bench.passes(
+        "spu-gcc -mstdmain -o alone alone.c\nelfspe ./alone four last || echo $?\n\
+         ! elfspe ./alone.c 2> said && cat said",
+    );
+    let lines = printed.lines().collect::<Vec<_>>();
+    assert_eq!(lines[..2], ["3 last", "4"], "{printed}");
+    assert!(printed.contains("elfspe: ./alone.c: "), "{printed}");
+}
+
 /// Waits in turn for a word, for one to be taken, and for a signal, and moves 4 KiB.
 const SPU: &str = "\
 #include <spu_mfcio.h>

@@ -21,7 +21,8 @@ fn main() -> ExitCode {
             Some(driver) => driver.run(&kit, arguments.collect()),
             None => {
                 use std::io::Write as _;
-                let text = kit.environment();
+                let native = arguments.any(|argument| argument == "--native");
+                let text = kit.environment(native);
                 let _ = std::io::stdout().write_all(text.as_bytes());
                 Ok(ExitCode::SUCCESS)
             }

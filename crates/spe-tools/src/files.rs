@@ -76,6 +76,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "narrow/time.c" <- "ppu/narrow/time.c",
     "sdk/buildutils/make.footer" <- "sdk/make.footer",
     "sdk/make.footer" <- "sdk/make.footer",
+    "alone/elfspe.c" <- "ppu/alone/elfspe.c",
     "ppu/align.c" <- "ppu/lib/align.c",
     "ppu/low.c" <- "ppu/lib/low.c",
     "ppu/main.c" <- "ppu/lib/main.c",

@@ -52,17 +52,20 @@ impl Kit {
         Ok(kit)
     }
 
-    /// Shell lines that make a shell find drivers, headers and libraries.
+    /// Shell lines that make a shell find drivers, headers and libraries; where `native`, the
+    /// host's drivers also by the names gcc, cc, g++ and c++.
     #[must_use]
-    pub fn environment(&self) -> String {
+    pub fn environment(&self, native: bool) -> String {
         let line = |variable: &str, folder: &str| {
             let folder = quoted(&self.root.join(folder).to_string_lossy());
             format!("export {variable}={folder}\"${{{variable}:+:${variable}}}\"\n")
         };
+        let native = native.then(|| line("PATH", "native"));
         line("PATH", "bin")
             + &line("CPATH", "include/host")
             + &line("LIBRARY_PATH", "lib")
             + &line("LD_LIBRARY_PATH", "lib")
+            + &native.unwrap_or_default()
             + &self.sdk_line()
     }
 
@@ -100,6 +103,39 @@ impl Kit {
             self.compile("-m64", &flags, "narrow", &library)?;
         }
         Ok(library)
+    }
+
+    /// The host of SPU programs that stand alone, compiled where it is not there yet.
+    pub(crate) fn alone_program(&self) -> Result<String, Error> {
+        let program = self.path("lib/elfspe");
+        if !program.exists() {
+            let compiler = tool::compiler(false);
+            let fresh = self.path(&format!("elfspe-{}", std::process::id()));
+            let library = self.path("lib");
+            let output = Command::new(&compiler)
+                .args(["-O1", "-w", "-isystem"])
+                .arg(self.path("include/host"))
+                .arg("-o")
+                .arg(&fresh)
+                .arg(self.path("alone/elfspe.c"))
+                .arg("-L")
+                .arg(&library)
+                .arg(format!("-Wl,-rpath,{}", library.display()))
+                .arg("-lspe2")
+                .output()
+                .map_err(|source| Error::Start {
+                    tool: compiler.clone(),
+                    source,
+                })?;
+            if !output.status.success() {
+                let printed = String::from_utf8_lossy(&output.stderr);
+                let last = printed.lines().last().unwrap_or_default();
+                let reason = format!("{compiler} cannot build the host of SPU programs: {last}");
+                return Err(Error::Refused(reason));
+            }
+            std::fs::rename(&fresh, &program).map_err(Error::file("write", &program))?;
+        }
+        Ok(program.to_string_lossy().into_owned())
     }
 
     /// Compiles the sources in `folder` into an archive.
@@ -207,6 +243,9 @@ impl Kit {
         make_folder(&fresh.join("include/host"))?;
         for name in names::all() {
             link(&parts.program, &fresh.join("bin").join(name))?;
+        }
+        for name in names::NATIVE {
+            link(&parts.program, &fresh.join("native").join(name))?;
         }
         make_folder(&fresh.join("lib"))?;
         if let Some(library) = &parts.library {

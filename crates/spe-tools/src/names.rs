@@ -23,6 +23,8 @@ pub(crate) enum Kind {
     Embed,
     /// The linker of SPU objects.
     SpuLink,
+    /// A host of SPU programs that stand alone.
+    Alone,
     /// A tool of binutils that reads both sides' objects as they are.
     Binutils(&'static str),
     /// A tool that there is none of here.
@@ -48,8 +50,13 @@ pub fn driver_named(program: &Path) -> Option<Driver> {
 
 /// All names, for the links in the kit.
 pub(crate) fn all() -> impl Iterator<Item = &'static str> {
-    DRIVERS.iter().map(Driver::name)
+    let names = DRIVERS.iter().map(Driver::name);
+    names.filter(|name| !NATIVE.contains(name))
 }
+
+/// Names of the machine's own compilers, for Makefiles that ran on the Cell and name them in their
+/// recipes. The kit has them in a folder of their own.
+pub(crate) const NATIVE: &[&str] = &["gcc", "cc", "g++", "c++"];
 
 const fn driver(name: &'static str, kind: Kind) -> Driver {
     Driver { name, kind }
@@ -81,6 +88,10 @@ const DRIVERS: &[Driver] = &[
     driver("spu-c++", Kind::Spu { plus: true }),
     driver("spuxlc++", Kind::Spu { plus: true }),
     driver("spuxlC", Kind::Spu { plus: true }),
+    driver("gcc", HOST),
+    driver("cc", HOST),
+    driver("g++", HOST_PLUS),
+    driver("c++", HOST_PLUS),
     // Other names of the same compilers, by those who built them.
     driver("spu-elf-gcc", Kind::Spu { plus: false }),
     driver("spu-elf-g++", Kind::Spu { plus: true }),
@@ -133,6 +144,7 @@ const DRIVERS: &[Driver] = &[
     driver("ppu32-nm", Kind::Binutils("nm")),
     driver("ppu32-objdump", Kind::Binutils("objdump")),
     driver("ppu32-objcopy", Kind::Binutils("objcopy")),
+    driver("elfspe", Kind::Alone),
     driver("embedspu", Kind::Embed),
     driver("ppu-embedspu", Kind::Embed),
     driver("ppu32-embedspu", Kind::Embed),
@@ -145,8 +157,9 @@ mod tests {
 
     #[test]
     fn names_are_found_with_their_folders_and_are_distinct() {
-        let names: BTreeSet<_> = all().collect();
+        let names: BTreeSet<_> = all().chain(NATIVE.iter().copied()).collect();
         assert_eq!(names.len(), DRIVERS.len());
+        assert!(!all().any(|name| name == "gcc"));
         for name in names {
             let path = Path::new("/any/folder").join(name);
             assert_eq!(driver_named(&path).map(|found| found.name()), Some(name));

@@ -16,6 +16,7 @@ impl Driver {
         match self.kind {
             Kind::Spu { plus } => spu::compile(kit, plus, arguments),
             Kind::Ppu { plus, narrow } => ppu::compile(kit, plus, narrow, arguments),
+            Kind::Alone => tool::become_tool(&kit.alone_program()?, &arguments),
             Kind::Embed => embed::run(self.name(), &arguments),
             Kind::SpuLink => spu::link(kit, &arguments),
             Kind::Binutils(tool) => tool::become_tool(tool, &arguments),

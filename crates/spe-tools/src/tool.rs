@@ -34,5 +34,15 @@ pub(crate) fn compiler(plus: bool) -> String {
     std::env::var(variable)
         .ok()
         .filter(|name| !name.is_empty())
-        .unwrap_or_else(|| usual.into())
+        .unwrap_or_else(|| beside_ours(usual).unwrap_or_else(|| usual.into()))
+}
+
+/// The first tool of the name on the path that is not a link to this program: drivers may be called
+/// by the tool's own name.
+fn beside_ours(name: &str) -> Option<String> {
+    let own = std::env::current_exe().ok()?.canonicalize().ok()?;
+    let paths = std::env::var_os("PATH")?;
+    let mut tools = std::env::split_paths(&paths).map(|folder| folder.join(name));
+    let found = tools.find(|tool| tool.canonicalize().is_ok_and(|real| real != own))?;
+    found.into_os_string().into_string().ok()
 }

@@ -426,6 +426,25 @@ int main(void)
     assert!(status.expect("the program starts").success());
 }
 
+/// A recipe that names gcc gets the host's driver, which finds the machine's own behind it.
+#[test]
+fn native_names_are_the_hosts_drivers() {
+    let Some(folder) = folder() else { return };
+    let text = cache(Command::new(program()).arg("--native")).output();
+    let text = String::from_utf8(text.expect("the example runs").stdout).expect("text");
+    std::fs::write(
+        folder.path().join("old.c"),
+        "#include <altivec.h>\nint main() { vector float a = (vector float)(3.0); \
+         return sizeof(void *) + (int)vec_extract(a, 1); }\n",
+    )
+    .expect("written");
+    let script = format!("{text}\ngcc -maltivec -pthread -lm old.c -o old && ./old");
+    let status = cache(Command::new("sh").args(["-c", &script]))
+        .current_dir(folder.path())
+        .status();
+    assert_eq!(status.expect("a shell").code(), Some(11));
+}
+
 /// Makefiles of the SDK's kind: targets by their names, in two orders of folders.
 #[test]
 fn makefiles_that_include_make_footer_build() {
@@ -660,6 +679,45 @@ fn an_error_of_the_compiler_is_the_drivers() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{errors}");
     assert!(errors.contains("wrong.c:2:"), "{errors}");
+}
+
+/// Pointers into the host's memory: read and written as they are, allocated by nobody here.
+#[test]
+fn pointers_of_effective_addresses_are_pointers() {
+    let Some(folder) = folder() else { return };
+    let source = "\
+#include <ea.h>
+#include <spu_mfcio.h>
+int main(unsigned long long id, unsigned long long argp)
+{
+	__ea char *host = (__ea char *)(unsigned int)argp;
+	char own[16];
+	memcpy_ea(own, host + 16, 16);
+	host[3] += 100;
+	return own[5] == 21 && host[3] == 103 ? strlen_ea((__ea char *)\"four\") : 1;
+}
+";
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.path().join(name), text).expect("files are written");
+    };
+    write("far.c", source);
+    driven(
+        folder.path(),
+        "spu-gcc",
+        "-O1 -mea32 -Wall -Werror -o image far.c",
+    );
+    assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 4));
+    write(
+        "alloc.c",
+        "#include <ea.h>\nint main() { return malloc_ea(64) != 0; }\n",
+    );
+    let output = driver(folder.path(), "spu-gcc", "-o image alloc.c");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(
+        errors.contains("malloc_ea: an SPU program cannot allocate"),
+        "{errors}"
+    );
 }
 
 #[test]

@@ -6,9 +6,6 @@
 #include <stdint.h>
 #include <cbe_mfc.h>
 #include <spu_intrinsics.h>
-#ifdef __SPU__
-#include <ea.h>
-#endif
 
 /* Limits and alignments. */
 #define MFC_MIN_DMA_SIZE_SHIFT 4

@@ -59,6 +59,7 @@ impl<'a> Pass<'a> {
             }
             _ if self.lanes == Lanes::Off => {}
             b"reinterpret_cast" | b"static_cast" => self.cast_of_cplusplus(place),
+            b"union" => self.united(place),
             b"." => self.member(place, place + 1),
             b"-" if self.text.at(place + 1) == b">" => self.member(place, place + 2),
             _ => {}
@@ -264,6 +265,18 @@ impl<'a> Pass<'a> {
             return;
         };
         let several = from.vector || to.vector;
+        if !several && to.width < from.width && text.at(close + 1) == b"&" {
+            let around = open > 0 && text.at(open - 1) == b"(";
+            if around && text.partner(open - 1) == Some(end) && text.at(end + 1) == b"[" {
+                self.warn(
+                    open,
+                    &format!(
+                        "parts of a number of {} bytes keep this machine's order",
+                        from.width
+                    ),
+                );
+            }
+        }
         if !several || from.width == to.width {
             return;
         }
@@ -410,6 +423,68 @@ impl<'a> Pass<'a> {
             self.edits.replace(start, start, call);
             let behind = text.start(close);
             self.edits.replace(behind, behind, ")");
+        }
+    }
+
+    /// Widths of the numbers and vectors that pieces declare, pointers left out.
+    fn numbers(&self, from: usize, to: usize, widths: &mut Vec<usize>) {
+        let mut at = from;
+        while at < to {
+            let mut end = at;
+            while end < to && self.text.is_word(end) && self.types.is_type(self.text, at, end + 1) {
+                end += 1;
+            }
+            let shape = self
+                .types
+                .shape(self.text, at, end)
+                .filter(|_| end > at && self.text.at(end) != b"*");
+            widths.extend(shape.map(|shape| shape.width));
+            at = end.max(at + 1);
+        }
+    }
+
+    /// A union whose vectors have elements of several sizes, or that has a vector beside a
+    /// structure of numbers of another size: what is read there has memory's order.
+    fn united(&mut self, place: usize) {
+        let text = self.text;
+        let open = (place + 1..place + 3).find(|at| text.at(*at) == b"{");
+        let Some((open, close)) = open.and_then(|open| Some((open, text.partner(open)?))) else {
+            return;
+        };
+        let mut vectors = Vec::new();
+        let mut parts = Vec::new();
+        let mut at = open + 1;
+        while at < close {
+            let nested = matches!(text.at(at), b"struct" | b"union");
+            let body = (at + 1..at + 3).find(|body| nested && text.at(*body) == b"{");
+            if let Some((body, end)) = body.and_then(|body| Some((body, text.partner(body)?))) {
+                self.numbers(body + 1, end, &mut parts);
+                at = end;
+            } else if self.types.vector(text.at(at)).is_some() && text.at(at + 1) != b"*" {
+                let shape = self.types.vector(text.at(at));
+                vectors.extend(shape.map(|shape| shape.width));
+            }
+            at += 1;
+        }
+        let Some(width) = vectors.first().copied() else {
+            return;
+        };
+        if let Some(other) = vectors.iter().find(|other| **other != width) {
+            self.warn(
+                place,
+                &format!(
+                    "a union of vectors with elements of size {width} and {other} keeps \
+                     memory's order"
+                ),
+            );
+        } else if let Some(other) = parts.iter().find(|other| **other != width) {
+            self.warn(
+                place,
+                &format!(
+                    "numbers of size {other} in a structure that shares memory with elements of \
+                     size {width} keep memory's order"
+                ),
+            );
         }
     }
 

@@ -139,3 +139,39 @@ fn bytes_of_vectors_are_found_or_a_line_says_where_they_are_not() {
         line.starts_with("a.c:7: warning: lanes: elements of size 4 read as elements of size 1")
     );
 }
+
+#[test]
+fn what_keeps_memorys_order_is_said_where_it_is_declared() {
+    let said = |source: &str| {
+        let source =
+            format!("# 3 \"a.c\"\n{source} __spe_vec_uchar16 other; __spe_vec_uint4 more;");
+        rewrite(source.as_bytes(), Lanes::Auto).map_or_else(Vec::new, |read| read.warnings)
+    };
+    let cases = [
+        (
+            "union { __spe_vec_uint4 w; __spe_vec_uchar16 b; } u;",
+            "a union of vectors with elements of size 4 and 1",
+        ),
+        (
+            "typedef union both { __spe_vec_uint4 w; struct { unsigned short a, b; } s; } both;",
+            "numbers of size 2 in a structure that shares memory with elements of size 4",
+        ),
+        (
+            "int word; int f(void) { return ((unsigned char *)&word)[3]; }",
+            "parts of a number of 4 bytes",
+        ),
+    ];
+    for (source, wanted) in cases {
+        let lines = said(source);
+        let line = format!("a.c:3: warning: lanes: {wanted}");
+        assert!(lines.len() == 1 && lines[0].starts_with(&line), "{lines:?}");
+    }
+    for quiet in [
+        "union { __spe_vec_float4 v; struct { float x, y, z, w; } s; float a[4]; } u;",
+        "union { __spe_vec_uint4 *w; __spe_vec_uchar16 *b; } u;",
+        "union { __spe_vec_float4 v; struct { unsigned char *bytes; } s; } u;",
+        "int word; void f(void) { write(1, (char *)&word, 4); }",
+    ] {
+        assert_eq!(said(quiet), Vec::<String>::new(), "{quiet}");
+    }
+}
