@@ -202,6 +202,29 @@ fn an_earned_window_never_asks_for_more_than_was_read_and_soon_reaches_its_limit
     assert!(reads <= 128, "{reads} reads until the window was whole");
 }
 
+/// What a long stream earned serves the next ones, and is soon used up by short ones.
+#[test]
+fn a_stream_after_a_long_one_starts_with_a_wide_window() {
+    let (size, step, most) = (1_u64 << 34, 1_u64 << 20, 48 << 20);
+    let mut readers = ReadAhead::default();
+    let mut read = |from: u64, reads: u64| {
+        let mut widest = 0;
+        for offset in (from..).step_by(step as usize).take(reads as usize) {
+            let advice = readers.observe(offset, step, size, Window::Earned(most));
+            widest = widest.max(advice.ahead.end.saturating_sub(offset + step));
+        }
+        widest
+    };
+    assert_eq!(read(0, 128), most, "it has earned all there is");
+    assert_eq!(read(1 << 30, 4), most, "the next one starts with it");
+    let mut widths = (2..30).map(|file: u64| read(file << 30, 4));
+    assert!(widths.by_ref().take(8).any(|width| width <= 8 * step));
+    assert!(
+        widths.all(|width| width <= 4 * step),
+        "as if each were the first"
+    );
+}
+
 #[test]
 fn random_readers_cause_no_read_ahead() {
     let mut readers = ReadAhead::default();

@@ -34,6 +34,8 @@ struct Stream {
     run: u32,
     /// Bytes that were read in it.
     read: u64,
+    /// Bytes that it may have asked for ahead of it from its start, on others' account.
+    credit: u64,
     /// When it was last used; 0 for never.
     used: u64,
 }
@@ -52,7 +54,9 @@ pub(crate) enum Window {
     Doubling(u64),
     /// As much as the stream has read, up to this: for images far away, where whatever is brought
     /// in vain takes the link from others, and where a long stream needs the link's whole product
-    /// of bandwidth and delay under way.
+    /// of bandwidth and delay under way. After a long stream the next one starts with half of what
+    /// that one had read, and so on: a copy goes through a disk in long pieces, several at once,
+    /// while the files of a tree use up what is left of it soon.
     Earned(u64),
 }
 
@@ -72,7 +76,7 @@ impl Window {
                 let doublings = (stream.run - RUN_MIN).min(20);
                 (WINDOW_MIN_BYTES << doublings).min(max)
             }
-            Self::Earned(max) => stream.read.min(max),
+            Self::Earned(max) => stream.read.max(stream.credit).min(max),
         }
     }
 }
@@ -82,6 +86,8 @@ impl Window {
 pub(crate) struct ReadAhead {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
+    /// What the longest stream of late has read, halved with each new one.
+    credit: u64,
 }
 
 /// Classification of a read.
@@ -111,12 +117,14 @@ impl ReadAhead {
             .iter_mut()
             .find(|stream| stream.continues(offset))
         else {
+            self.credit /= 2;
             if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
                 *oldest = Stream {
                     next: end,
                     ahead: end,
                     run: 0,
                     read: len,
+                    credit: self.credit,
                     used: clock,
                 };
             }
@@ -137,6 +145,7 @@ impl ReadAhead {
                 ahead: 0..0,
             };
         }
+        self.credit = self.credit.max(stream.read);
         let (part, window) = (window.part(), window.of(stream));
         let until = stream.next.saturating_add(window).min(size_bytes);
         let from = stream.ahead.max(stream.next).min(until);
