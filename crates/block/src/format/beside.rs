@@ -6,7 +6,7 @@
 //! of all its frames are compared when it is opened, a frame's compressed bytes when it is read,
 //! before anything of it is delivered. Sizes that frames do not say themselves are known by
 //! inflating alone; an index that gives others can be made by whoever may write the index, so it is
-//! taken only from those who may write the file ([`open`]).
+//! taken only from those who may write the file ([`Index::open_beside`]).
 //! Source: RFC 8878, section 3.1.1. Map: `docs/formats/seekable-zstd.md`.
 
 use super::read_at::Bytes;
