@@ -70,7 +70,7 @@ fn looked(count: c_int) -> c_int {
 }
 
 /// Time that a write that does not block gives the program for a place in a full mailbox.
-const GRACE: Duration = Duration::from_millis(30);
+const GRACE: Duration = Duration::from_millis(100);
 /// The same for a program that has not begun to read: it may wait for an engine.
 const GRACE_AT_FIRST: Duration = Duration::from_millis(500);
 /// Looks before a thread that waits lets others have its processor.
