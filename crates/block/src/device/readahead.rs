@@ -10,6 +10,7 @@
 //!
 //! The window doubles with each read that continues a stream, as the kernel's own read-ahead does.
 
+use arrayvec::ArrayVec;
 use std::ops::Range;
 
 /// Streams that are told apart at once; the one used longest ago makes room.
@@ -21,11 +22,16 @@ pub(crate) const SLACK_BYTES: u64 = 1 << 20;
 /// Exact continuations that establish a stream.
 const RUN_MIN: u32 = 2;
 
+/// Reads, of all streams, after which a stream that had none of them is taken to have ended.
+const BUSY_READS: u64 = 256;
+
 /// The first window.
 const WINDOW_MIN_BYTES: u64 = 128 << 10;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
+    /// Where it began.
+    start: u64,
     /// The byte after the furthest one read.
     next: u64,
     /// Bytes up to here were asked for ahead of time.
@@ -41,6 +47,11 @@ struct Stream {
 }
 
 impl Stream {
+    /// True for an established stream that was read from a short while ago.
+    fn is_busy(&self, clock: u64) -> bool {
+        self.used != 0 && self.run >= RUN_MIN && clock - self.used <= BUSY_READS
+    }
+
     fn continues(&self, offset: u64) -> bool {
         let near = offset.abs_diff(self.next) <= SLACK_BYTES;
         self.used != 0 && (offset == self.next || self.run >= RUN_MIN && near)
@@ -67,6 +78,15 @@ impl Window {
         match self {
             Self::Doubling(_) => 2,
             Self::Earned(_) => 8,
+        }
+    }
+
+    /// A stream's part of `own` where `others` read at the same time: the link's product of
+    /// bandwidth and delay is one for all of them.
+    fn shared(self, own: u64, others: usize) -> u64 {
+        match self {
+            Self::Doubling(_) => own,
+            Self::Earned(_) => own / (others as u64 + 1),
         }
     }
 
@@ -112,14 +132,12 @@ impl ReadAhead {
         self.clock += 1;
         let clock = self.clock;
         let end = offset.saturating_add(len).min(size_bytes);
-        let Some(stream) = self
-            .streams
-            .iter_mut()
-            .find(|stream| stream.continues(offset))
-        else {
+        let mut streams = self.streams.iter();
+        let Some(at) = streams.position(|stream| stream.continues(offset)) else {
             self.credit /= 2;
             if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
                 *oldest = Stream {
+                    start: offset,
                     next: end,
                     ahead: end,
                     run: 0,
@@ -133,6 +151,12 @@ impl ReadAhead {
                 ahead: 0..0,
             };
         };
+        let own = self.streams[at].start;
+        let others: ArrayVec<u64, STREAMS_MAX> = (self.streams.iter())
+            .filter(|it| it.start != own && it.is_busy(clock))
+            .map(|it| it.start)
+            .collect();
+        let stream = &mut self.streams[at];
         stream.used = clock;
         stream.read = stream.read.saturating_add(len);
         if offset == stream.next {
@@ -146,7 +170,14 @@ impl ReadAhead {
             };
         }
         self.credit = self.credit.max(stream.read);
-        let (part, window) = (window.part(), window.of(stream));
+        let (part, mut window) = (
+            window.part(),
+            window.shared(window.of(stream), others.len()),
+        );
+        // What another stream has read lately need not come again: it went through there.
+        if let Some(begun) = others.iter().copied().filter(|&it| it >= stream.next).min() {
+            window = window.min(begun - stream.next);
+        }
         let until = stream.next.saturating_add(window).min(size_bytes);
         let from = stream.ahead.max(stream.next).min(until);
         // Ask for a part of a window at a time rather than read by read: fewer wake-ups.
