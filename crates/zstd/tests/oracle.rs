@@ -1,8 +1,8 @@
 //! The decoder beside libzstd: the same bytes from the same frames, and the same frames refused.
 //!
 //! Contents of several kinds, all levels, sizes from none to several blocks, blocks of all lengths;
-//! then frames with changed bytes, cut short, and put together of others. `SIDECORE_ZSTD_MUTATED_FRAMES`
-//! sets how many changed frames (20,000).
+//! then frames with changed bytes, cut short, and put together of others.
+//! `SIDECORE_ZSTD_MUTATED_FRAMES` sets how many changed frames (20,000).
 
 use sidecore_random::Random;
 use sidecore_zstd::{Decoder, Error, Progress};
@@ -138,8 +138,8 @@ impl Both {
                 "only libzstd refuses, {}: {bytes} bytes from {input:02x?}",
                 zstd_safe::get_error_name(code)
             ),
-            // RFC 8878, section 4.2.2: a stream that is not used up is damaged. libzstd looks at that
-            // only where its fast loop does not run. Section 3.1.1.2.4: no block is longer than the
+            // RFC 8878, section 4.2.2: a stream that is not used up is damaged. libzstd looks at
+            // that only where its fast loop does not run. Section 3.1.1.2.4: no block is longer than the
             // window; at that it looks only while it streams.
             (Err(Error::Literals | Error::Block), Ok(_)) => false,
             (Err(error), Ok(bytes)) => {

@@ -127,7 +127,7 @@ fn other<T>(reason: &'static str) -> Result<T, FormatError> {
     Err(FormatError::Beside { reason })
 }
 
-/// Size of the contents that the first frame between `offset` and `end` that has any says of itself.
+/// Size of the contents that the first frame between `offset` and `end` with any says of itself.
 fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64>, FormatError> {
     // The walk puts no more of them in front of a frame.
     for _ in 0..=SKIPPED_MAX {
@@ -480,8 +480,8 @@ impl Walked {
 }
 
 /// Reason for which a frame is refused that would take too much memory.
-pub(crate) const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read as a whole or not at \
-     all; `sidecore block pack --decompress FILE -o IMAGE` makes an image of what is in it";
+pub(crate) const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read as a whole or not \
+     at all; `sidecore block pack --decompress FILE -o IMAGE` makes an image of what is in it";
 pub(super) const TAG: [u8; 8] = *b"sidefile";
 const VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 40;

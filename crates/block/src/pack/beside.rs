@@ -1,7 +1,7 @@
 //! Making the index that stands beside a zstd file without one.
 //!
-//! Why here: what frames do not say of themselves (their sizes, and that they are sound) is known by
-//! inflating them once, on all engines.
+//! Why here: what frames do not say of themselves (their sizes, and that they are sound) is known
+//! by inflating them once, on all engines.
 //! Must stay true: the file is only read; its index appears under its name only when it is whole.
 
 use super::{Existing, PackError, Sink, Target, open_image, workers};

@@ -50,8 +50,8 @@ pub(crate) struct Args {
     /// faster and takes a tenth more room [default: speed; size for directories]
     #[arg(long, value_name = "speed|size", value_enum)]
     tune: Option<Tuning>,
-    /// Smaller than squashfs, for images that are read in order or seldom: zstd at level 19 in frames
-    /// of 256KiB, where --level and --frame do not say otherwise. Takes twice the time to pack, and
+    /// Smaller than squashfs, for images that are read in order or seldom: zstd at level 19 in
+    /// frames of 256KiB, where --level and --frame do not say otherwise. Takes twice the time to pack, and
     /// more for a small read
     #[arg(long)]
     small: bool,
