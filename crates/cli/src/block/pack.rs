@@ -51,8 +51,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "speed|size", value_enum)]
     tune: Option<Tuning>,
     /// Smaller than squashfs, for images that are read in order or seldom: zstd at level 19 in
-    /// frames of 256KiB, where --level and --frame do not say otherwise. Takes twice the time to pack, and
-    /// more for a small read
+    /// frames of 256KiB, where --level and --frame do not say otherwise. Takes twice the time to
+    /// pack, and more for a small read
     #[arg(long)]
     small: bool,
     /// Compression level: zstd 1-22 (9, tuned for size 15), lz4 1-12 (9), cloop 1-12 (9),
