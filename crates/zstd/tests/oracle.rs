@@ -139,8 +139,8 @@ impl Both {
                 zstd_safe::get_error_name(code)
             ),
             // RFC 8878, section 4.2.2: a stream that is not used up is damaged. libzstd looks at
-            // that only where its fast loop does not run. Section 3.1.1.2.4: no block is longer than
-            // the window; at that it looks only while it streams.
+            // that only where its fast loop does not run. Section 3.1.1.2.4: no block is longer
+            // than the window; at that it looks only while it streams.
             (Err(Error::Literals | Error::Block), Ok(_)) => false,
             (Err(error), Ok(bytes)) => {
                 panic!("only we refuse, {error}: they have {bytes} bytes from {input:02x?}")
