@@ -137,6 +137,7 @@ impl Context {
         // SAFETY: the header of the new store, which no engine has yet.
         let header = unsafe { &mut *own.store.header() };
         header.context = Arc::as_ptr(&own).cast();
+        header.id = own.id.into();
         header.channel = Some(perform_at_once);
         Ok(own)
     }

@@ -6,7 +6,6 @@
 //! the interrupted registers; a fault that is not a program's goes to whoever handled the signal
 //! before. Threads that run programs call [`prepare_thread`] first.
 
-use crate::context::Context;
 use crate::store::{STORE_BYTES, STORE_MASK};
 use crate::stray;
 use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, copy_recovery, leave_pc};
@@ -212,19 +211,18 @@ unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
     let Some(address) = stray::redirect(code, gregs, base, STORE_MASK) else {
         return false;
     };
-    // SAFETY: the header is ours, and its context lives as long as it.
+    // SAFETY: the header is ours, and this thread is inside of its program.
     unsafe {
         if (*header).strayed == 0 {
             (*header).strayed = 1;
-            let id = (*(*header).context.cast::<Context>()).id;
-            report(id, pc - base, address);
+            report((*header).id, pc - base, address);
         }
     }
     true
 }
 
 /// Says once for a context where it went astray; without memory of the process, as handlers must.
-fn report(id: u32, pc: u64, address: u64) {
+fn report(id: u64, pc: u64, address: u64) {
     let mut line = [0_u8; 200];
     let room = line.len();
     let mut rest = &mut line[..];

@@ -39,6 +39,8 @@ pub(crate) struct Header {
     pub(crate) executable: u64,
     /// 1 once an access outside of the store was reported.
     pub(crate) strayed: u64,
+    /// The context's number, for what is reported of it.
+    pub(crate) id: u64,
 }
 
 /// Performs an operation on a channel at once, if that can be done: context, operation, channel,
