@@ -136,7 +136,11 @@ impl Decoder {
                 return Ok(false);
             }
             match frame::start(rest)? {
-                Start::Skippable(bytes) => progress.read += bytes,
+                Start::Skippable(bytes) => {
+                    let bytes = usize::try_from(bytes).ok();
+                    let bytes = bytes.filter(|&bytes| bytes <= rest.len());
+                    progress.read += bytes.ok_or(Error::Truncated)?;
+                }
                 Start::Frame(header) => {
                     progress.read += header.bytes;
                     self.lanes.clear();
