@@ -30,11 +30,11 @@ pub struct Decoder {
 /// The frame in progress.
 struct Inside {
     header: Header,
-    /// Where its contents begin.
+    /// The first byte of its contents.
     start: usize,
 }
 
-/// How far the decoding of some frames has come.
+/// The state of decoding some frames: how far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Bytes of the compressed ones that have been used.
