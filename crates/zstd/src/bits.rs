@@ -99,9 +99,15 @@ impl<'a> Forward<'a> {
 
     /// The next `count` bits, at most 16, without taking them.
     pub(crate) fn peek(&self, count: u32) -> u32 {
-        let byte = |index: usize| u32::from(self.bytes.get(index).copied().unwrap_or(0));
-        let first = self.at / 8;
-        let word = byte(first) | byte(first + 1) << 8 | byte(first + 2) << 16;
+        let rest = self.bytes.get(self.at / 8..).unwrap_or_default();
+        let word = match rest.first_chunk() {
+            Some(bytes) => u32::from_le_bytes(*bytes),
+            None => {
+                let mut bytes = [0; 4];
+                bytes[..rest.len()].copy_from_slice(rest);
+                u32::from_le_bytes(bytes)
+            }
+        };
         (word >> (self.at % 8)) & ((1 << count) - 1)
     }
 

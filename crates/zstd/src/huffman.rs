@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
-use crate::bits::{Backward, WHOLE_WORD, word_at};
+use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, word_at};
 use crate::fse;
 
 /// The longest code that libzstd accepts; RFC 8878 allows 11.
@@ -28,6 +28,17 @@ const WEIGHTS_MAX: usize = 255;
 const WEIGHT_LOG_MAX: u32 = 6;
 /// States of the table of the weights, at most.
 const WEIGHT_STATES: usize = 1 << WEIGHT_LOG_MAX;
+/// Weights that a loaded word has bits for, an even number of them.
+const WEIGHTS_A_WORD: usize = (WORD_BITS / WEIGHT_LOG_MAX / 2 * 2) as usize;
+
+/// Weights of the symbols, zeros behind the last.
+type Weights = [u8; WEIGHTS_MAX + 1];
+/// Room for the weights 0 to [`LOG_MAX`], a power of two.
+const WEIGHTS: usize = 16;
+/// Symbols are counted by quarters of them.
+const QUARTERS: usize = 4;
+/// The number of symbols of each weight, quarter by quarter.
+type Ranks = [[u16; WEIGHTS]; QUARTERS];
 
 /// A tree as a table: what the next `log` bits begin with.
 pub(crate) struct Tree {
@@ -55,16 +66,20 @@ impl Tree {
     /// Reads a tree's description at the start of `bytes`; returns how many bytes it took.
     pub(crate) fn read(&mut self, bytes: &[u8]) -> Result<usize, Error> {
         self.log = 0;
-        let mut weights = [0_u8; WEIGHTS_MAX + 1];
+        let mut weights: Weights = [0; WEIGHTS_MAX + 1];
         let (count, taken) = read_weights(bytes, &mut weights)?;
-        let mut ranks = [0_u32; LOG_MAX as usize + 2];
-        for &weight in &weights[..count] {
-            if u32::from(weight) > LOG_MAX {
-                return Err(Error::Tree);
-            }
-            ranks[usize::from(weight)] += 1;
+        if weights.iter().any(|&weight| u32::from(weight) > LOG_MAX) {
+            return Err(Error::Tree);
         }
-        let total: u32 = (1..).zip(&ranks[1..]).map(|(w, &n)| n << (w - 1)).sum();
+        let quarter = (count + 1).div_ceil(QUARTERS);
+        let mut ranks = Ranks::default();
+        for_quarters(quarter, &weights, |own, _, weight| ranks[own][weight] += 1);
+        let number = |ranks: &Ranks, weight: usize| -> u32 {
+            ranks.iter().map(|own| u32::from(own[weight])).sum()
+        };
+        let total: u32 = (1..WEIGHTS)
+            .map(|weight| number(&ranks, weight) << (weight - 1))
+            .sum();
         let log = total.checked_ilog2().ok_or(Error::Tree)? + 1;
         let rest = (1 << log) - total;
         if log > LOG_MAX || !rest.is_power_of_two() {
@@ -72,32 +87,40 @@ impl Tree {
         }
         let last = rest.ilog2() + 1;
         weights[count] = last as u8;
-        ranks[last as usize] += 1;
-        if ranks[1] < 2 || ranks[1] % 2 != 0 {
+        // Counted above as one of those without a code.
+        ranks[count / quarter][0] -= 1;
+        ranks[count / quarter][last as usize] += 1;
+        let longest = number(&ranks, 1);
+        if longest < 2 || longest % 2 != 0 {
             return Err(Error::Tree);
         }
-        self.fill(&weights[..=count], &ranks, log);
+        self.fill(&weights, quarter, &ranks, log);
         self.log = log;
         Ok(taken)
     }
 
     /// Codes go up with the weight, and with the symbol among equal weights.
-    fn fill(&mut self, weights: &[u8], ranks: &[u32; LOG_MAX as usize + 2], log: u32) {
+    fn fill(&mut self, weights: &Weights, quarter: usize, ranks: &Ranks, log: u32) {
         // Sorted by weight, so that the symbols of one weight are one loop with one width.
-        let mut starts = [0_usize; LOG_MAX as usize + 2];
-        for weight in 0..=LOG_MAX as usize {
-            starts[weight + 1] = starts[weight] + ranks[weight] as usize;
+        let mut starts = [0_u16; WEIGHTS + 1];
+        let mut places = *ranks;
+        let mut next = 0;
+        for weight in 0..WEIGHTS {
+            starts[weight] = next;
+            for own in &mut places {
+                next += std::mem::replace(&mut own[weight], next);
+            }
         }
+        starts[WEIGHTS] = next;
         let mut sorted = [0_u8; WEIGHTS_MAX + 1];
-        let mut places = starts;
-        for (symbol, &weight) in weights.iter().enumerate() {
-            let place = &mut places[usize::from(weight)];
-            sorted[*place % (WEIGHTS_MAX + 1)] = symbol as u8;
+        for_quarters(quarter, weights, |own, symbol, weight| {
+            let place = &mut places[own][weight];
+            sorted[usize::from(*place) % (WEIGHTS_MAX + 1)] = symbol as u8;
             *place += 1;
-        }
+        });
         let mut rest = &mut self.entries[..1 << log];
         for weight in 1..=log as usize {
-            let symbols = &sorted[starts[weight]..starts[weight + 1]];
+            let symbols = &sorted[usize::from(starts[weight])..usize::from(starts[weight + 1])];
             let bits = log as u16 + 1 - weight as u16;
             let entries = symbols.iter().map(|&symbol| u16::from(symbol) << 8 | bits);
             let (own, after) = rest.split_at_mut(symbols.len() << (weight - 1));
@@ -203,6 +226,18 @@ impl Tree {
     }
 }
 
+/// Calls `each(quarter, symbol, weight)` for `quarter` symbols of each quarter, one of every
+/// quarter in turn: what counts in one of them does not wait for the one before.
+#[inline(always)]
+fn for_quarters(quarter: usize, weights: &Weights, mut each: impl FnMut(usize, usize, usize)) {
+    for index in 0..quarter {
+        for own in 0..QUARTERS {
+            let symbol = (own * quarter + index) % (WEIGHTS_MAX + 1);
+            each(own, symbol, usize::from(weights[symbol]) % WEIGHTS);
+        }
+    }
+}
+
 /// Puts each entry to its `N` places.
 fn put<const N: usize>(places: &mut [u16], entries: impl Iterator<Item = u16>) {
     let (places, _) = places.as_chunks_mut::<N>();
@@ -289,10 +324,7 @@ unsafe fn turns(
 
 /// Reads the weights that are written down, all but the last; returns how many, and the bytes that
 /// the description took.
-fn read_weights(
-    bytes: &[u8],
-    weights: &mut [u8; WEIGHTS_MAX + 1],
-) -> Result<(usize, usize), Error> {
+fn read_weights(bytes: &[u8], weights: &mut Weights) -> Result<(usize, usize), Error> {
     let (&head, rest) = bytes.split_first().ok_or(Error::Tree)?;
     if head >= 128 {
         let count = usize::from(head) - 127;
@@ -309,27 +341,48 @@ fn read_weights(
 }
 
 /// Two FSE states take turns, until the bits of one run out; the other has a last symbol.
-fn read_packed_weights(packed: &[u8], weights: &mut [u8; WEIGHTS_MAX + 1]) -> Result<usize, Error> {
+fn read_packed_weights(packed: &[u8], weights: &mut Weights) -> Result<usize, Error> {
     let (shares, taken) = fse::read_shares(packed, fse::SYMBOLS_MAX, WEIGHT_LOG_MAX)?;
-    let mut states = [(0_u8, 0_u32, 0_u32); WEIGHT_STATES];
+    // Symbol, bits and base, from the low end.
+    let mut states = [0_u32; WEIGHT_STATES];
     fse::spread(&shares, |state, symbol, bits, base| {
-        states[state] = (symbol, bits, base);
+        states[state % WEIGHT_STATES] = u32::from(symbol) | bits << 8 | base << 16;
     });
+    let look_up = |state: u32| {
+        let entry = states[state as usize % WEIGHT_STATES];
+        (entry as u8, entry >> 8 & 0xFF, entry >> 16)
+    };
     let mut stream = Backward::new(&packed[taken..]).ok_or(Error::Tree)?;
-    let mut own = stream.take(shares.log) as usize;
-    let mut other = stream.take(shares.log) as usize;
+    let mut own = stream.take(shares.log) as u32;
+    let mut other = stream.take(shares.log) as u32;
     if stream.is_overrun() {
         return Err(Error::Tree);
     }
     let mut count = 0;
+    // As many as a word has bits for; which of the two is next stays, for they are even.
+    while stream.at >= WHOLE_WORD {
+        let Some(places) = weights[..WEIGHTS_MAX - 1].get_mut(count..count + WEIGHTS_A_WORD) else {
+            break;
+        };
+        let mut word = stream.word();
+        for place in places {
+            let (symbol, bits, base) = look_up(own);
+            *place = symbol;
+            own = base + ((word >> 1) >> (63 - bits)) as u32;
+            word <<= bits;
+            stream.at -= bits as isize;
+            std::mem::swap(&mut own, &mut other);
+        }
+        count += WEIGHTS_A_WORD;
+    }
     // Two may come in a round, and the table has room for one more than may be written down.
     while count < WEIGHTS_MAX - 1 {
-        let (symbol, bits, base) = states[own];
+        let (symbol, bits, base) = look_up(own);
         weights[count] = symbol;
         count += 1;
-        own = base as usize + stream.take(bits) as usize;
+        own = base + stream.take(bits) as u32;
         if stream.is_overrun() {
-            weights[count] = states[other].0;
+            weights[count] = look_up(other).0;
             return Ok(count + 1);
         }
         std::mem::swap(&mut own, &mut other);
