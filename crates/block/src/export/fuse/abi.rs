@@ -26,21 +26,32 @@ pub(super) struct Body<'a>(pub &'a [u8]);
 impl Head {
     /// Divides a request into its head and its body.
     pub(super) fn read(bytes: &[u8]) -> Result<(Self, Body<'_>), Errno> {
+        let (len, head, rest) = Self::first(bytes)?;
+        match len == bytes.len() {
+            true => Ok((head, rest)),
+            false => Err(Errno::INVAL),
+        }
+    }
+
+    /// A head whose body lies elsewhere.
+    pub(super) fn alone(bytes: &[u8]) -> Result<Self, Errno> {
+        Ok(Self::first(bytes)?.1)
+    }
+
+    /// Length of the request, its head, and what follows that.
+    fn first(bytes: &[u8]) -> Result<(usize, Self, Body<'_>), Errno> {
         let mut rest = Body(bytes);
         let len = rest.u32()? as usize;
         let operation = rest.u32()?;
         let (unique, node) = (rest.u64()?, rest.u64()?);
         // Who asks, which nothing here depends on.
         rest.skip(16)?;
-        if len != bytes.len() {
-            return Err(Errno::INVAL);
-        }
         let head = Self {
             operation,
             unique,
             node,
         };
-        Ok((head, rest))
+        Ok((len, head, rest))
     }
 }
 
@@ -220,6 +231,7 @@ pub(super) mod flag {
     pub(in super::super) const NO_OPENDIR_SUPPORT: u64 = 1 << 24;
     pub(in super::super) const INIT_EXT: u64 = 1 << 30;
     pub(in super::super) const PASSTHROUGH: u64 = 1 << 37;
+    pub(in super::super) const OVER_IO_URING: u64 = 1 << 41;
 }
 
 /// What an opened file is to the kernel: `FOPEN_*`.

@@ -116,9 +116,14 @@ impl Terms {
         }
     }
 
+    /// True where the kernel has an ability.
+    pub(super) fn offers(&self, flag: u64) -> bool {
+        self.offered & flag != 0
+    }
+
     /// Takes an ability, where the kernel has it; whether it has.
     pub(super) fn take(&mut self, flag: u64) -> bool {
-        let has = self.offered & flag != 0;
+        let has = self.offers(flag);
         if has {
             self.taken |= flag;
         } else {
@@ -148,11 +153,11 @@ pub(super) struct Space {
 /// The answer to a read.
 #[derive(Debug)]
 pub(super) struct ReadReply<'a> {
-    outlet: Option<&'a mut Outlet<'a>>,
+    outlet: Option<Outlet<'a>>,
 }
 
 impl<'a> ReadReply<'a> {
-    pub(super) fn new(outlet: &'a mut Outlet<'a>) -> Self {
+    pub(super) fn new(outlet: Outlet<'a>) -> Self {
         Self {
             outlet: Some(outlet),
         }
@@ -160,14 +165,14 @@ impl<'a> ReadReply<'a> {
 
     /// Answers with these pieces, one after the other.
     pub(super) fn pieces(mut self, pieces: &[&[u8]]) {
-        if let Some(outlet) = self.outlet.take() {
+        if let Some(mut outlet) = self.outlet.take() {
             outlet.send(pieces);
         }
     }
 
     /// Answers that it failed.
     pub(super) fn error(mut self, errno: Errno) {
-        if let Some(outlet) = self.outlet.take() {
+        if let Some(mut outlet) = self.outlet.take() {
             outlet.refuse(errno);
         }
     }
@@ -175,7 +180,7 @@ impl<'a> ReadReply<'a> {
 
 impl Drop for ReadReply<'_> {
     fn drop(&mut self) {
-        if let Some(outlet) = self.outlet.take() {
+        if let Some(mut outlet) = self.outlet.take() {
             tracing::warn!("a read was left without an answer");
             outlet.refuse(Errno::IO);
         }

@@ -1,4 +1,5 @@
-//! The way back to the kernel: answers and notices, each one `writev` to the FUSE device.
+//! The way back to the kernel: answers and notices, each one `writev` to the FUSE device, or an
+//! entry of a queue.
 //!
 //! Why here: an answer's pieces lie where they are, in the source's cache most of all, and are
 //! copied once, by the kernel, into the page cache.
@@ -14,6 +15,7 @@
 use super::abi::{ANSWER_HEAD_BYTES, Words, answer_head, notice};
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
+use sidecore_sys::fuse_ring::FuseQueue;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -21,30 +23,71 @@ use std::sync::Arc;
 /// Way of one request's answer.
 #[derive(Debug)]
 pub(super) struct Outlet<'a> {
-    device: BorrowedFd<'a>,
+    way: Way<'a>,
     unique: u64,
 }
 
+#[derive(Debug)]
+enum Way<'a> {
+    Device(BorrowedFd<'a>),
+    Queue(&'a mut FuseQueue, usize),
+}
+
 impl<'a> Outlet<'a> {
+    /// To the device that the request came from.
     pub(super) fn new(device: BorrowedFd<'a>, unique: u64) -> Self {
-        Self { device, unique }
+        let way = Way::Device(device);
+        Self { way, unique }
     }
 
-    /// Answers with these pieces, one after the other; without a copy up to [`PIECES_MAX`].
+    /// To the entry of a queue that the request came in.
+    pub(super) fn of_queue(queue: &'a mut FuseQueue, entry: usize, unique: u64) -> Self {
+        let way = Way::Queue(queue, entry);
+        Self { way, unique }
+    }
+
+    /// Answers with these pieces, one after the other; without a copy up to [`PIECES_MAX`], and
+    /// with one where the answer goes by a queue.
     pub(super) fn send(&mut self, pieces: &[&[u8]]) {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
-        let head = answer_head(self.unique, 0, len);
-        log_failure(match pieces.len() <= PIECES_MAX {
-            true => write(self.device, &head, pieces),
-            false => write(self.device, &head, &[&pieces.concat()]),
+        let unique = self.unique;
+        log_failure(match &mut self.way {
+            Way::Device(device) => {
+                let head = answer_head(unique, 0, len);
+                match pieces.len() <= PIECES_MAX {
+                    true => write(*device, &head, pieces),
+                    false => write(*device, &head, &[&pieces.concat()]),
+                }
+            }
+            Way::Queue(queue, entry) => match gather(queue.room(*entry), pieces) {
+                true => queue.answer(*entry, unique, 0, len),
+                false => queue.answer(*entry, unique, libc::EIO, 0),
+            },
         });
     }
 
     /// Answers that it failed.
     pub(super) fn refuse(&mut self, errno: Errno) {
-        let head = answer_head(self.unique, -errno.raw_os_error(), 0);
-        log_failure(write(self.device, &head, &[]));
+        let (unique, error) = (self.unique, errno.raw_os_error());
+        log_failure(match &mut self.way {
+            Way::Device(device) => write(*device, &answer_head(unique, -error, 0), &[]),
+            Way::Queue(queue, entry) => queue.answer(*entry, unique, error, 0),
+        });
     }
+}
+
+/// Puts pieces one after the other into a room; false where they do not fit, which no answer to a
+/// sound kernel meets.
+fn gather(room: &mut [u8], pieces: &[&[u8]]) -> bool {
+    let mut rest = room;
+    for piece in pieces {
+        let Some((part, others)) = rest.split_at_mut_checked(piece.len()) else {
+            return false;
+        };
+        part.copy_from_slice(piece);
+        rest = others;
+    }
+    true
 }
 
 /// Says things to the kernel that it did not ask for. Keeps the device open.

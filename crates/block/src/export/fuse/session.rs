@@ -13,11 +13,14 @@
 use super::abi::{Body, FATTR_SIZE, Head, MAJOR, Settings, Words, flag, op};
 use super::nodes::{Answer, List, Nodes, ReadReply, Terms};
 use super::outlet::{Notices, Outlet};
+use super::queued;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use sidecore_sys::fuse_ring::{self, FuseQueue};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 
 /// A session that kernel and server have agreed on, and that nobody serves yet.
 #[derive(Debug)]
@@ -25,14 +28,17 @@ pub(super) struct Session<N> {
     device: Arc<OwnedFd>,
     nodes: Arc<N>,
     request_bytes: usize,
+    /// Of each processor; none where requests come by the device alone.
+    queues: Vec<FuseQueue>,
 }
 
 impl<N: Nodes> Session<N> {
-    /// Waits for the kernel's first request, which every mount makes, and agrees.
+    /// Waits for the kernel's first request, which every mount makes, and agrees; on queues over
+    /// io_uring where `queued` and the kernel offers them.
     ///
     /// # Errors
     /// Those of the device; unsupported where the kernel's protocol is older than 7.31 (Linux 5.4).
-    pub(super) fn start(device: OwnedFd, mut nodes: N) -> io::Result<Self> {
+    pub(super) fn start(device: OwnedFd, mut nodes: N, queued: bool) -> io::Result<Self> {
         let mut buffer = vec![0; REQUEST_BYTES_MIN];
         let (head, mut body) = loop {
             let len = match rustix::io::read(&device, &mut buffer) {
@@ -63,6 +69,15 @@ impl<N: Nodes> Session<N> {
             terms.take(wanted);
         }
         nodes.agree(&mut terms);
+        let payload_bytes = terms.write_bytes_max.max(REQUEST_BYTES_MAX) as usize;
+        let queues = match queued && terms.offers(flag::OVER_IO_URING) {
+            true => queues(payload_bytes),
+            false => Vec::new(),
+        };
+        // Once it is taken the kernel waits for the queues, so they are there before.
+        if !queues.is_empty() {
+            terms.take(flag::OVER_IO_URING);
+        }
         let settings = Settings {
             flags: terms.taken,
             read_ahead_bytes,
@@ -77,7 +92,13 @@ impl<N: Nodes> Session<N> {
             device: Arc::new(device),
             nodes: Arc::new(nodes),
             request_bytes,
+            queues,
         })
+    }
+
+    /// True where requests come by queues over io_uring.
+    pub(super) fn is_queued(&self) -> bool {
+        !self.queues.is_empty()
     }
 
     /// Way to say things to the kernel unasked.
@@ -85,25 +106,49 @@ impl<N: Nodes> Session<N> {
         Notices::new(Arc::clone(&self.device))
     }
 
-    /// Serves on `threads` threads; returns when the file system is gone.
+    /// Serves on `threads` threads, and on one for each queue; returns when the file system is
+    /// gone. `begun` is called once the kernel has taken all queues. If it refused one, nobody is
+    /// served, and `begun`, or whom it tells, has to take the mount away.
     ///
     /// # Errors
     /// The first that a thread met; those that only say that the file system is going are none.
-    pub(super) fn run(self, threads: usize) -> io::Result<()> {
+    pub(super) fn run(self, threads: usize, begun: impl FnOnce(io::Result<()>)) -> io::Result<()> {
+        let (nodes, session) = (&*self.nodes, self.device.as_fd());
+        let (queues, request_bytes) = (self.queues, self.request_bytes);
         let mut result = Ok(());
         std::thread::scope(|scope| {
-            let mut running = Vec::with_capacity(threads);
+            let mut running = Vec::with_capacity(threads + queues.len());
+            let (sender, registered) = sync_channel(queues.len());
+            for (number, mut queue) in queues.into_iter().enumerate() {
+                let sender = sender.clone();
+                let thread = std::thread::Builder::new().name(format!("fuse-queue-{number}"));
+                let started = thread.spawn_scoped(scope, move || {
+                    let registered = queue.register(session, number as u16);
+                    let result = registered.as_ref().map(drop).map_err(copy);
+                    // The one who listens outlives this thread.
+                    let _ = sender.send(result);
+                    drop(sender);
+                    registered.and_then(|()| queued::serve(session, queue, nodes))
+                });
+                match started {
+                    Ok(thread) => running.push(thread),
+                    // The kernel waits for all of them.
+                    Err(error) => result = Err(error),
+                }
+            }
+            drop(sender);
+            let refused = registered.into_iter().find(Result::is_err);
+            begun(refused.unwrap_or_else(|| result.as_ref().map(drop).map_err(copy)));
             for number in 0..threads {
                 // Without it they take turns at one descriptor.
                 let own = match number {
                     0 => None,
-                    _ => another(self.device.as_fd()),
+                    _ => another(session),
                 };
-                let session = &self;
                 let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
                 let started = thread.spawn_scoped(scope, move || {
-                    let device = own.as_ref().unwrap_or(&session.device).as_fd();
-                    serve(device, &*session.nodes, session.request_bytes)
+                    let device = own.as_ref().map_or(session, AsFd::as_fd);
+                    serve(device, nodes, request_bytes)
                 });
                 match started {
                     Ok(thread) => running.push(thread),
@@ -123,6 +168,23 @@ impl<N: Nodes> Session<N> {
         });
         result
     }
+}
+
+/// The same error for another.
+fn copy(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}
+
+/// A queue for each processor; none where the system has no io_uring for this process.
+fn queues(payload_bytes: usize) -> Vec<FuseQueue> {
+    let made = fuse_ring::queues().and_then(|count| {
+        let queue = |_| FuseQueue::new(QUEUE_ENTRIES, payload_bytes);
+        (0..count).map(queue).collect()
+    });
+    made.unwrap_or_else(|error| {
+        tracing::debug!("FUSE requests come by its device alone: {error}");
+        Vec::new()
+    })
 }
 
 /// A descriptor of a session besides the first.
@@ -145,7 +207,8 @@ fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> i
         match rustix::io::read(device, &mut buffer) {
             Ok(len) => {
                 let (head, body) = Head::read(&buffer[..len])?;
-                answer(device, nodes, &head, body);
+                let outlet = Outlet::new(device, head.unique);
+                answer(device, nodes, &head, body, outlet);
                 if head.operation == op::DESTROY {
                     return Ok(());
                 }
@@ -160,8 +223,13 @@ fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> i
 }
 
 /// Answers one request.
-fn answer<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, head: &Head, body: Body<'_>) {
-    let mut outlet = Outlet::new(device, head.unique);
+pub(super) fn answer<N: Nodes>(
+    device: BorrowedFd<'_>,
+    nodes: &N,
+    head: &Head,
+    body: Body<'_>,
+    mut outlet: Outlet<'_>,
+) {
     let result = match head.operation {
         // These want no answer: nothing is kept for a node.
         op::FORGET | op::BATCH_FORGET => return,
@@ -169,7 +237,7 @@ fn answer<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, head: &Head, body: Body<'
             let mut body = body;
             return match read_arguments(&mut body) {
                 Ok((offset, len)) => {
-                    nodes.read(head.node, offset, len, ReadReply::new(&mut outlet));
+                    nodes.read(head.node, offset, len, ReadReply::new(outlet));
                 }
                 Err(errno) => outlet.refuse(errno),
             };
@@ -322,3 +390,6 @@ const REQUEST_BYTES_MIN: usize = 8192;
 /// Minor version of the oldest protocol that is served: Linux 5.4, the oldest with `fsmount`.
 const MINOR_MIN: u32 = 31;
 const NAME_BYTES_MAX: u32 = 255;
+/// Requests that a queue takes in at once, each with room for the longest. Its thread answers one
+/// after the other.
+const QUEUE_ENTRIES: usize = 2;

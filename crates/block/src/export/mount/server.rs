@@ -223,6 +223,8 @@ impl Server {
     ) -> Result<Ready, ExportError> {
         options.file_name = self.record.file_name.clone().into();
         options.mount_source = format!("sidecore-{}", self.record.pid);
+        // A queue's one thread would wait for the network, and all other requests for it.
+        options.queued &= !self.source.waits_for_a_network();
         let usual = options.read_ahead_bytes == fuse::READ_AHEAD_BYTES_DEFAULT;
         if usual && matches!(target, Target::File { .. }) && self.source.waits_for_a_network() {
             // A reader of such a file is seen by its read-ahead alone, of which two windows are
