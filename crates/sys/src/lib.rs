@@ -10,7 +10,8 @@
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
 //! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet.
-//! - [`loop_control`]: requests to the loop driver.
+//! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
+//!   [`fuse_ring`]: its queues over io_uring.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
@@ -35,6 +36,8 @@ pub mod counters;
 pub mod cpu;
 pub mod epoll_entry;
 mod error;
+pub mod fuse_device;
+pub mod fuse_ring;
 pub mod futex;
 pub mod interface;
 pub mod interface_features;

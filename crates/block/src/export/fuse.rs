@@ -4,10 +4,12 @@
 //! the file) and `attach` build upon. Thin: offsets and lengths go to the [`BlockSource`], its
 //! pieces go to the kernel.
 //!
-//! Must stay true: one read costs one `writev` and, when the source delivers one piece, no copy on
-//! our side; pieces are gathered in a buffer that belongs to the serving thread, so that no read
-//! allocates after the thread's first. A source that fails a read fails exactly this read. The file
-//! changes through the kernel alone, so the kernel may keep all it has read.
+//! Must stay true: one read costs one `writev` of its pieces where they lie, in slots of the
+//! source's cache that stay as they are until the kernel has copied them, so none is copied on our
+//! side (what touches the padding, or holes of a file of a tree, is gathered in a buffer of the
+//! serving thread); no read allocates after the thread's first. A source that fails a read fails
+//! exactly this read. The file changes through the kernel alone, so the kernel may keep all it has
+//! read.
 //!
 //! The file is normally in a mount that has no path at all ([`MountPoint::Hidden`]). `fsmount(2)`
 //! hands out a descriptor of a mount that is attached nowhere; the file is opened through it and
@@ -16,39 +18,51 @@
 //! namespace can copy the mount, and the server ends by itself when its last user goes, however it
 //! goes. [`MountPoint::At`] is for people without root, through `fusermount3`.
 //!
-//! FUSE over io_uring is not used although the kernel offers it (off unless `fuse.enable_uring` is
-//! set): it splits large reads among per-core queues, and halved them where we measured it, in
-//! exchange for faster concurrent 4 KiB reads, which the page cache mostly absorbs here. `splice`
-//! is not used either: the crate does not offer it, and the one copy that remains (from the
-//! source's cache into the page cache) is the one that a splice of cached frames would need too.
+//! Where an administrator has set `fuse.enable_uring` (Linux 6.14), requests come by queues over
+//! io_uring, one for each processor. Answers are then copied once more, into memory that the kernel
+//! takes them from, and switches of process are saved: on two cores neither showed.
 //!
-//! The files inside an image can be shown, too (`tree_fs.rs`), without the kernel's parsers.
+//! - `abi` (pure): the bytes of requests and answers; `session`: reads and dispatches them;
+//!   `queued`: requests of queues; `outlet`: the way back; `nodes`: what a session asks a file system.
+//! - `place`: mounting, with and without root; `connection`: ending what somebody still holds.
+//! - `image_fs`: the one file; `gather`: its reads; `behind`: dropping its pages.
+//! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
+//!   `store`: their pages before they are read.
 //!
-//! Threads: the session's own threads call the file system (`image_fs.rs`, `tree_fs.rs`);
-//! [`FuseServer`] belongs to one thread.
+//! Threads: the session's own threads call the file system; [`FuseServer`] belongs to one thread.
 //! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2),
 //! fsmount(2).
 
+mod abi;
+mod ahead;
 mod behind;
 pub(crate) mod connection;
 mod gather;
 mod image_fs;
+mod nodes;
+mod outlet;
+pub(crate) mod place;
+mod queued;
+mod session;
+mod store;
 mod tree_fs;
 
 pub use tree_fs::Tree;
 
 use crate::source::BlockSource;
-use behind::Delivered;
-use fuser::{Config, Filesystem, MountOption, Session, SessionACL};
 use image_fs::ImageFs;
+use nodes::Nodes;
+use outlet::Notices;
 use rustix::fs::{Mode, OFlags};
-use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use rustix::io::Errno;
+use session::Session;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 use tree_fs::TreeFs;
 
@@ -61,6 +75,9 @@ pub struct FuseOptions {
     pub read_ahead_bytes: u32,
     /// Let the kernel read a raw image's file itself where it can.
     pub passthrough: bool,
+    /// Take requests by queues over io_uring where the kernel offers them (Linux 6.14, with
+    /// `fuse.enable_uring` set): one for each processor, with a thread and 2 MiB of its own.
+    pub queued: bool,
     /// The file's name.
     pub file_name: OsString,
     /// Source that the mount table shows, where the mount has a place.
@@ -88,6 +105,7 @@ impl Default for FuseOptions {
             threads: threads_default(),
             read_ahead_bytes: READ_AHEAD_BYTES_DEFAULT,
             passthrough: true,
+            queued: true,
             file_name: OsString::from("image"),
             mount_source: "sidecore".into(),
             uid: rustix::process::geteuid().as_raw(),
@@ -137,6 +155,7 @@ pub struct FuseServer {
     file_name: OsString,
     device: Device,
     writable: bool,
+    queued: bool,
 }
 
 /// A device number, as in `st_dev`.
@@ -171,7 +190,11 @@ impl FuseServer {
             image.drop_behind(behind);
             delivered = Some(line);
         }
-        Self::start_fs(image, writable, options, place, delivered, on_end)
+        let beside = |notices: Notices| match delivered {
+            Some(line) => line.forget_with(notices, image_fs::FILE),
+            None => Ok(()),
+        };
+        Self::start_fs(image, writable, options, place, beside, on_end)
     }
 
     /// As [`Self::start`], with the files inside an image instead of one file. Root shows them to
@@ -187,51 +210,49 @@ impl FuseServer {
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, FuseError> {
         let place = MountPoint::At(dir);
-        Self::start_fs(TreeFs::new(tree), false, options, place, None, on_end)
+        let (files, runs) = TreeFs::new(tree);
+        let beside = |notices: Notices| match runs {
+            Some(runs) => runs.store_with(notices),
+            None => Ok(()),
+        };
+        Self::start_fs(files, false, options, place, beside, on_end)
     }
 
-    fn start_fs<F: Filesystem + Send + Sync + 'static>(
-        file_system: F,
+    fn start_fs<N: Nodes>(
+        file_system: N,
         writable: bool,
         options: &FuseOptions,
         place: MountPoint<'_>,
-        delivered: Option<Delivered>,
+        beside: impl FnOnce(Notices) -> io::Result<()>,
         on_end: impl FnOnce() + Send + 'static,
     ) -> Result<Self, FuseError> {
         if options.threads == 0 || options.threads > THREADS_MAX {
             return Err(FuseError::Threads(options.threads));
         }
-        let mut config = Config::default();
-        config.n_threads = Some(options.threads);
-        config.clone_fd = true;
         let root_user = rustix::process::geteuid().is_root();
-        config.acl = if root_user {
-            SessionACL::All
-        } else {
-            SessionACL::Owner
+        let mut kind = place::Kind {
+            source: "sidecore".into(),
+            writable,
+            // One that has no path is nobody's but the kernel's, which asks as anybody.
+            for_all: true,
+            check_permissions: false,
         };
-        let (session, hidden) = match place {
+        let (device, hidden, at) = match place {
             MountPoint::Hidden => {
-                let (device, mount) = hidden_mount(writable)?;
-                let session = Session::from_fd(file_system, device, config.acl, config)
-                    .map_err(|e| os("cannot start the FUSE session", "", e))?;
-                (session, Some(mount))
+                let (device, mount) = place::nowhere(&kind).map_err(|e| {
+                    let hint = match e {
+                        Errno::NOENT => "; load the module with `modprobe fuse`, and run as root",
+                        _ => "; needs root (CAP_SYS_ADMIN) and Linux 5.10 or newer",
+                    };
+                    os("cannot mount FUSE", hint, e.into())
+                })?;
+                (device, Some(mount), None)
             }
             MountPoint::At(dir) => {
-                config.mount_options = vec![
-                    MountOption::FSName(options.mount_source.clone()),
-                    MountOption::Subtype("sidecore".into()),
-                    match writable {
-                        true => MountOption::RW,
-                        false => MountOption::RO,
-                    },
-                    MountOption::NoDev,
-                    MountOption::NoSuid,
-                ];
-                if options.check_permissions || root_user {
-                    config.mount_options.push(MountOption::DefaultPermissions);
-                }
-                let session = Session::new(file_system, dir, &config).map_err(|e| {
+                kind.source.clone_from(&options.mount_source);
+                kind.for_all = root_user;
+                kind.check_permissions = options.check_permissions || root_user;
+                let (device, at) = place::on(dir, &kind).map_err(|e| {
                     let hint = if root_user {
                         ""
                     } else {
@@ -239,27 +260,39 @@ impl FuseServer {
                     };
                     os("cannot mount the FUSE file", hint, e)
                 })?;
-                (session, None)
+                (device, None, Some(at))
             }
         };
-        if let Some(delivered) = delivered {
-            let started = delivered.forget_with(session.notifier(), image_fs::FILE);
-            started.map_err(|e| os("cannot start the thread that drops pages", "", e))?;
-        }
+        let session = Session::start(device, file_system, options.queued)
+            .map_err(|e| os("cannot start the FUSE session", "", e))?;
+        let queued = session.is_queued();
+        beside(session.notices())
+            .map_err(|e| os("cannot start a thread that looks after pages", "", e))?;
+        let threads = options.threads;
+        let (sender, begun) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("fuse-session".into())
             .spawn(move || {
-                let result = session.run();
+                let mut at = at;
+                let result = session.run(threads, |begun| {
+                    if begun.is_err() {
+                        // Ends the session, and with it this thread.
+                        drop(at.take());
+                    }
+                    let _ = sender.send(begun);
+                });
+                drop(at);
                 on_end();
-                match result {
-                    // An unmounted file system is gone (ENODEV, which the session takes for its
-                    // end) or just going (ECONNABORTED): which of the two its threads see is a
-                    // matter of timing.
-                    Err(error) if error.raw_os_error() == Some(libc::ECONNABORTED) => Ok(()),
-                    result => result,
-                }
+                result
             })
             .map_err(|e| os("cannot start the FUSE thread", "", e))?;
+        let begun = begun
+            .recv()
+            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        begun.map_err(|e| {
+            let hint = "; mount once more with fuse.enable_uring set to N";
+            os("the kernel refused a queue over io_uring", hint, e)
+        })?;
         let root = match (hidden, place) {
             (Some(mount), _) => mount,
             (None, MountPoint::At(dir)) => {
@@ -281,6 +314,7 @@ impl FuseServer {
             file_name: options.file_name.clone(),
             device,
             writable,
+            queued,
         })
     }
 
@@ -304,6 +338,12 @@ impl FuseServer {
         self.device
     }
 
+    /// True where requests come by queues over io_uring.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        self.queued
+    }
+
     /// Lets go of a hidden mount, so that only the users of the file keep it alive.
     #[must_use]
     pub fn release(self) -> JoinHandle<io::Result<()>> {
@@ -322,40 +362,6 @@ pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
     if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
         tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
     }
-}
-
-/// Mounts FUSE nowhere; gives the device's descriptor for the session and the mount's.
-fn hidden_mount(writable: bool) -> Result<(OwnedFd, OwnedFd), FuseError> {
-    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
-        .map_err(|e| {
-            let hint = "; load the module with `modprobe fuse`, and run as root";
-            os("cannot open /dev/fuse", hint, e.into())
-        })?;
-    let mount = (|| {
-        let context = rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        let set = |key: &str, value: &str| {
-            rustix::mount::fsconfig_set_string(context.as_fd(), key, value)
-        };
-        set("source", "sidecore")?;
-        set("subtype", "sidecore")?;
-        set("fd", &device.as_raw_fd().to_string())?;
-        set("rootmode", "40000")?;
-        set("user_id", &rustix::process::geteuid().as_raw().to_string())?;
-        set("group_id", &rustix::process::getegid().as_raw().to_string())?;
-        rustix::mount::fsconfig_set_flag(context.as_fd(), "allow_other")?;
-        let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
-        if !writable {
-            rustix::mount::fsconfig_set_flag(context.as_fd(), "ro")?;
-            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
-        }
-        rustix::mount::fsconfig_create(context.as_fd())?;
-        rustix::mount::fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-    })()
-    .map_err(|e: rustix::io::Errno| {
-        let hint = "; needs root (CAP_SYS_ADMIN) and Linux 5.10 or newer";
-        os("cannot mount FUSE", hint, e.into())
-    })?;
-    Ok((device, mount))
 }
 
 fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {

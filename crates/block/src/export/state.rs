@@ -22,6 +22,7 @@ pub(crate) mod table;
 
 use super::ExportError;
 use super::fuse::Device;
+pub(crate) use super::fuse::place::detach as detach_mount;
 use super::loopdev;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
@@ -339,26 +340,6 @@ pub(crate) fn clean(entry: &Entry) {
     if !left {
         remove(&entry.path);
     }
-}
-
-/// Takes a mount away, its open files notwithstanding; says whether it is gone.
-pub(crate) fn detach_mount(dir: &Path) -> bool {
-    use rustix::mount::{UnmountFlags, unmount};
-    let Err(error) = unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) else {
-        return true;
-    };
-    // Without root only the set-user-id helper may.
-    let helped = error == rustix::io::Errno::PERM
-        && std::process::Command::new("fusermount3")
-            .arg("-uzq")
-            .arg("--")
-            .arg(dir)
-            .status()
-            .is_ok_and(|status| status.success());
-    if !helped {
-        tracing::warn!("cannot unmount {}: {error}", dir.display());
-    }
-    helped
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {

@@ -13,7 +13,7 @@
 //! Source: `Documentation/filesystems/fuse/fuse.rst`, `fs/fuse/inode.c` of Linux
 //! (`fuse_reverse_inval_inode`).
 
-use fuser::{INodeNo, Notifier};
+use super::outlet::Notices;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -47,7 +47,7 @@ impl Delivered {
     ///
     /// # Errors
     /// The system gives no thread.
-    pub(super) fn forget_with(self, notifier: Notifier, node: INodeNo) -> io::Result<()> {
+    pub(super) fn forget_with(self, notices: Notices, node: u64) -> io::Result<()> {
         std::thread::Builder::new()
             .name("fuse-behind".into())
             .spawn(move || {
@@ -56,7 +56,7 @@ impl Delivered {
                     kept.push(stretch);
                     while let Some((offset, len)) = kept.pop() {
                         // Nobody has it any more, or the file system is going: both will do.
-                        let _ = notifier.inval_inode(node, offset as i64, len as i64);
+                        let _ = notices.forget_pages(node, offset, len);
                     }
                 }
             })

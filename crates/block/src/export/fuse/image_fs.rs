@@ -7,19 +7,19 @@
 //! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
 
 use super::FuseOptions;
+use super::abi::{Attributes, ROOT, flag, opened};
 use super::behind::Behind;
-use super::gather::{
-    BACKGROUND_REQUESTS_MAX, FOREVER, REQUEST_BYTES_MAX, read_through, with_scratch,
-};
-use crate::source::BlockSource;
-use fuser::{
-    BackingId, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
-};
+use super::gather::{read_through, with_scratch};
+use super::nodes::{Answer, List, Nodes, Opened, ReadReply, Space, Terms};
+use super::session::REQUEST_BYTES_MAX;
+use crate::source::{BlockSource, WriteError};
 use parking_lot::Mutex;
-use std::ffi::{OsStr, OsString};
-use std::io;
+use rustix::io::Errno;
+use sidecore_sys::fuse_device;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -30,13 +30,13 @@ pub(super) struct ImageFs {
     size_bytes: u64,
     source_bytes: u64,
     file_name: OsString,
-    file: FileAttr,
-    root: FileAttr,
+    file: Attributes,
+    root: Attributes,
     read_with_max_bytes: usize,
     passthrough: bool,
     /// The kernel's hold on a raw image's file; one for all opens, made by the first, kept until
     /// the end.
-    backing: Mutex<Option<BackingId>>,
+    backing: Mutex<Option<Backing>>,
     behind: Option<Behind>,
 }
 
@@ -44,34 +44,30 @@ impl ImageFs {
     pub(super) fn new(source: Arc<dyn BlockSource>, options: &FuseOptions) -> Self {
         let source_bytes = source.size_bytes();
         let size_bytes = source_bytes.next_multiple_of(options.pad_to_bytes.max(1));
-        let now = SystemTime::now();
-        let root = FileAttr {
-            ino: INodeNo::ROOT,
-            size: 0,
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let root = Attributes {
+            node: ROOT,
+            size_bytes: 0,
             blocks: 0,
-            atime: now,
-            mtime: now,
-            ctime: now,
-            crtime: now,
-            kind: FileType::Directory,
-            perm: 0o555,
-            nlink: 2,
+            time: (now.as_secs() as i64, now.subsec_nanos()),
+            mode: libc::S_IFDIR | 0o555,
+            links: 2,
             uid: options.uid,
             gid: options.gid,
             rdev: 0,
-            blksize: source.preferred_bytes(),
-            flags: 0,
+            block_bytes: source.preferred_bytes(),
         };
-        let file = FileAttr {
-            ino: FILE,
-            size: size_bytes,
+        let permissions = match source.writes() {
+            Some(_) => options.mode & 0o666,
+            None => options.mode & 0o444,
+        };
+        let file = Attributes {
+            node: FILE,
+            size_bytes,
             blocks: size_bytes.div_ceil(512),
-            kind: FileType::RegularFile,
-            perm: match source.writes() {
-                Some(_) => (options.mode & 0o666) as u16,
-                None => (options.mode & 0o444) as u16,
-            },
-            nlink: 1,
+            mode: libc::S_IFREG | permissions,
+            links: 1,
             ..root
         };
         // A padded file's last bytes are ours, so the kernel cannot read them from the raw image.
@@ -95,117 +91,94 @@ impl ImageFs {
         self.behind = Some(behind);
     }
 
-    fn attributes(&self, inode: INodeNo) -> Option<&FileAttr> {
-        match inode {
-            INodeNo::ROOT => Some(&self.root),
-            FILE => Some(&self.file),
-            _ => None,
-        }
-    }
-
     /// Reads that touch the padding, or are larger than the source delivers in pieces: through the
     /// thread's buffer, in one go, so that the source can spread all their frames over its engines.
-    fn read_gathered(&self, offset: u64, len: usize, reply: ReplyData) {
+    fn read_gathered(&self, offset: u64, len: usize, reply: ReadReply<'_>) {
         with_scratch(len, |buffer| {
             let real = self.source_bytes.saturating_sub(offset).min(len as u64) as usize;
             let (data, padding) = buffer.split_at_mut(real);
             padding.fill(0);
             match self.source.read_into(offset, data) {
-                Ok(()) => reply.data(buffer),
-                Err(error) => reply.error(Errno::from_i32(error.errno())),
+                Ok(()) => reply.pieces(&[buffer]),
+                Err(error) => reply.error(Errno::from_raw_os_error(error.errno())),
             }
         });
     }
 }
 
-impl Filesystem for ImageFs {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+impl Nodes for ImageFs {
+    fn agree(&mut self, terms: &mut Terms) {
         // Asynchronous direct reads let a loop device with direct I/O keep several requests under
         // way.
-        for wanted in [InitFlags::FUSE_ASYNC_DIO, InitFlags::FUSE_PARALLEL_DIROPS] {
-            if let Err(missing) = config.add_capabilities(wanted) {
-                tracing::debug!("the kernel's FUSE has no {missing:?}");
-            }
-        }
-        let passthrough = self.passthrough
+        terms.take(flag::ASYNC_DIO);
+        terms.take(flag::PARALLEL_DIROPS);
+        self.passthrough = self.passthrough
             && self.source.passthrough().is_some()
-            && config.add_capabilities(InitFlags::FUSE_PASSTHROUGH).is_ok()
-            && config.set_max_stack_depth(1).is_ok();
-        self.passthrough = passthrough;
-        // The largest request, in bytes: writes do not happen, but FUSE_MAX_PAGES is derived from
-        // this.
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
-        let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX);
-        Ok(())
-    }
-
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        if parent == INodeNo::ROOT && name == self.file_name {
-            reply.entry(&FOREVER, &self.file, Generation(0));
-        } else {
-            reply.error(Errno::ENOENT);
+            && terms.take(flag::PASSTHROUGH);
+        if self.source.writes().is_some() {
+            terms.write_bytes_max = REQUEST_BYTES_MAX;
         }
     }
 
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(ino) {
-            Some(attributes) => reply.attr(&FOREVER, attributes),
-            None => reply.error(Errno::ENOENT),
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Option<Attributes>> {
+        match parent == ROOT && name == self.file_name.as_bytes() {
+            true => Ok(Some(self.file)),
+            false => Err(Errno::NOENT),
         }
     }
 
-    fn open(&self, _req: &Request, ino: INodeNo, flags: OpenFlags, reply: ReplyOpen) {
-        if ino != FILE {
-            return reply.error(Errno::EISDIR);
+    fn attributes(&self, node: u64) -> Answer<Attributes> {
+        match node {
+            ROOT => Ok(self.root),
+            FILE => Ok(self.file),
+            _ => Err(Errno::NOENT),
         }
-        let writes = flags.0 & libc::O_ACCMODE != libc::O_RDONLY;
+    }
+
+    fn open(&self, node: u64, flags: u32, device: BorrowedFd<'_>) -> Answer<Opened> {
+        if node != FILE {
+            return Err(Errno::ISDIR);
+        }
+        let writes = flags & libc::O_ACCMODE.cast_unsigned() != libc::O_RDONLY.cast_unsigned();
         if writes && self.source.writes().is_none() {
-            return reply.error(Errno::EROFS);
+            return Err(Errno::ROFS);
         }
         if writes {
             // A loop device with direct I/O may have several writes under way.
-            return reply.opened(
-                FileHandle(0),
-                FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
-            );
+            return Ok(Opened {
+                flags: opened::KEEP_CACHE | opened::PARALLEL_DIRECT_WRITES,
+                backing: 0,
+            });
         }
         if let Some(file) = self.source.passthrough().filter(|_| self.passthrough) {
             let mut backing = self.backing.lock();
             if backing.is_none() {
-                match reply.open_backing(file) {
-                    Ok(id) => *backing = Some(id),
-                    // Needs CAP_SYS_ADMIN, and a file system below that may be stacked upon.
-                    Err(error) => tracing::debug!("no passthrough: {error}"),
-                }
+                *backing = Backing::register(device, file);
             }
-            if let Some(id) = backing.as_ref() {
-                return reply.opened_passthrough(FileHandle(0), FopenFlags::empty(), id);
+            if let Some(backing) = backing.as_ref() {
+                return Ok(Opened {
+                    flags: opened::PASSTHROUGH,
+                    backing: backing.number,
+                });
             }
         }
-        reply.opened(
-            FileHandle(0),
-            FopenFlags::FOPEN_KEEP_CACHE | FopenFlags::FOPEN_NOFLUSH,
-        );
+        Ok(Opened {
+            flags: opened::KEEP_CACHE | opened::NOFLUSH,
+            backing: 0,
+        })
     }
 
-    fn read(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        if ino != FILE {
-            return reply.error(Errno::EISDIR);
+    fn open_directory(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    fn read(&self, node: u64, offset: u64, len: usize, reply: ReadReply<'_>) {
+        if node != FILE {
+            return reply.error(Errno::ISDIR);
         }
-        let len = self.size_bytes.saturating_sub(offset).min(u64::from(size)) as usize;
+        let len = self.size_bytes.saturating_sub(offset).min(len as u64) as usize;
         if len == 0 {
-            return reply.data(&[]);
+            return reply.pieces(&[]);
         }
         if let Some(behind) = &self.behind {
             behind.delivered(offset, len);
@@ -217,124 +190,62 @@ impl Filesystem for ImageFs {
         read_through(&*self.source, offset, len, reply);
     }
 
-    fn write(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
-        let Some(writes) = self.source.writes().filter(|_| ino == FILE) else {
-            return reply.error(Errno::EROFS);
-        };
-        if offset + data.len() as u64 > self.size_bytes {
-            return reply.error(Errno::EFBIG);
+    fn write(&self, node: u64, offset: u64, bytes: &[u8]) -> Answer<()> {
+        let writes = self.source.writes().filter(|_| node == FILE);
+        let writes = writes.ok_or(Errno::ROFS)?;
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.size_bytes) {
+            return Err(Errno::FBIG);
         }
         // The padding up to a whole sector is not kept.
-        let real = self
-            .source_bytes
-            .saturating_sub(offset)
-            .min(data.len() as u64);
-        match writes.write(offset.min(self.source_bytes), &data[..real as usize]) {
-            Ok(()) => reply.written(data.len() as u32),
-            Err(error) => reply.error(Errno::from_i32(error.errno())),
-        }
+        let real = self.source_bytes.saturating_sub(offset);
+        let real = real.min(bytes.len() as u64) as usize;
+        let written = writes.write(offset.min(self.source_bytes), &bytes[..real]);
+        written.map_err(|error| errno(&error))
     }
 
-    fn fsync(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _datasync: bool,
-        reply: ReplyEmpty,
-    ) {
-        match self.source.writes().map(|writes| writes.flush()) {
-            None | Some(Ok(())) => reply.ok(),
-            Some(Err(error)) => reply.error(Errno::from_i32(error.errno())),
+    fn sync(&self) -> Answer<()> {
+        match self.source.writes() {
+            None => Ok(()),
+            Some(writes) => writes.flush().map_err(|error| errno(&error)),
         }
     }
 
     /// Discards and zeros, as a loop device asks for them.
-    fn fallocate(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let Some(writes) = self.source.writes().filter(|_| ino == FILE) else {
-            return reply.error(Errno::EROFS);
-        };
-        let end = offset.saturating_add(length).min(self.source_bytes);
+    fn allocate(&self, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        let writes = self.source.writes().filter(|_| node == FILE);
+        let writes = writes.ok_or(Errno::ROFS)?;
+        let end = offset.saturating_add(len).min(self.source_bytes);
         let len = end.saturating_sub(offset);
-        let punches = mode & libc::FALLOC_FL_PUNCH_HOLE != 0;
-        let zeros = mode & libc::FALLOC_FL_ZERO_RANGE != 0;
-        if !punches && !zeros {
-            return reply.error(Errno::EOPNOTSUPP);
-        }
         // Both promise zeros.
-        match writes.write_zeroes(offset.min(end), len) {
-            Ok(()) => reply.ok(),
-            Err(error) => reply.error(Errno::from_i32(error.errno())),
+        let zeros = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE).cast_unsigned();
+        if mode & zeros == 0 {
+            return Err(Errno::OPNOTSUPP);
         }
+        let zeroed = writes.write_zeroes(offset.min(end), len);
+        zeroed.map_err(|error| errno(&error))
     }
 
-    fn setattr(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<fuser::TimeOrNow>,
-        _mtime: Option<fuser::TimeOrNow>,
-        _ctime: Option<SystemTime>,
-        _fh: Option<FileHandle>,
-        _crtime: Option<SystemTime>,
-        _chgtime: Option<SystemTime>,
-        _bkuptime: Option<SystemTime>,
-        _flags: Option<fuser::BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
+    fn resize(&self, node: u64, size_bytes: Option<u64>) -> Answer<Attributes> {
         // A disk has the size that it has; times are those of the start.
-        let resized = ino == FILE && size.is_some_and(|size| size != self.size_bytes);
-        match self.attributes(ino) {
-            Some(_) if resized => reply.error(Errno::EPERM),
-            Some(attributes) => reply.attr(&FOREVER, attributes),
-            None => reply.error(Errno::ENOENT),
+        let attributes = self.attributes(node)?;
+        let resized = node == FILE && size_bytes.is_some_and(|size| size != self.size_bytes);
+        match resized {
+            true => Err(Errno::PERM),
+            false => Ok(attributes),
         }
     }
 
-    fn lseek(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        let Ok(mut at) = u64::try_from(offset) else {
-            return reply.error(Errno::EINVAL);
-        };
-        if ino != FILE || at >= self.size_bytes {
-            return reply.error(Errno::ENXIO);
+    fn seek(&self, node: u64, offset: u64, whence: u32) -> Answer<u64> {
+        if node != FILE || offset >= self.size_bytes {
+            return Err(Errno::NXIO);
         }
-        let want_zero = match whence {
+        let want_zero = match whence.cast_signed() {
             libc::SEEK_DATA => false,
             libc::SEEK_HOLE => true,
-            _ => return reply.error(Errno::EINVAL),
+            _ => return Err(Errno::INVAL),
         };
+        let mut at = offset;
         // Any position that is not wrong will do, so a long run of short extents is cut off: what
         // follows is reported as data.
         for _ in 0..SEEK_EXTENTS_MAX {
@@ -343,80 +254,75 @@ impl Filesystem for ImageFs {
             }
             let extent = self.source.extent(at);
             if extent.zero == want_zero || extent.len == 0 {
-                return reply.offset(at as i64);
+                return Ok(at);
             }
             at += extent.len;
         }
-        if want_zero || at >= self.size_bytes {
-            let end = self.size_bytes;
-            if want_zero {
-                reply.offset(end as i64)
-            } else {
-                reply.error(Errno::ENXIO)
-            }
-        } else {
-            reply.offset(at as i64);
+        match want_zero {
+            true => Ok(self.size_bytes),
+            false if at >= self.size_bytes => Err(Errno::NXIO),
+            false => Ok(at),
         }
     }
 
-    fn readdir(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        if ino != INodeNo::ROOT {
-            return reply.error(Errno::ENOTDIR);
+    fn list(&self, node: u64, from: u64, list: &mut List) -> Answer<()> {
+        if node != ROOT {
+            return Err(Errno::NOTDIR);
         }
-        let entries: [(INodeNo, FileType, &OsStr); 3] = [
-            (INodeNo::ROOT, FileType::Directory, OsStr::new(".")),
-            (INodeNo::ROOT, FileType::Directory, OsStr::new("..")),
-            (FILE, FileType::RegularFile, &self.file_name),
+        let entries: [(Attributes, &[u8]); 3] = [
+            (self.root, b"."),
+            (self.root, b".."),
+            (self.file, self.file_name.as_bytes()),
         ];
-        for (index, (inode, kind, name)) in entries.into_iter().enumerate().skip(offset as usize) {
-            if reply.add(inode, index as u64 + 1, kind, name) {
+        for (index, (attributes, name)) in entries.into_iter().enumerate() {
+            let kind = (attributes.node, attributes.mode);
+            let wanted = index as u64 >= from;
+            if wanted && !list.add(kind, index as u64 + 1, name, || attributes) {
                 break;
             }
         }
-        reply.ok();
+        Ok(())
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let blocks = self.size_bytes.div_ceil(4096);
-        reply.statfs(blocks, 0, 0, 1, 0, 4096, 255, 4096);
-    }
-
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn getxattr(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _name: &OsStr,
-        _size: u32,
-        reply: fuser::ReplyXattr,
-    ) {
-        // "Not implemented" makes the kernel stop asking.
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn access(&self, _req: &Request, _ino: INodeNo, _mask: fuser::AccessFlags, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn space(&self) -> Space {
+        Space {
+            blocks: self.size_bytes.div_ceil(4096),
+            block_bytes: 4096,
+            nodes: 1,
+        }
     }
 }
 
+/// The kernel's hold on a file that it reads by itself.
+struct Backing {
+    device: OwnedFd,
+    number: u32,
+}
+
+impl Backing {
+    /// Needs `CAP_SYS_ADMIN`, and a file system below that may be stacked upon.
+    fn register(device: BorrowedFd<'_>, file: &File) -> Option<Self> {
+        let registered = device.try_clone_to_owned().and_then(|device| {
+            let number = fuse_device::register_backing(&device, file.as_fd())?;
+            Ok(Self { device, number })
+        });
+        let log = |error: &std::io::Error| tracing::debug!("no passthrough: {error}");
+        registered.inspect_err(log).ok()
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        // Refused only where the session, and with it the hold, is gone.
+        let _ = fuse_device::release_backing(&self.device, self.number);
+    }
+}
+
+fn errno(error: &WriteError) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
+
 /// Node of the one file.
-pub(super) const FILE: INodeNo = INodeNo(2);
+pub(super) const FILE: u64 = 2;
 /// Extents that one `lseek` looks at.
 const SEEK_EXTENTS_MAX: usize = 4096;

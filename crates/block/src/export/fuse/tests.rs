@@ -95,6 +95,7 @@ impl BlockSource for Framed {
 fn serve(source: &Arc<Framed>, pad_to_bytes: u64) -> (File, JoinHandle<io::Result<()>>) {
     let options = FuseOptions {
         pad_to_bytes,
+        queued: false,
         ..FuseOptions::default()
     };
     let source = Arc::clone(source) as Arc<dyn BlockSource>;
@@ -108,46 +109,99 @@ fn reads_of_any_place_and_length_give_the_bytes_or_the_error() {
     for read_with_max_bytes in [FRAME, 1 << 20] {
         let source = Arc::new(Framed::new(read_with_max_bytes));
         let (file, thread) = serve(&source, 1);
-        let seed = u64::from(std::process::id());
-        let mut state = seed | 1;
-        let mut random = |below: usize| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state as usize % below
-        };
-        let mut bytes = vec![0; 2 << 20];
-        for round in 0..300 {
-            let at = random(SIZE);
-            let len = 1 + random(if round % 3 == 0 { 2 << 20 } else { 9000 });
-            let len = len.min(SIZE - at);
-            let part = &mut bytes[..len];
-            let result = file.read_exact_at(part, at as u64);
-            // Read-ahead asks for the damaged frame together with its neighbours; the neighbours'
-            // readers must not suffer from its failure.
-            let touches = at < (DAMAGED + 1) * FRAME && at + len > DAMAGED * FRAME;
-            if touches {
-                let error = result.expect_err("a damaged frame was read");
-                assert_eq!(
-                    error.raw_os_error(),
-                    Some(libc::EIO),
-                    "seed {seed}, {len} at {at}"
-                );
-            } else {
-                result.unwrap_or_else(|error| panic!("seed {seed}, {len} at {at}: {error}"));
-                assert!(
-                    *part == source.bytes[at..at + len],
-                    "seed {seed}, {len} at {at}"
-                );
-            }
-        }
-        assert!(
-            source.delivered.load(Ordering::Relaxed) > 0,
-            "no read came by pieces"
-        );
+        read_anywhere(&source, &file);
         drop(file);
         thread.join().unwrap().unwrap();
     }
+}
+
+#[test]
+fn queues_give_the_bytes_or_the_error_where_the_kernel_has_them() {
+    // Only who asks for queues, as this test does, is offered any.
+    let offer = Offer::make();
+    let source = Arc::new(Framed::new(1 << 20));
+    let shared = Arc::clone(&source) as Arc<dyn BlockSource>;
+    let options = FuseOptions::default();
+    let server = FuseServer::start(shared, &options, MountPoint::Hidden, || ()).unwrap();
+    let rings = sidecore_sys::fuse_ring::FuseQueue::new(2, 8192).is_ok();
+    assert_eq!(server.is_queued(), offer.made && rings);
+    let file = server.open_image().unwrap();
+    let thread = server.release();
+    read_anywhere(&source, &file);
+    // Several at once, each of which finds another's queue busy.
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| read_anywhere(&source, &file));
+        }
+    });
+    drop(file);
+    thread.join().unwrap().unwrap();
+}
+
+/// The kernel's offer of queues, taken back in the end.
+struct Offer {
+    before: String,
+    made: bool,
+}
+
+impl Offer {
+    const PARAMETER: &str = "/sys/module/fuse/parameters/enable_uring";
+
+    fn make() -> Self {
+        Self {
+            before: std::fs::read_to_string(Self::PARAMETER).unwrap_or_default(),
+            made: std::fs::write(Self::PARAMETER, "Y").is_ok(),
+        }
+    }
+}
+
+impl Drop for Offer {
+    fn drop(&mut self) {
+        if self.made {
+            let _ = std::fs::write(Self::PARAMETER, self.before.trim());
+        }
+    }
+}
+
+/// Reads at random places, across the damaged frame too.
+fn read_anywhere(source: &Framed, file: &File) {
+    let seed = u64::from(std::process::id());
+    let mut state = seed | 1;
+    let mut random = |below: usize| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state as usize % below
+    };
+    let mut bytes = vec![0; 2 << 20];
+    for round in 0..300 {
+        let at = random(SIZE);
+        let len = 1 + random(if round % 3 == 0 { 2 << 20 } else { 9000 });
+        let len = len.min(SIZE - at);
+        let part = &mut bytes[..len];
+        let result = file.read_exact_at(part, at as u64);
+        // Read-ahead asks for the damaged frame together with its neighbours; the neighbours'
+        // readers must not suffer from its failure.
+        let touches = at < (DAMAGED + 1) * FRAME && at + len > DAMAGED * FRAME;
+        if touches {
+            let error = result.expect_err("a damaged frame was read");
+            assert_eq!(
+                error.raw_os_error(),
+                Some(libc::EIO),
+                "seed {seed}, {len} at {at}"
+            );
+        } else {
+            result.unwrap_or_else(|error| panic!("seed {seed}, {len} at {at}: {error}"));
+            assert!(
+                *part == source.bytes[at..at + len],
+                "seed {seed}, {len} at {at}"
+            );
+        }
+    }
+    assert!(
+        source.delivered.load(Ordering::Relaxed) > 0,
+        "no read came by pieces"
+    );
 }
 
 #[test]

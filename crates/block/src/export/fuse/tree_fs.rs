@@ -15,26 +15,23 @@
 //!
 //! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
 
-use super::gather::{BACKGROUND_REQUESTS_MAX, FOREVER, REQUEST_BYTES_MAX, with_scratch};
+use super::abi::{Attributes, ROOT, flag};
+use super::ahead::{Ahead, Run};
+use super::gather::{read_through, with_scratch};
+use super::nodes::{Answer, List, Nodes, ReadReply, Space, Terms};
+use super::store::{self, Runs};
 use crate::source::BlockSource;
-use fuser::{
-    AccessFlags, Errno, FileAttr, FileHandle, FileType, Filesystem, Generation, INodeNo, InitFlags,
-    KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyDirectoryPlus,
-    ReplyEmpty, ReplyEntry, ReplyLseek, ReplyOpen, ReplyStatfs, ReplyXattr, Request,
-};
 use parking_lot::Mutex;
-use sidecore_erofs::{Bytes, Entry, Erofs, Error, Extent, Inode, Kind, Unreadable};
+use rustix::io::Errno;
+use sidecore_erofs::{Bytes, Erofs, Error, Extent, Inode, Kind, Unreadable};
 use std::collections::HashSet;
-use std::ffi::OsStr;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::sync::mpsc::SyncSender;
 
 /// An image's file system, open for reading.
 pub struct Tree {
-    erofs: Erofs<Lent>,
-    source: Arc<dyn BlockSource>,
+    pub(super) erofs: Erofs<Lent>,
+    pub(super) source: Arc<dyn BlockSource>,
 }
 
 impl Tree {
@@ -49,7 +46,7 @@ impl Tree {
 }
 
 /// A source's bytes, lent to the parser.
-struct Lent(Arc<dyn BlockSource>);
+pub(super) struct Lent(Arc<dyn BlockSource>);
 
 impl Bytes for Lent {
     fn size_bytes(&self) -> u64 {
@@ -64,40 +61,64 @@ impl Bytes for Lent {
 
 /// The file system as the FUSE session calls it.
 pub(super) struct TreeFs {
-    tree: Tree,
+    files: Arc<Files>,
     read_with_max_bytes: usize,
+    /// To the thread that stores files before they are read.
+    runs: Option<SyncSender<Run>>,
+}
+
+/// Files of a tree, for the session and for the thread that stores them ahead.
+pub(super) struct Files {
+    pub tree: Tree,
     /// Inodes looked at last, by their numbers' low bits.
     inodes: Box<[Mutex<Option<Inode>>]>,
     /// Inodes whose damage was logged.
     logged: Mutex<HashSet<u64>>,
+    /// Readers, and what they come to next.
+    pub ahead: Mutex<Ahead>,
 }
 
 impl TreeFs {
-    pub(super) fn new(tree: Tree) -> Self {
-        Self {
-            read_with_max_bytes: tree.source.read_with_max_bytes(),
+    /// The file system, and the other end of the line to the thread that stores files ahead of
+    /// their readers.
+    pub(super) fn new(tree: Tree) -> (Self, Option<Runs>) {
+        // Of an image far away each byte that nobody asked for costs.
+        let stores = !tree.source.waits_for_a_network();
+        let read_with_max_bytes = tree.source.read_with_max_bytes();
+        let files = Arc::new(Files {
             tree,
             inodes: (0..INODES).map(|_| Mutex::new(None)).collect(),
             logged: Mutex::default(),
-        }
+            ahead: Mutex::default(),
+        });
+        let (runs, line) = store::line(Arc::clone(&files));
+        let file_system = Self {
+            files,
+            read_with_max_bytes,
+            runs: stores.then_some(runs),
+        };
+        (file_system, stores.then_some(line))
     }
+}
 
-    fn node(&self, nid: u64) -> INodeNo {
+impl Files {
+    /// Number of an inode's node.
+    pub(super) fn node(&self, nid: u64) -> u64 {
         match nid == self.tree.erofs.root() {
-            true => INodeNo::ROOT,
-            false => INodeNo(nid.saturating_add(NODE_OFFSET)),
+            true => ROOT,
+            false => nid.saturating_add(NODE_OFFSET),
         }
     }
 
-    fn inode(&self, node: INodeNo) -> Result<Inode, Errno> {
+    fn inode(&self, node: u64) -> Answer<Inode> {
         let nid = match node {
-            INodeNo::ROOT => self.tree.erofs.root(),
-            INodeNo(number) => number.checked_sub(NODE_OFFSET).ok_or(Errno::ENOENT)?,
+            ROOT => self.tree.erofs.root(),
+            number => number.checked_sub(NODE_OFFSET).ok_or(Errno::NOENT)?,
         };
         self.inode_of(nid).map_err(|error| self.fault(&error))
     }
 
-    fn inode_of(&self, nid: u64) -> Result<Inode, Error> {
+    pub(super) fn inode_of(&self, nid: u64) -> Result<Inode, Error> {
         let place = &self.inodes[nid as usize % INODES];
         if let Some(inode) = place.lock().filter(|inode| inode.nid == nid) {
             return Ok(inode);
@@ -107,106 +128,81 @@ impl TreeFs {
         Ok(inode)
     }
 
-    fn directory(&self, node: INodeNo) -> Result<Inode, Errno> {
+    fn directory(&self, node: u64) -> Answer<Inode> {
         let inode = self.inode(node)?;
         match inode.kind {
             Kind::Directory => Ok(inode),
-            _ => Err(Errno::ENOTDIR),
+            _ => Err(Errno::NOTDIR),
         }
     }
 
     /// Error number for a fault, which is logged once for each inode.
     fn fault(&self, error: &Error) -> Errno {
         let nid = match error {
-            Error::TooLong(_) => return Errno::E2BIG,
+            Error::TooLong(_) => return Errno::TOOBIG,
             Error::Corrupt { nid, .. } => *nid,
-            _ => return Errno::EIO,
+            _ => return Errno::IO,
         };
         let mut logged = self.logged.lock();
         if logged.len() < LOGGED_MAX && logged.insert(nid) {
             tracing::error!("{error}; programs that use it get an I/O error");
         }
-        Errno::EIO
+        Errno::IO
     }
 
-    fn attributes(&self, inode: &Inode) -> FileAttr {
-        let time = time(inode.mtime_s, inode.mtime_ns);
+    fn attributes_of(&self, inode: &Inode) -> Attributes {
         let block_bytes = self.tree.erofs.block_bytes();
         let blocks = inode.size_bytes.div_ceil(block_bytes.into()) * u64::from(block_bytes / 512);
-        FileAttr {
-            ino: self.node(inode.nid),
-            size: inode.size_bytes,
+        Attributes {
+            node: self.node(inode.nid),
+            size_bytes: inode.size_bytes,
             blocks,
-            atime: time,
-            mtime: time,
-            ctime: time,
-            crtime: time,
-            kind: file_type(inode.kind),
-            perm: inode.permissions,
-            nlink: inode.links,
+            time: (inode.mtime_s, inode.mtime_ns),
+            mode: mode(inode.kind) | u32::from(inode.permissions),
+            links: inode.links,
             uid: inode.uid,
             gid: inode.gid,
             rdev: inode.rdev,
-            blksize: block_bytes,
-            flags: 0,
+            block_bytes,
         }
     }
+}
 
-    fn read_file(&self, node: INodeNo, offset: u64, len: usize, reply: ReplyData) {
+impl TreeFs {
+    fn read_file(&self, node: u64, offset: u64, len: usize, reply: ReadReply<'_>) {
         let mut extents = Vec::with_capacity(EXTENTS);
-        let found = self.inode(node).and_then(|inode| match inode.kind {
-            Kind::Directory => Err(Errno::EISDIR),
-            _ => (self.tree.erofs)
+        let found = self.files.inode(node).and_then(|inode| match inode.kind {
+            Kind::Directory => Err(Errno::ISDIR),
+            _ => (self.files.tree.erofs)
                 .extents(&inode, offset, len as u64, &mut extents)
-                .map_err(|error| self.fault(&error)),
+                .map_err(|error| self.files.fault(&error)),
         });
         if let Err(errno) = found {
             return reply.error(errno);
         }
         let total: u64 = extents.iter().map(|extent| extent.len).sum();
         let total = total as usize;
-        let source = &*self.tree.source;
+        let source = &*self.files.tree.source;
         match extents[..] {
-            [] => reply.data(&[]),
+            [] => reply.pieces(&[]),
             [Extent { at: Some(at), .. }] if total <= self.read_with_max_bytes => {
-                super::gather::read_through(source, at, total, reply);
+                read_through(source, at, total, reply);
             }
             _ => with_scratch(total, |buffer| match fill(source, &extents, buffer) {
-                Ok(()) => reply.data(buffer),
+                Ok(()) => reply.pieces(&[buffer]),
                 Err(errno) => reply.error(errno),
             }),
-        }
-    }
-
-    /// Lists a directory into a reply: `add` says whether the reply is full.
-    fn list(
-        &self,
-        node: INodeNo,
-        offset: u64,
-        add: &mut dyn FnMut(&Entry<'_>) -> bool,
-    ) -> Result<(), Errno> {
-        let directory = self.directory(node)?;
-        let mut some = false;
-        let listed = self.tree.erofs.list(&directory, offset, &mut |entry| {
-            let full = add(entry);
-            some |= !full;
-            !full
-        });
-        match listed {
-            // The kernel comes back for the rest, and then gets the error.
-            Err(_) if some => Ok(()),
-            listed => listed.map_err(|error| self.fault(&error)),
         }
     }
 }
 
 /// Fills `buffer` with what the extents name; they are as long together.
-fn fill(source: &dyn BlockSource, extents: &[Extent], buffer: &mut [u8]) -> Result<(), Errno> {
+pub(super) fn fill(source: &dyn BlockSource, extents: &[Extent], buffer: &mut [u8]) -> Answer<()> {
     let mut rest = buffer;
     for extent in extents {
         let (part, others) = rest.split_at_mut(extent.len as usize);
         match extent.at {
-            Some(at) => source.read_into(at, part).map_err(|_| Errno::EIO)?,
+            Some(at) => source.read_into(at, part).map_err(|_| Errno::IO)?,
             None => part.fill(0),
         }
         rest = others;
@@ -214,214 +210,142 @@ fn fill(source: &dyn BlockSource, extents: &[Extent], buffer: &mut [u8]) -> Resu
     Ok(())
 }
 
-impl Filesystem for TreeFs {
-    fn init(&mut self, _req: &Request, config: &mut KernelConfig) -> io::Result<()> {
+impl Nodes for TreeFs {
+    fn agree(&mut self, terms: &mut Terms) {
         for wanted in [
-            InitFlags::FUSE_ASYNC_DIO,
-            InitFlags::FUSE_PARALLEL_DIROPS,
-            InitFlags::FUSE_DO_READDIRPLUS,
-            InitFlags::FUSE_READDIRPLUS_AUTO,
-            InitFlags::FUSE_CACHE_SYMLINKS,
-            InitFlags::FUSE_NO_OPEN_SUPPORT,
-            InitFlags::FUSE_NO_OPENDIR_SUPPORT,
+            flag::ASYNC_DIO,
+            flag::PARALLEL_DIROPS,
+            flag::DO_READDIRPLUS,
+            flag::READDIRPLUS_AUTO,
+            flag::CACHE_SYMLINKS,
+            // Opens are then answered with `ENOSYS`: the kernel asks no more, and keeps pages from
+            // one open to the next.
+            flag::NO_OPEN_SUPPORT,
+            flag::NO_OPENDIR_SUPPORT,
         ] {
-            if let Err(missing) = config.add_capabilities(wanted) {
-                tracing::debug!("the kernel's FUSE has no {missing:?}");
+            terms.take(wanted);
+        }
+    }
+
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Option<Attributes>> {
+        let directory = self.files.directory(parent)?;
+        let found = (|| {
+            let nid = self.files.tree.erofs.look_up(&directory, name)?;
+            nid.map(|nid| self.files.inode_of(nid)).transpose()
+        })();
+        let inode = found.map_err(|error| self.files.fault(&error))?;
+        Ok(inode.map(|inode| self.files.attributes_of(&inode)))
+    }
+
+    fn attributes(&self, node: u64) -> Answer<Attributes> {
+        Ok(self.files.attributes_of(&self.files.inode(node)?))
+    }
+
+    fn link(&self, node: u64) -> Answer<Vec<u8>> {
+        let inode = self.files.inode(node)?;
+        match inode.kind {
+            Kind::Link => {
+                (self.files.tree.erofs.link(&inode)).map_err(|error| self.files.fault(&error))
+            }
+            _ => Err(Errno::INVAL),
+        }
+    }
+
+    fn read(&self, node: u64, offset: u64, len: usize, reply: ReadReply<'_>) {
+        self.read_file(node, offset, len, reply);
+        // After the answer: the reader goes on meanwhile.
+        if let Some(runs) = self.runs.as_ref().filter(|_| offset == 0) {
+            let nid = node.saturating_sub(NODE_OFFSET);
+            if let Some(run) = self.files.ahead.lock().read(nid) {
+                // One that finds no place is left to its reader.
+                let _ = runs.try_send(run);
             }
         }
-        // From this follows how much one request may read.
-        let _ = config.set_max_write(REQUEST_BYTES_MAX);
-        let _ = config.set_max_background(BACKGROUND_REQUESTS_MAX);
-        let _ = config.set_congestion_threshold(BACKGROUND_REQUESTS_MAX);
-        Ok(())
     }
 
-    fn lookup(&self, _req: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        let erofs = &self.tree.erofs;
-        let found = self.directory(parent).and_then(|directory| {
-            let nid = erofs.look_up(&directory, name.as_bytes());
-            let nid = nid.map_err(|error| self.fault(&error))?;
-            let inode = nid.map(|nid| self.inode_of(nid)).transpose();
-            inode.map_err(|error| self.fault(&error))
-        });
-        match found {
-            Ok(Some(inode)) => reply.entry(&FOREVER, &self.attributes(&inode), Generation(0)),
-            // Node 0: there is none, and the kernel may remember so.
-            Ok(None) => reply.entry(&FOREVER, &NOTHING, Generation(0)),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn getattr(&self, _req: &Request, ino: INodeNo, _fh: Option<FileHandle>, reply: ReplyAttr) {
-        match self.inode(ino) {
-            Ok(inode) => reply.attr(&FOREVER, &self.attributes(&inode)),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readlink(&self, _req: &Request, ino: INodeNo, reply: ReplyData) {
-        let target = self.inode(ino).and_then(|inode| match inode.kind {
-            Kind::Link => (self.tree.erofs.link(&inode)).map_err(|error| self.fault(&error)),
-            _ => Err(Errno::EINVAL),
-        });
-        match target {
-            Ok(target) => reply.data(&target),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn open(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        // The kernel asks no more, and keeps pages from one open to the next.
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn opendir(&self, _req: &Request, _ino: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn read(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        size: u32,
-        _flags: OpenFlags,
-        _lock_owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
-        self.read_file(ino, offset, size as usize, reply);
-    }
-
-    fn flush(
-        &self,
-        _req: &Request,
-        _ino: INodeNo,
-        _fh: FileHandle,
-        _lock_owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.error(Errno::ENOSYS);
-    }
-
-    fn lseek(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: i64,
-        whence: i32,
-        reply: ReplyLseek,
-    ) {
-        match self.seek(ino, offset, whence) {
-            Ok(place) => reply.offset(place),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readdir(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let listed = self.list(ino, offset, &mut |entry| {
-            let kind = entry.kind.map_or(FileType::RegularFile, file_type);
-            let name = OsStr::from_bytes(entry.name);
-            reply.add(self.node(entry.nid), entry.next, kind, name)
-        });
-        match listed {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
-        }
-    }
-
-    fn readdirplus(
-        &self,
-        _req: &Request,
-        ino: INodeNo,
-        _fh: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectoryPlus,
-    ) {
-        let listed = self.list(ino, offset, &mut |entry| {
-            let node = self.node(entry.nid);
+    fn list(&self, node: u64, from: u64, list: &mut List) -> Answer<()> {
+        let directory = self.files.directory(node)?;
+        let mut some = false;
+        let mut files = Vec::new();
+        let listed = self.files.tree.erofs.list(&directory, from, &mut |entry| {
+            let kind = mode(entry.kind.unwrap_or(Kind::File));
             // One whose inode is damaged is listed all the same; who looks at it gets the error.
-            let attributes = match self.inode_of(entry.nid) {
-                Ok(inode) => self.attributes(&inode),
-                Err(_) => FileAttr {
-                    kind: entry.kind.map_or(FileType::RegularFile, file_type),
-                    ..NOTHING
+            let attributes = || match self.files.inode_of(entry.nid) {
+                Ok(inode) => self.files.attributes_of(&inode),
+                Err(_) => Attributes {
+                    mode: kind,
+                    ..Attributes::default()
                 },
             };
-            let name = OsStr::from_bytes(entry.name);
-            reply.add(node, entry.next, name, &FOREVER, &attributes, Generation(0))
+            let node = self.files.node(entry.nid);
+            let added = list.add((node, kind), entry.next, entry.name, attributes);
+            some |= added;
+            if added && kind == libc::S_IFREG {
+                files.push(entry.nid);
+            }
+            added
         });
+        // The kernel knows no files of which it got names alone.
+        if self.runs.is_some() && list.with_attributes() {
+            self.files.ahead.lock().listed(&files);
+        }
         match listed {
-            Ok(()) => reply.ok(),
-            Err(errno) => reply.error(errno),
+            // The kernel comes back for the rest, and then gets the error.
+            Err(_) if some => Ok(()),
+            listed => listed.map_err(|error| self.files.fault(&error)),
         }
     }
 
-    fn statfs(&self, _req: &Request, _ino: INodeNo, reply: ReplyStatfs) {
-        let erofs = &self.tree.erofs;
-        let bytes = erofs.block_bytes();
-        reply.statfs(erofs.blocks(), 0, 0, erofs.inodes(), 0, bytes, 255, bytes);
+    fn seek(&self, node: u64, offset: u64, whence: u32) -> Answer<u64> {
+        self.next_place(node, offset, whence.cast_signed())
     }
 
-    fn getxattr(&self, _req: &Request, ino: INodeNo, name: &OsStr, size: u32, reply: ReplyXattr) {
-        let value = self.inode(ino).and_then(|inode| {
-            let value = self.tree.erofs.attribute(&inode, name.as_bytes());
-            value.map_err(|error| self.fault(&error))
-        });
-        match value {
-            Ok(Some(value)) => send_attribute(&value, size, reply),
-            Ok(None) => reply.error(Errno::ENODATA),
-            Err(errno) => reply.error(errno),
+    fn space(&self) -> Space {
+        let erofs = &self.files.tree.erofs;
+        Space {
+            blocks: erofs.blocks(),
+            block_bytes: erofs.block_bytes(),
+            nodes: erofs.inodes(),
         }
     }
 
-    fn listxattr(&self, _req: &Request, ino: INodeNo, size: u32, reply: ReplyXattr) {
-        let names = self.inode(ino).and_then(|inode| {
-            let names = self.tree.erofs.attribute_names(&inode);
-            names.map_err(|error| self.fault(&error))
-        });
-        match names {
-            Ok(names) => send_attribute(&names, size, reply),
-            Err(errno) => reply.error(errno),
-        }
+    fn attribute(&self, node: u64, name: &[u8]) -> Answer<Vec<u8>> {
+        let inode = self.files.inode(node)?;
+        let value = self.files.tree.erofs.attribute(&inode, name);
+        let value = value.map_err(|error| self.files.fault(&error))?;
+        value.ok_or(Errno::NODATA)
     }
 
-    fn access(&self, _req: &Request, _ino: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.error(Errno::ENOSYS);
+    fn attribute_names(&self, node: u64) -> Answer<Vec<u8>> {
+        let inode = self.files.inode(node)?;
+        let names = self.files.tree.erofs.attribute_names(&inode);
+        names.map_err(|error| self.files.fault(&error))
     }
 }
 
 impl TreeFs {
     /// Place of the next data or hole. Any place that is not wrong will do, so a long run of
     /// extents of the other kind is cut off: what follows is reported as data.
-    fn seek(&self, node: INodeNo, offset: i64, whence: i32) -> Result<i64, Errno> {
-        let inode = self.inode(node)?;
-        let mut at = u64::try_from(offset).map_err(|_| Errno::ENXIO)?;
+    fn next_place(&self, node: u64, offset: u64, whence: i32) -> Answer<u64> {
+        let inode = self.files.inode(node)?;
+        let mut at = offset;
         if at >= inode.size_bytes {
-            return Err(Errno::ENXIO);
+            return Err(Errno::NXIO);
         }
         let want_hole = match whence {
             libc::SEEK_DATA => false,
             libc::SEEK_HOLE => true,
-            _ => return Err(Errno::EINVAL),
+            _ => return Err(Errno::INVAL),
         };
         let mut extents = Vec::new();
         for _ in 0..SEEK_STEPS_MAX {
             extents.clear();
-            let erofs = &self.tree.erofs;
+            let erofs = &self.files.tree.erofs;
             let found = erofs.extents(&inode, at, SEEK_BYTES, &mut extents);
-            found.map_err(|error| self.fault(&error))?;
+            found.map_err(|error| self.files.fault(&error))?;
             for extent in &extents {
                 if extent.at.is_none() == want_hole {
-                    return Ok(at as i64);
+                    return Ok(at);
                 }
                 at += extent.len;
             }
@@ -430,64 +354,25 @@ impl TreeFs {
             }
         }
         match (want_hole, at >= inode.size_bytes) {
-            (true, _) => Ok(inode.size_bytes as i64),
-            (false, true) => Err(Errno::ENXIO),
-            (false, false) => Ok(at as i64),
+            (true, _) => Ok(inode.size_bytes),
+            (false, true) => Err(Errno::NXIO),
+            (false, false) => Ok(at),
         }
     }
 }
 
-/// Answers with an attribute's value or a list of names, as far as the caller has room.
-fn send_attribute(bytes: &[u8], room: u32, reply: ReplyXattr) {
-    match room as usize {
-        0 => reply.size(bytes.len() as u32),
-        room if room < bytes.len() => reply.error(Errno::ERANGE),
-        _ => reply.data(bytes),
-    }
-}
-
-fn time(seconds: i64, nanoseconds: u32) -> SystemTime {
-    let whole = Duration::from_secs(seconds.unsigned_abs());
-    let second = match seconds < 0 {
-        true => SystemTime::UNIX_EPOCH.checked_sub(whole),
-        false => SystemTime::UNIX_EPOCH.checked_add(whole),
-    };
-    // A time that the system cannot hold is none.
-    second
-        .and_then(|second| second.checked_add(Duration::from_nanos(nanoseconds.into())))
-        .unwrap_or(SystemTime::UNIX_EPOCH)
-}
-
-fn file_type(kind: Kind) -> FileType {
+/// Bits of a mode that say what kind of file it is.
+fn mode(kind: Kind) -> u32 {
     match kind {
-        Kind::File => FileType::RegularFile,
-        Kind::Directory => FileType::Directory,
-        Kind::Link => FileType::Symlink,
-        Kind::CharacterDevice => FileType::CharDevice,
-        Kind::BlockDevice => FileType::BlockDevice,
-        Kind::Fifo => FileType::NamedPipe,
-        Kind::Socket => FileType::Socket,
+        Kind::File => libc::S_IFREG,
+        Kind::Directory => libc::S_IFDIR,
+        Kind::Link => libc::S_IFLNK,
+        Kind::CharacterDevice => libc::S_IFCHR,
+        Kind::BlockDevice => libc::S_IFBLK,
+        Kind::Fifo => libc::S_IFIFO,
+        Kind::Socket => libc::S_IFSOCK,
     }
 }
-
-/// Attributes of no file: node 0.
-const NOTHING: FileAttr = FileAttr {
-    ino: INodeNo(0),
-    size: 0,
-    blocks: 0,
-    atime: SystemTime::UNIX_EPOCH,
-    mtime: SystemTime::UNIX_EPOCH,
-    ctime: SystemTime::UNIX_EPOCH,
-    crtime: SystemTime::UNIX_EPOCH,
-    kind: FileType::RegularFile,
-    perm: 0,
-    nlink: 0,
-    uid: 0,
-    gid: 0,
-    rdev: 0,
-    blksize: 512,
-    flags: 0,
-};
 
 /// Keeps inodes off FUSE's node 0 (none) and 1 (the root).
 const NODE_OFFSET: u64 = 2;
@@ -500,19 +385,3 @@ const EXTENTS: usize = 4;
 /// Part of a file that a seek looks at in one step, and the most such steps.
 const SEEK_BYTES: u64 = 64 << 20;
 const SEEK_STEPS_MAX: usize = 1024;
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_that_no_clock_shows_are_the_epoch() {
-        // The system has times of 64 bits; damaged nanoseconds lead beyond the last one.
-        assert!(time(i64::MAX, 999_999_999) > SystemTime::UNIX_EPOCH);
-        assert_eq!(time(i64::MAX, u32::MAX), SystemTime::UNIX_EPOCH);
-        assert!(time(i64::MIN, 0) < SystemTime::UNIX_EPOCH);
-        let before = time(-2, 500_000_000);
-        let since = SystemTime::UNIX_EPOCH.duration_since(before).unwrap();
-        assert_eq!(since, Duration::from_millis(1500));
-    }
-}

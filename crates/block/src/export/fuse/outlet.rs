@@ -1,0 +1,154 @@
+//! The way back to the kernel: answers and notices, each one `writev` to the FUSE device, or an
+//! entry of a queue.
+//!
+//! Why here: an answer's pieces lie where they are, in the source's cache most of all, and are
+//! copied once, by the kernel, into the page cache.
+//!
+//! `vmsplice` and `splice` would not spare that copy: the kernel takes a page over only where
+//! nobody has it mapped (`fuse_check_folio` of `fs/fuse/dev.c`), and those of a cache are mapped.
+//!
+//! Must stay true: an answer is whole or not at all; what is sent is borrowed until the kernel has
+//! it, so whoever owns the memory (a slot of the cache) keeps it as it is meanwhile.
+//!
+//! Threads: any; each answer goes back by the descriptor that its request came from.
+
+use super::abi::{ANSWER_HEAD_BYTES, Words, answer_head, notice};
+use arrayvec::ArrayVec;
+use rustix::io::Errno;
+use sidecore_sys::fuse_ring::FuseQueue;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+/// Way of one request's answer.
+#[derive(Debug)]
+pub(super) struct Outlet<'a> {
+    way: Way<'a>,
+    unique: u64,
+}
+
+#[derive(Debug)]
+enum Way<'a> {
+    Device(BorrowedFd<'a>),
+    Queue(&'a mut FuseQueue, usize),
+}
+
+impl<'a> Outlet<'a> {
+    /// To the device that the request came from.
+    pub(super) fn new(device: BorrowedFd<'a>, unique: u64) -> Self {
+        let way = Way::Device(device);
+        Self { way, unique }
+    }
+
+    /// To the entry of a queue that the request came in.
+    pub(super) fn of_queue(queue: &'a mut FuseQueue, entry: usize, unique: u64) -> Self {
+        let way = Way::Queue(queue, entry);
+        Self { way, unique }
+    }
+
+    /// Answers with these pieces, one after the other; without a copy up to [`PIECES_MAX`], and
+    /// with one where the answer goes by a queue.
+    pub(super) fn send(&mut self, pieces: &[&[u8]]) {
+        let len: usize = pieces.iter().map(|piece| piece.len()).sum();
+        let unique = self.unique;
+        log_failure(match &mut self.way {
+            Way::Device(device) => {
+                let head = answer_head(unique, 0, len);
+                match pieces.len() <= PIECES_MAX {
+                    true => write(*device, &head, pieces),
+                    false => write(*device, &head, &[&pieces.concat()]),
+                }
+            }
+            Way::Queue(queue, entry) => match gather(queue.room(*entry), pieces) {
+                true => queue.answer(*entry, unique, 0, len),
+                false => queue.answer(*entry, unique, libc::EIO, 0),
+            },
+        });
+    }
+
+    /// Answers that it failed.
+    pub(super) fn refuse(&mut self, errno: Errno) {
+        let (unique, error) = (self.unique, errno.raw_os_error());
+        log_failure(match &mut self.way {
+            Way::Device(device) => write(*device, &answer_head(unique, -error, 0), &[]),
+            Way::Queue(queue, entry) => queue.answer(*entry, unique, error, 0),
+        });
+    }
+}
+
+/// Puts pieces one after the other into a room; false where they do not fit, which no answer to a
+/// sound kernel meets.
+fn gather(room: &mut [u8], pieces: &[&[u8]]) -> bool {
+    let mut rest = room;
+    for piece in pieces {
+        let Some((part, others)) = rest.split_at_mut_checked(piece.len()) else {
+            return false;
+        };
+        part.copy_from_slice(piece);
+        rest = others;
+    }
+    true
+}
+
+/// Says things to the kernel that it did not ask for. Keeps the device open.
+#[derive(Debug, Clone)]
+pub(super) struct Notices(Arc<OwnedFd>);
+
+impl Notices {
+    pub(super) fn new(device: Arc<OwnedFd>) -> Self {
+        Self(device)
+    }
+
+    /// Has the kernel forget pages of a node. Waits for those that are being read.
+    ///
+    /// # Errors
+    /// The system's; not found where the kernel does not know the node.
+    pub(super) fn forget_pages(&self, node: u64, offset: u64, len: usize) -> io::Result<()> {
+        let body = Words::default().u64(node).u64(offset).u64(len as u64);
+        let head = answer_head(0, notice::INVAL_INODE, body.bytes().len());
+        write(self.0.as_fd(), &head, &[body.bytes()])
+    }
+}
+
+impl Notices {
+    /// Puts bytes of a node into the page cache, as if they had been read. Waits for its pages
+    /// that are being read, so the caller must hold nothing that an answer needs.
+    ///
+    /// # Errors
+    /// The system's; not found where the kernel does not know the node.
+    pub(super) fn store(&self, node: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let body = Words::default().u64(node).u64(offset);
+        let body = body.u32(bytes.len() as u32).u32(0);
+        let head = answer_head(0, notice::STORE, body.bytes().len() + bytes.len());
+        write(self.0.as_fd(), &head, &[body.bytes(), bytes])
+    }
+}
+
+/// Writes a head and pieces as one message.
+fn write(device: BorrowedFd<'_>, head: &Words, pieces: &[&[u8]]) -> io::Result<()> {
+    let mut parts = ArrayVec::<IoSlice<'_>, { PIECES_MAX + 1 }>::new();
+    parts.push(IoSlice::new(head.bytes()));
+    for piece in pieces {
+        let full = parts.try_push(IoSlice::new(piece)).is_err();
+        if full {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+    }
+    let len: usize = parts.iter().map(|part| part.len()).sum();
+    // The kernel takes a message whole or refuses it.
+    let written = rustix::io::writev(device, &parts)?;
+    debug_assert!(len == written && head.bytes().len() == ANSWER_HEAD_BYTES);
+    Ok(())
+}
+
+/// An answer that nobody waits for any more (the program was killed) is no fault.
+fn log_failure(result: io::Result<()>) {
+    if let Err(error) = result
+        && error.raw_os_error() != Some(libc::ENOENT)
+    {
+        tracing::warn!("the kernel did not take an answer: {error}");
+    }
+}
+
+/// Pieces of one answer: more than a source delivers at once ([`crate::device`]).
+pub(super) const PIECES_MAX: usize = 264;

@@ -1,0 +1,189 @@
+//! Mounting a FUSE file system, nowhere or on a directory, and taking it from there.
+//!
+//! Why here: root mounts by itself; everybody else has the set-user-id helper `fusermount3` do it,
+//! which hands the device's descriptor back over a socket.
+//! Must stay true: a mount that failed half-way leaves nothing behind; one that the session's end
+//! finds still in its place is taken away.
+//!
+//! Callable from any thread; all block on the kernel, or on the helper.
+//! Source: fsopen(2), fsmount(2), `Documentation/filesystems/fuse/fuse.rst`, `fusermount3(1)`.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, UnmountFlags, unmount,
+};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// How a file system is mounted.
+#[derive(Debug, Clone)]
+pub(super) struct Kind {
+    /// Source that the mount table shows.
+    pub source: String,
+    pub writable: bool,
+    /// Users other than the one who mounts may use it.
+    pub for_all: bool,
+    /// The kernel compares modes and owners with who asks.
+    pub check_permissions: bool,
+}
+
+/// A directory that a session is mounted on; dropping it takes the mount away where it is still
+/// there.
+#[derive(Debug)]
+pub(super) struct Place {
+    dir: PathBuf,
+    /// Says by its state whether the mount is still there.
+    device: OwnedFd,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        // Unmounted twice it could be another's that goes.
+        if is_mounted(&self.device) {
+            detach(&self.dir);
+        }
+    }
+}
+
+/// Mounts nowhere; gives the device's descriptor for the session and the mount's.
+///
+/// # Errors
+/// Those of the system calls; `NOENT` and `ACCESS` of `/dev/fuse` among them.
+pub(super) fn nowhere(kind: &Kind) -> Result<(OwnedFd, OwnedFd), Errno> {
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let context = rustix::mount::fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let set =
+        |key: &str, value: &str| rustix::mount::fsconfig_set_string(context.as_fd(), key, value);
+    let set_flag = |key: &str| rustix::mount::fsconfig_set_flag(context.as_fd(), key);
+    set("source", &kind.source)?;
+    set("subtype", "sidecore")?;
+    set("fd", &device.as_raw_fd().to_string())?;
+    set("rootmode", "40000")?;
+    set("user_id", &rustix::process::geteuid().as_raw().to_string())?;
+    set("group_id", &rustix::process::getegid().as_raw().to_string())?;
+    if kind.for_all {
+        set_flag("allow_other")?;
+    }
+    if kind.check_permissions {
+        set_flag("default_permissions")?;
+    }
+    let mut attributes = MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOSUID;
+    if !kind.writable {
+        set_flag("ro")?;
+        attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+    }
+    rustix::mount::fsconfig_create(context.as_fd())?;
+    let flags = FsMountFlags::FSMOUNT_CLOEXEC;
+    let mount = rustix::mount::fsmount(context.as_fd(), flags, attributes)?;
+    Ok((device, mount))
+}
+
+/// Mounts on a directory, by `fusermount3` where the caller may not.
+///
+/// # Errors
+/// Those of the system calls, or what the helper said.
+pub(super) fn on(dir: &Path, kind: &Kind) -> io::Result<(OwnedFd, Place)> {
+    let dir = dir.canonicalize()?;
+    let device = match nowhere(kind) {
+        Ok((device, mount)) => {
+            let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+            rustix::mount::move_mount(mount.as_fd(), "", rustix::fs::CWD, &dir, flags)?;
+            device
+        }
+        // An old kernel, or a user: the device may be the helper's alone.
+        Err(Errno::PERM | Errno::ACCESS | Errno::NOSYS) => by_helper(&dir, kind)?,
+        Err(error) => return Err(error.into()),
+    };
+    let place = Place {
+        dir,
+        device: rustix::io::fcntl_dupfd_cloexec(&device, 0)?,
+    };
+    Ok((device, place))
+}
+
+/// Has `fusermount3` mount, and takes the device's descriptor from it.
+fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
+    let mut options = vec![
+        format!("fsname={}", kind.source),
+        "subtype=sidecore,nodev,nosuid".into(),
+        if kind.writable { "rw" } else { "ro" }.into(),
+    ];
+    options.extend(kind.check_permissions.then(|| "default_permissions".into()));
+    options.extend(kind.for_all.then(|| "allow_other".into()));
+    // The helper's end of the socket is its standard input, so that nothing has to be passed on
+    // across exec(2) but what everybody passes on.
+    let (ours, theirs) = UnixStream::pair()?;
+    let mut command = Command::new(HELPER);
+    command.arg("-o").arg(options.join(",")).arg("--").arg(dir);
+    command.env("_FUSE_COMMFD", "0");
+    command.stdin(OwnedFd::from(theirs));
+    let command = command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let helper = command.spawn()?;
+    // The command holds the other end as well.
+    command.stdin(Stdio::null());
+    let received = receive(&ours);
+    drop(ours);
+    let output = helper.wait_with_output()?;
+    match received {
+        Ok(Some(device)) => Ok(device),
+        Ok(None) => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(io::Error::other(said.trim().to_owned()))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The descriptor that comes over a socket; `None` where the other side closed it.
+fn receive(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
+    let mut byte = [0];
+    let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut room);
+    rustix::io::retry_on_intr(|| {
+        let parts = &mut [IoSliceMut::new(&mut byte)];
+        recvmsg(socket, parts, &mut control, RecvFlags::CMSG_CLOEXEC)
+    })?;
+    let mut messages = control.drain();
+    Ok(messages.find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    }))
+}
+
+/// True while the session of a device is mounted: the device of one that is gone is in error.
+fn is_mounted(device: &OwnedFd) -> bool {
+    let mut polled = [PollFd::new(device, PollFlags::empty())];
+    match poll(&mut polled, Some(&Timespec::default())) {
+        Ok(_) => !polled[0].revents().contains(PollFlags::ERR),
+        Err(_) => false,
+    }
+}
+
+/// Takes a mount away, its open files notwithstanding; says whether it is gone.
+pub(crate) fn detach(dir: &Path) -> bool {
+    let Err(error) = unmount(dir, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) else {
+        return true;
+    };
+    // Without root only the set-user-id helper may.
+    let helped = error == Errno::PERM
+        && Command::new(HELPER)
+            .arg("-uzq")
+            .arg("--")
+            .arg(dir)
+            .status()
+            .is_ok_and(|status| status.success());
+    if !helped {
+        tracing::warn!("cannot unmount {}: {error}", dir.display());
+    }
+    helped
+}
+
+/// The set-user-id program that mounts FUSE for users, of the package fuse3.
+const HELPER: &str = "fusermount3";

@@ -1,0 +1,395 @@
+//! A FUSE session: reads the kernel's requests, has them answered, until the file system is gone.
+//!
+//! Why here: what crates offer answers from one buffer alone, so that a read of several frames had
+//! to be gathered first, and a read's answer could not be anything but a message to the device.
+//!
+//! Must stay true: each request that wants an answer gets exactly one; a request that is not known
+//! gets `ENOSYS`, after which the kernel does without.
+//!
+//! Threads: [`Session::start`] on any; each of the session's threads reads from a descriptor of
+//! its own where the system gives one, so that they do not wait for one another.
+//! Source: `Documentation/filesystems/fuse/`, `fs/fuse/dev.c` and `inode.c` of Linux.
+
+use super::abi::{Body, FATTR_SIZE, Head, MAJOR, Settings, Words, flag, op};
+use super::nodes::{Answer, List, Nodes, ReadReply, Terms};
+use super::outlet::{Notices, Outlet};
+use super::queued;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use sidecore_sys::fuse_ring::{self, FuseQueue};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+/// A session that kernel and server have agreed on, and that nobody serves yet.
+#[derive(Debug)]
+pub(super) struct Session<N> {
+    device: Arc<OwnedFd>,
+    nodes: Arc<N>,
+    request_bytes: usize,
+    /// Of each processor; none where requests come by the device alone.
+    queues: Vec<FuseQueue>,
+}
+
+impl<N: Nodes> Session<N> {
+    /// Waits for the kernel's first request, which every mount makes, and agrees; on queues over
+    /// io_uring where `queued` and the kernel offers them.
+    ///
+    /// # Errors
+    /// Those of the device; unsupported where the kernel's protocol is older than 7.31 (Linux 5.4).
+    pub(super) fn start(device: OwnedFd, mut nodes: N, queued: bool) -> io::Result<Self> {
+        let mut buffer = vec![0; REQUEST_BYTES_MIN];
+        let (head, mut body) = loop {
+            let len = match rustix::io::read(&device, &mut buffer) {
+                Ok(len) => len,
+                Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let (head, body) = Head::read(&buffer[..len])?;
+            if head.operation == op::INIT {
+                break (head, body);
+            }
+            Outlet::new(device.as_fd(), head.unique).refuse(Errno::IO);
+        };
+        let (major, minor) = (body.u32()?, body.u32()?);
+        let mut outlet = Outlet::new(device.as_fd(), head.unique);
+        if (major, minor) < (MAJOR, MINOR_MIN) || major > MAJOR {
+            outlet.refuse(Errno::PROTO);
+            let text = format!("the kernel's FUSE protocol {major}.{minor} is not known here");
+            return Err(io::Error::new(io::ErrorKind::Unsupported, text));
+        }
+        let read_ahead_bytes = body.u32()?;
+        let mut offered = u64::from(body.u32()?);
+        if offered & flag::INIT_EXT != 0 {
+            offered |= u64::from(body.u32()?) << 32;
+        }
+        let mut terms = Terms::new(offered);
+        for wanted in [flag::ASYNC_READ, flag::BIG_WRITES, flag::MAX_PAGES] {
+            terms.take(wanted);
+        }
+        nodes.agree(&mut terms);
+        let payload_bytes = terms.write_bytes_max.max(REQUEST_BYTES_MAX) as usize;
+        let queues = match queued && terms.offers(flag::OVER_IO_URING) {
+            true => queues(payload_bytes),
+            false => Vec::new(),
+        };
+        // Once it is taken the kernel waits for the queues, so they are there before.
+        if !queues.is_empty() {
+            terms.take(flag::OVER_IO_URING);
+        }
+        let settings = Settings {
+            flags: terms.taken,
+            read_ahead_bytes,
+            background_max: BACKGROUND_REQUESTS_MAX,
+            write_bytes_max: terms.write_bytes_max,
+            pages_max: (REQUEST_BYTES_MAX / 4096) as u16,
+            stack_depth: u32::from(terms.taken & flag::PASSTHROUGH != 0),
+        };
+        outlet.send(&[settings.words().bytes()]);
+        let request_bytes = terms.write_bytes_max as usize + REQUEST_BYTES_MIN;
+        Ok(Self {
+            device: Arc::new(device),
+            nodes: Arc::new(nodes),
+            request_bytes,
+            queues,
+        })
+    }
+
+    /// True where requests come by queues over io_uring.
+    pub(super) fn is_queued(&self) -> bool {
+        !self.queues.is_empty()
+    }
+
+    /// Way to say things to the kernel unasked.
+    pub(super) fn notices(&self) -> Notices {
+        Notices::new(Arc::clone(&self.device))
+    }
+
+    /// Serves on `threads` threads, and on one for each queue; returns when the file system is
+    /// gone. `begun` is called once the kernel has taken all queues. If it refused one, nobody is
+    /// served, and `begun`, or whom it tells, has to take the mount away.
+    ///
+    /// # Errors
+    /// The first that a thread met; those that only say that the file system is going are none.
+    pub(super) fn run(self, threads: usize, begun: impl FnOnce(io::Result<()>)) -> io::Result<()> {
+        let (nodes, session) = (&*self.nodes, self.device.as_fd());
+        let (queues, request_bytes) = (self.queues, self.request_bytes);
+        let mut result = Ok(());
+        std::thread::scope(|scope| {
+            let mut running = Vec::with_capacity(threads + queues.len());
+            let (sender, registered) = sync_channel(queues.len());
+            for (number, mut queue) in queues.into_iter().enumerate() {
+                let sender = sender.clone();
+                let thread = std::thread::Builder::new().name(format!("fuse-queue-{number}"));
+                let started = thread.spawn_scoped(scope, move || {
+                    let registered = queue.register(session, number as u16);
+                    let result = registered.as_ref().map(drop).map_err(copy);
+                    // The one who listens outlives this thread.
+                    let _ = sender.send(result);
+                    drop(sender);
+                    registered.and_then(|()| queued::serve(session, queue, nodes))
+                });
+                match started {
+                    Ok(thread) => running.push(thread),
+                    // The kernel waits for all of them.
+                    Err(error) => result = Err(error),
+                }
+            }
+            drop(sender);
+            let refused = registered.into_iter().find(Result::is_err);
+            begun(refused.unwrap_or_else(|| result.as_ref().map(drop).map_err(copy)));
+            for number in 0..threads {
+                // Without it they take turns at one descriptor.
+                let own = match number {
+                    0 => None,
+                    _ => another(session),
+                };
+                let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
+                let started = thread.spawn_scoped(scope, move || {
+                    let device = own.as_ref().map_or(session, AsFd::as_fd);
+                    serve(device, nodes, request_bytes)
+                });
+                match started {
+                    Ok(thread) => running.push(thread),
+                    // Fewer will do, none will not.
+                    Err(error) if number == 0 => result = Err(error),
+                    Err(error) => tracing::warn!("one thread less serves reads: {error}"),
+                }
+            }
+            for thread in running {
+                let ended = thread.join().unwrap_or_else(|_| {
+                    Err(io::Error::other("a thread that served reads panicked"))
+                });
+                if result.is_ok() {
+                    result = ended;
+                }
+            }
+        });
+        result
+    }
+}
+
+/// The same error for another.
+fn copy(error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), error.to_string())
+}
+
+/// A queue for each processor; none where the system has no io_uring for this process.
+fn queues(payload_bytes: usize) -> Vec<FuseQueue> {
+    let made = fuse_ring::queues().and_then(|count| {
+        let queue = |_| FuseQueue::new(QUEUE_ENTRIES, payload_bytes);
+        (0..count).map(queue).collect()
+    });
+    made.unwrap_or_else(|error| {
+        tracing::debug!("FUSE requests come by its device alone: {error}");
+        Vec::new()
+    })
+}
+
+/// A descriptor of a session besides the first.
+fn another(session: BorrowedFd<'_>) -> Option<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let opened = rustix::fs::open("/dev/fuse", flags, Mode::empty());
+    let joined = opened.and_then(|device| {
+        sidecore_sys::fuse_device::join(&device, session)?;
+        Ok(device)
+    });
+    joined
+        .inspect_err(|error| tracing::debug!("threads share a FUSE descriptor: {error}"))
+        .ok()
+}
+
+/// Answers requests until the file system is gone.
+fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> io::Result<()> {
+    let mut buffer = vec![0; request_bytes];
+    loop {
+        match rustix::io::read(device, &mut buffer) {
+            Ok(len) => {
+                let (head, body) = Head::read(&buffer[..len])?;
+                let outlet = Outlet::new(device, head.unique);
+                answer(device, nodes, &head, body, outlet);
+                if head.operation == op::DESTROY {
+                    return Ok(());
+                }
+            }
+            // The request was taken back, or a signal came.
+            Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
+            // Unmounted, or just going (an abort): which of the two is a matter of timing.
+            Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Answers one request.
+pub(super) fn answer<N: Nodes>(
+    device: BorrowedFd<'_>,
+    nodes: &N,
+    head: &Head,
+    body: Body<'_>,
+    mut outlet: Outlet<'_>,
+) {
+    let result = match head.operation {
+        // These want no answer: nothing is kept for a node.
+        op::FORGET | op::BATCH_FORGET => return,
+        op::READ => {
+            let mut body = body;
+            return match read_arguments(&mut body) {
+                Ok((offset, len)) => {
+                    nodes.read(head.node, offset, len, ReadReply::new(outlet));
+                }
+                Err(errno) => outlet.refuse(errno),
+            };
+        }
+        op::LOOKUP => look_up(nodes, head, body),
+        op::GETATTR => nodes.attributes(head.node).map(|it| it.alone().into()),
+        op::SETATTR => resize(nodes, head, body),
+        op::READLINK => nodes.link(head.node).map(Reply::Bytes),
+        op::OPEN => open(device, nodes, head, body),
+        op::WRITE => write(nodes, head, body),
+        op::STATFS => Ok(space(nodes).into()),
+        op::FSYNC => nodes.sync().map(|()| Reply::Nothing),
+        op::GETXATTR => attribute(nodes, head, body),
+        op::LISTXATTR => attribute_names(nodes, head, body),
+        op::OPENDIR => nodes
+            .open_directory()
+            .map(|()| Words::default().u64(0).u64(0).into()),
+        op::READDIR => list(nodes, head, body, false),
+        op::READDIRPLUS => list(nodes, head, body, true),
+        op::FALLOCATE => allocate(nodes, head, body),
+        op::LSEEK => seek(nodes, head, body),
+        op::RELEASE | op::RELEASEDIR | op::DESTROY => Ok(Reply::Nothing),
+        // Among them `FLUSH` and `ACCESS`, which the kernel does not ask again then, and
+        // `INTERRUPT`: no request takes so long that it could be taken back.
+        _ => Err(Errno::NOSYS),
+    };
+    match result {
+        Ok(Reply::Nothing) => outlet.send(&[]),
+        Ok(Reply::Words(words)) => outlet.send(&[words.bytes()]),
+        Ok(Reply::Bytes(bytes)) => outlet.send(&[&bytes]),
+        Ok(Reply::List(list)) => outlet.send(&[list.bytes()]),
+        Err(errno) => outlet.refuse(errno),
+    }
+}
+
+/// What follows an answer's head.
+enum Reply {
+    Nothing,
+    Words(Words),
+    Bytes(Vec<u8>),
+    List(List),
+}
+
+impl From<Words> for Reply {
+    fn from(words: Words) -> Self {
+        Self::Words(words)
+    }
+}
+
+/// Offset and length of a read or a list: `struct fuse_read_in`.
+fn read_arguments(body: &mut Body<'_>) -> Answer<(u64, usize)> {
+    body.skip(8)?;
+    Ok((body.u64()?, body.u32()? as usize))
+}
+
+fn look_up(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    let found = nodes.look_up(head.node, body.name()?)?;
+    // Node 0: there is none, and the kernel may remember so.
+    Ok(found.unwrap_or_default().entry().into())
+}
+
+fn resize(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    let valid = body.u32()?;
+    body.skip(12)?;
+    let size_bytes = body.u64()?;
+    let size_bytes = (valid & FATTR_SIZE != 0).then_some(size_bytes);
+    let attributes = nodes.resize(head.node, size_bytes)?;
+    Ok(attributes.alone().into())
+}
+
+fn open(
+    device: BorrowedFd<'_>,
+    nodes: &impl Nodes,
+    head: &Head,
+    mut body: Body<'_>,
+) -> Answer<Reply> {
+    let opened = nodes.open(head.node, body.u32()?, device)?;
+    let words = Words::default().u64(0);
+    Ok(words.u32(opened.flags).u32(opened.backing).into())
+}
+
+fn write(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    let (offset, len) = read_arguments(&mut body)?;
+    // The rest of `struct fuse_write_in`.
+    body.skip(20)?;
+    let bytes = body.0.get(..len).ok_or(Errno::INVAL)?;
+    nodes.write(head.node, offset, bytes)?;
+    Ok(Words::default().u32(len as u32).u32(0).into())
+}
+
+fn space(nodes: &impl Nodes) -> Words {
+    let space = nodes.space();
+    // Nothing is free.
+    let words = Words::default().u64(space.blocks).u64(0).u64(0);
+    let words = words.u64(space.nodes).u64(0).u32(space.block_bytes);
+    let words = words.u32(NAME_BYTES_MAX).u32(space.block_bytes).u32(0);
+    words.u64(0).u64(0).u64(0)
+}
+
+fn attribute(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    let room = body.u32()? as usize;
+    body.skip(4)?;
+    let value = nodes.attribute(head.node, body.name()?)?;
+    fitting(value, room)
+}
+
+fn attribute_names(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    let room = body.u32()? as usize;
+    fitting(nodes.attribute_names(head.node)?, room)
+}
+
+/// An attribute's value or a list of names, as far as the caller has room; who has none asks how
+/// much it takes.
+fn fitting(bytes: Vec<u8>, room: usize) -> Answer<Reply> {
+    match room {
+        0 => Ok(Words::default().u32(bytes.len() as u32).u32(0).into()),
+        room if room < bytes.len() => Err(Errno::RANGE),
+        _ => Ok(Reply::Bytes(bytes)),
+    }
+}
+
+fn list(nodes: &impl Nodes, head: &Head, mut body: Body<'_>, plus: bool) -> Answer<Reply> {
+    let (from, room) = read_arguments(&mut body)?;
+    let mut list = List::new(room, plus);
+    nodes.list(head.node, from, &mut list)?;
+    Ok(Reply::List(list))
+}
+
+fn allocate(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    body.skip(8)?;
+    let (offset, len, mode) = (body.u64()?, body.u64()?, body.u32()?);
+    nodes.allocate(head.node, offset, len, mode)?;
+    Ok(Reply::Nothing)
+}
+
+fn seek(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answer<Reply> {
+    body.skip(8)?;
+    let (offset, whence) = (body.u64()?, body.u32()?);
+    let place = nodes.seek(head.node, offset, whence)?;
+    Ok(Words::default().u64(place).into())
+}
+
+/// The kernel's own limit on one request (`fs.fuse.max_pages_limit` = 256 pages).
+pub(super) const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Requests that may be under way without a reader waiting for each (read-ahead, a loop device's
+/// direct reads).
+const BACKGROUND_REQUESTS_MAX: u16 = 64;
+/// The kernel gives no request to a smaller buffer; a write's bytes come on top.
+const REQUEST_BYTES_MIN: usize = 8192;
+/// Minor version of the oldest protocol that is served: Linux 5.4, the oldest with `fsmount`.
+const MINOR_MIN: u32 = 31;
+const NAME_BYTES_MAX: u32 = 255;
+/// Requests that a queue takes in at once, each with room for the longest. Its thread answers one
+/// after the other.
+const QUEUE_ENTRIES: usize = 2;

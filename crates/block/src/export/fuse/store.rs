@@ -1,0 +1,153 @@
+//! Storing files of a tree in the page cache before their reader comes to them.
+//!
+//! Why here: the thread that does what [`super::ahead`] says. It inflates a run of files at once,
+//! on all engines that are free, while the reader goes through the run before.
+//!
+//! Must stay true: a page that is being read is waited for, so nothing is held meanwhile that its
+//! answer could need: bytes are copied out of the source first, and no thread of the session's does
+//! this work. What finds no place in the line is left to its reader.
+//! Source: `fuse_notify_store` in `fs/fuse/dev.c` of Linux.
+
+use super::ahead::{RUN_BYTES_MAX, Run};
+use super::outlet::Notices;
+use super::tree_fs::{Files, fill};
+use sidecore_erofs::{Extent, Kind};
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+/// The thread's end of the line, before it has begun.
+pub(super) struct Runs {
+    files: Arc<Files>,
+    runs: Receiver<Run>,
+}
+
+/// Both ends of a line. Dropping the sender ends the thread.
+pub(super) fn line(files: Arc<Files>) -> (SyncSender<Run>, Runs) {
+    let (sender, runs) = sync_channel(WAITING_MAX);
+    (sender, Runs { files, runs })
+}
+
+/// A file of a run: its node, and its place among the bytes of a group.
+struct Stored {
+    node: u64,
+    from: usize,
+    len: usize,
+}
+
+/// Files whose bytes lie side by side in the image, as far as they are read in one go.
+#[derive(Default)]
+struct Group {
+    start: u64,
+    len: usize,
+    files: Vec<Stored>,
+}
+
+impl Runs {
+    /// Starts the thread that stores.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub(super) fn store_with(self, notices: Notices) -> io::Result<()> {
+        std::thread::Builder::new()
+            .name("fuse-ahead".into())
+            .spawn(move || {
+                let mut buffer = Vec::new();
+                for run in &self.runs {
+                    // Nobody has the file any more, or the file system is going: both will do.
+                    let _ = self.store(run, &notices, &mut buffer);
+                }
+            })
+            .map(drop)
+    }
+
+    fn store(&self, run: Run, notices: &Notices, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let (mut last, mut bytes) = (run.mark, 0);
+        let mut group = Group::default();
+        while bytes < run.bytes {
+            let next = self.files.ahead.lock().take_after(run.mark, last);
+            let Some(nid) = next else { break };
+            last = nid;
+            // Damage is for the reader to meet.
+            let Ok(inode) = self.files.inode_of(nid) else {
+                continue;
+            };
+            // The kernel itself reads ahead in a large one.
+            if inode.kind != Kind::File || inode.size_bytes > FILE_BYTES_MAX {
+                break;
+            }
+            let len = inode.size_bytes as usize;
+            bytes += inode.size_bytes;
+            let mut extents = Vec::new();
+            let erofs = &self.files.tree.erofs;
+            if len == 0 || erofs.extents(&inode, 0, len as u64, &mut extents).is_err() {
+                continue;
+            }
+            let node = self.files.node(nid);
+            match extents[..] {
+                [Extent { at: Some(at), .. }] => {
+                    if !group.takes(at, len) {
+                        self.flush(&mut group, notices, buffer)?;
+                        group.start = at;
+                    }
+                    group.add(node, at, len);
+                }
+                // Holes, and files whose pieces are those of others.
+                _ => {
+                    let part = part(buffer, len);
+                    if fill(&*self.files.tree.source, &extents, part).is_ok() {
+                        notices.store(node, 0, part)?;
+                    }
+                }
+            }
+        }
+        self.flush(&mut group, notices, buffer)
+    }
+
+    /// Reads and stores a group, and empties it.
+    fn flush(&self, group: &mut Group, notices: &Notices, buffer: &mut Vec<u8>) -> io::Result<()> {
+        let part = part(buffer, group.len);
+        let read = self.files.tree.source.read_into(group.start, part);
+        // A damaged piece fails the reads of its files only; they come by themselves.
+        if read.is_ok() {
+            for file in &group.files {
+                notices.store(file.node, 0, &part[file.from..file.from + file.len])?;
+            }
+        }
+        group.files.clear();
+        group.len = 0;
+        Ok(())
+    }
+}
+
+impl Group {
+    /// True when a file lies behind the others, and not far.
+    fn takes(&self, at: u64, len: usize) -> bool {
+        let end = self.start + self.len as u64;
+        let near = (end..=end + GAP_BYTES_MAX).contains(&at);
+        near && !self.files.is_empty() && at + len as u64 - self.start <= GROUP_BYTES_MAX
+    }
+
+    fn add(&mut self, node: u64, at: u64, len: usize) {
+        let from = (at - self.start) as usize;
+        self.files.push(Stored { node, from, len });
+        self.len = from + len;
+    }
+}
+
+/// The first `len` bytes of a buffer, which grows to the longest at once.
+fn part(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
+    if buffer.len() < len {
+        buffer.resize(GROUP_BYTES_MAX as usize, 0);
+    }
+    &mut buffer[..len]
+}
+
+/// Runs that wait for the thread.
+const WAITING_MAX: usize = 64;
+/// A longer file is left to its reader.
+const FILE_BYTES_MAX: u64 = 512 << 10;
+/// Bytes that are read in one go: a run, the last file of which may reach over its end.
+const GROUP_BYTES_MAX: u64 = RUN_BYTES_MAX + FILE_BYTES_MAX;
+/// Bytes between two files that are read in vain rather than apart: padding to a block or a chunk.
+const GAP_BYTES_MAX: u64 = 64 << 10;
