@@ -81,6 +81,8 @@ pub(crate) struct Origin {
     kind: Kind,
     /// Target of a redirect, until that is refused.
     resolved: Mutex<Option<Url>>,
+    /// Time that a server may be silent.
+    silence_max: Duration,
 }
 
 enum Kind {
@@ -123,6 +125,7 @@ impl Origin {
             client,
             kind,
             resolved: Mutex::new(None),
+            silence_max: retry.attempt_max,
         })
     }
 
@@ -206,7 +209,9 @@ impl Origin {
                 ask.header()
             )));
         }
-        let bytes = body(response, (range.end - range.start) as usize, on_bytes)?;
+        let len = (range.end - range.start) as usize;
+        let until = sent + self.silence_max + least_pace(len);
+        let bytes = body(response, len, until, on_bytes)?;
         Ok(Reply {
             bytes,
             offset: range.start,
@@ -304,8 +309,19 @@ fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last && last < size).then_some((first..last + 1, size))
 }
 
-/// Reads exactly `bytes` of body.
-fn body(response: Response, bytes: usize, on_bytes: &mut dyn FnMut(u64)) -> Result<Vec<u8>, Fault> {
+/// Time that a body of `bytes` may take: the client's own limit is for each read, and a server that
+/// sends a byte now and then would hold a reader for ever.
+fn least_pace(bytes: usize) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / PACE_BYTES_PER_S_MIN)
+}
+
+/// Reads exactly `bytes` of body, before `until`.
+fn body(
+    response: Response,
+    bytes: usize,
+    until: Instant,
+    on_bytes: &mut dyn FnMut(u64),
+) -> Result<Vec<u8>, Fault> {
     let mut buffer = vec![0; bytes];
     let mut body = response;
     let mut done = 0;
@@ -315,6 +331,9 @@ fn body(response: Response, bytes: usize, on_bytes: &mut dyn FnMut(u64)) -> Resu
         ))
     };
     while done < bytes {
+        if Instant::now() > until {
+            return Err(failed(done, &"the server sends too slowly"));
+        }
         match body.read(&mut buffer[done..]) {
             Ok(0) => return Err(failed(done, &"it is too short")),
             Ok(read) => {
@@ -335,6 +354,8 @@ fn body(response: Response, bytes: usize, on_bytes: &mut dyn FnMut(u64)) -> Resu
     }
 }
 
+/// Slower bodies are given up: 64 requests under way at this pace are a link of 8 Mb/s.
+const PACE_BYTES_PER_S_MIN: f64 = 16384.0;
 /// Redirects that one request follows.
 const REDIRECTS_MAX: u32 = 5;
 /// Time to connect.
