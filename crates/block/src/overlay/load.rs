@@ -60,8 +60,8 @@ pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), Overla
     }
 }
 
-/// Reads a layer, whose image has `key` where it is encrypted; keeps `map_bytes` of the map's leaves
-/// in memory.
+/// Reads a layer, whose image has `key` where it is encrypted; keeps `map_bytes` of the map's
+/// leaves in memory.
 ///
 /// # Errors
 /// As [`superblock`]; [`OverlayError::NotSealed`], [`OverlayError::Forged`],

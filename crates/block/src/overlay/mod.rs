@@ -121,8 +121,8 @@ pub enum OverlayError {
     },
     /// An overlay in the clear on an encrypted image.
     #[error(
-        "it is not encrypted, and its image is: whoever could write the file could have made it up; \
-         begin a new overlay, and copy what you trust"
+        "it is not encrypted, and its image is: whoever could write the file could have made it \
+         up; begin a new overlay, and copy what you trust"
     )]
     NotSealed,
     /// An overlay of an encrypted image whose code is wrong.

@@ -212,8 +212,8 @@ pub fn clone(
     Ok(CloneKind::Layer)
 }
 
-/// The superblock of an overlay that is to be cloned; of a sealed one, only where its image is named
-/// and it was written with that image's key.
+/// The superblock of an overlay that is to be cloned; of a sealed one, only where its image is
+/// named and it was written with that image's key.
 fn to_clone(store: &dyn Store, base: Option<&Identity>) -> Result<Superblock, OverlayError> {
     let (superblock, _) = load::superblock(store)?;
     if let Some(base) = base {

@@ -46,8 +46,8 @@ pub struct Committed {
 /// Writes the contents of `overlay`, whose base is `image`, as a new image. It has the format and
 /// the frames of `image` where that is zstd or LZ4 as Sidecore writes them, and else those of
 /// `options`. It is guarded as `guard` says; that of an encrypted image is encrypted in any case,
-/// without a lock in `guard` for those who can read the old one. `progress` is called with the bytes
-/// that are done.
+/// without a lock in `guard` for those who can read the old one. `progress` is called with the
+/// bytes that are done.
 ///
 /// # Errors
 /// [`PackError`]; nothing then stands under the target's name that did not before.
