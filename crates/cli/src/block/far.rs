@@ -98,6 +98,7 @@ impl FarArgs {
             Some(location) => {
                 let options = Options {
                     memory_bytes,
+                    beyond_bytes: self.beyond_bytes(memory_bytes),
                     cache: self
                         .cache
                         .clone()
@@ -126,6 +127,19 @@ impl FarArgs {
             index,
             remote,
         })
+    }
+
+    /// Bytes to ask for behind the image's head when it is opened to be read here and there: none
+    /// where they may lie in a cache.
+    fn beyond_bytes(&self, memory_bytes: u64) -> u64 {
+        let is_cached = self
+            .cache
+            .as_ref()
+            .is_some_and(|directory| directory.exists());
+        match is_cached || memory_bytes == WHOLE_MEMORY_BYTES {
+            true => 0,
+            false => BEYOND_BYTES.min(memory_bytes / 16),
+        }
     }
 
     fn trust(&self) -> Result<Trust> {
@@ -165,5 +179,7 @@ fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationErr
     Location::parse(path.to_str()?)
 }
 
+/// Metadata of a tree of fifty thousand files, as `pack` lays them out and compresses them.
+const BEYOND_BYTES: u64 = 1 << 20;
 /// Memory for compressed frames where no `--memory` says it: a window for 1 Gb/s and 200 ms.
 const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

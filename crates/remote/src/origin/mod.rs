@@ -50,6 +50,8 @@ pub(crate) struct Reply {
 pub(crate) enum Ask {
     /// These, of an image that is known.
     Range(Range<u64>),
+    /// As many of these as there are, of an image that is not known yet.
+    Part(Range<u64>),
     /// The first so many, or all if there are fewer.
     Head(u64),
     /// The last so many, or all if there are fewer.
@@ -59,7 +61,9 @@ pub(crate) enum Ask {
 impl Ask {
     fn header(&self) -> String {
         match self {
-            Self::Range(range) => format!("bytes={}-{}", range.start, range.end - 1),
+            Self::Range(range) | Self::Part(range) => {
+                format!("bytes={}-{}", range.start, range.end - 1)
+            }
             Self::Head(bytes) => format!("bytes=0-{}", bytes - 1),
             Self::Tail(bytes) => format!("bytes=-{bytes}"),
         }
@@ -69,6 +73,7 @@ impl Ask {
     fn of_size(&self, size: u64) -> Range<u64> {
         match self {
             Self::Range(range) => range.clone(),
+            Self::Part(range) => range.start.min(size)..range.end.min(size),
             Self::Head(bytes) => 0..size.min(*bytes),
             Self::Tail(bytes) => size.saturating_sub(*bytes)..size,
         }
@@ -306,7 +311,8 @@ fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
     let (first, last) = range.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     let size = size.parse().ok()?;
-    (first <= last && last < size).then_some((first..last + 1, size))
+    // Only then does one more than the last fit a number.
+    (first <= last && last < size).then(|| (first..last + 1, size))
 }
 
 /// Time that a body of `bytes` may take: the client's own limit is for each read, and a server that
