@@ -6,9 +6,12 @@
 
 use crate::ping::{self, Pinged};
 use crate::{Adapter, Connection, Options, RdmaError, Request, StackStream, Stream};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use sidecore_net::sock::client::Client;
 use std::cell::RefCell;
+use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -30,40 +33,65 @@ pub struct Exchange {
 }
 
 /// Serves clients of a kernel's socket, each on a thread of its own, until `told`, which hears of
-/// each that has ended, says no.
+/// each that has ended, says no. Blocks.
 ///
 /// # Errors
 /// The listener's.
+///
+/// # Panics
+/// When `told` does, once those that are being served have ended.
 pub fn serve_kernel(
     listener: &TcpListener,
     exchange: &Exchange,
     told: impl Fn(SocketAddr, Result<Pinged, RdmaError>) -> bool + Sync,
 ) -> Result<(), RdmaError> {
-    let (serving, over) = (AtomicUsize::new(0), AtomicUsize::new(0));
-    let (serving, over, told) = (&serving, &over, &told);
-    let own = listener.local_addr()?;
+    let serving = &AtomicUsize::new(0);
+    let over = &eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
+    let told = &told;
     thread::scope(|scope| {
-        loop {
+        while awaits_client(listener, over)? {
             let (stream, peer) = listener.accept()?;
-            // Relaxed: a count and a flag, nothing else is published by them.
-            if over.load(Ordering::Relaxed) > 0 {
-                return Ok(());
-            }
+            // Relaxed: a count, nothing else is published by it.
             if serving.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
                 serving.fetch_sub(1, Ordering::Relaxed);
                 continue;
             }
             scope.spawn(move || {
+                let last = EndsServing(over);
                 let outcome = kernel_stream(stream).and_then(|stream| serve_one(stream, exchange));
                 serving.fetch_sub(1, Ordering::Relaxed);
-                if !told(peer, outcome) {
-                    over.store(1, Ordering::Relaxed);
-                    // What accepts looks at it with the next connection: this one.
-                    TcpStream::connect(own).ok();
+                if told(peer, outcome) {
+                    std::mem::forget(last);
                 }
             });
         }
+        Ok(())
     })
+}
+
+/// Ends the serving when dropped, in a panic too: what accepts would wait for ever.
+struct EndsServing<'a>(&'a OwnedFd);
+
+impl Drop for EndsServing<'_> {
+    fn drop(&mut self) {
+        // Fails only where it has been said 2^64 - 1 times.
+        rustix::io::write(self.0, &1_u64.to_ne_bytes()).ok();
+    }
+}
+
+/// Waits for a client; false when it is over.
+fn awaits_client(listener: &TcpListener, over: &OwnedFd) -> io::Result<bool> {
+    loop {
+        let mut places = [
+            PollFd::new(over, PollFlags::IN),
+            PollFd::new(listener, PollFlags::IN),
+        ];
+        match poll(&mut places, None) {
+            Ok(_) => return Ok(places[0].revents().is_empty()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 /// Serves clients of the stack at `local`, one after the other, until `told` says no.

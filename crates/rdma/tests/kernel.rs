@@ -1,11 +1,13 @@
 //! Connections over kernel sockets, both sides ours, each on a thread of its own.
 
+use sidecore_rdma::server::{Exchange, serve_kernel};
 use sidecore_rdma::{
     Access, Adapter, Atomic, Connection, End, Kind, Options, Pieces, Post, RdmaError, Receive,
     Remote, Request, Stag, Status, Work, ping,
 };
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
@@ -245,4 +247,27 @@ fn a_peer_that_says_nothing_is_late() {
         },
     );
     assert!(matches!(mine, RdmaError::Late(_)), "{mine:?}");
+}
+
+#[test]
+fn a_server_whose_owner_panics_does_not_wait_for_ever() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let exchange = Exchange {
+        options: Options::default(),
+        timeout: LONG,
+        settle: Duration::ZERO,
+    };
+    let (over, is_over) = mpsc::channel();
+    let server = thread::spawn(move || {
+        let told = |_, outcome: Result<_, RdmaError>| panic!("meant to happen: {outcome:?}");
+        let _over = over;
+        serve_kernel(&listener, &exchange, told)
+    });
+    let mut client = TcpStream::connect(address).expect("the server listens");
+    client.write_all(b"no request, and no end of it").ok();
+    drop(client);
+    let outcome = is_over.recv_timeout(LONG);
+    assert_eq!(outcome, Err::<(), _>(mpsc::RecvTimeoutError::Disconnected));
+    server.join().expect_err("its panic comes out");
 }

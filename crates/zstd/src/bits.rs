@@ -3,7 +3,11 @@
 //! Why here: Huffman's and the sequences' streams are written forwards and read backwards (RFC
 //! 8878, section 4.1); both have a fast loop that reads whole words and a careful one that reads
 //! here.
-//! Must stay true: no read outside the slice, whatever the position. Pure.
+//! Must stay true: no read outside the slice, whatever the position, but for [`word_at`], whose
+//! caller knows the position. Pure.
+
+// `word_at` reads where its caller promises that bytes are; nothing else here is unsafe.
+#![allow(unsafe_code)]
 
 use crate::Error;
 
@@ -68,6 +72,17 @@ impl<'a> Backward<'a> {
     pub(crate) const fn is_overrun(&self) -> bool {
         self.at < -1
     }
+}
+
+/// The 8 bytes at `base + at`, the first of them lowest, for the loops that have no room for a
+/// check.
+///
+/// # Safety
+/// They are readable.
+#[inline(always)]
+pub(crate) unsafe fn word_at(base: *const u8, at: isize) -> u64 {
+    // SAFETY: the caller's promise; no alignment is asked for.
+    u64::from_le(unsafe { base.wrapping_offset(at).cast::<u64>().read_unaligned() })
 }
 
 /// Bits of a table description, read forwards; zeros behind the end.

@@ -30,11 +30,11 @@ pub struct Decoder {
 /// The frame in progress.
 struct Inside {
     header: Header,
-    /// Where its contents begin.
+    /// The first byte of its contents.
     start: usize,
 }
 
-/// How far the decoding of some frames has come.
+/// The state of decoding some frames: how far it has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Bytes of the compressed ones that have been used.
@@ -136,7 +136,11 @@ impl Decoder {
                 return Ok(false);
             }
             match frame::start(rest)? {
-                Start::Skippable(bytes) => progress.read += bytes,
+                Start::Skippable(bytes) => {
+                    let bytes = usize::try_from(bytes).ok();
+                    let bytes = bytes.filter(|&bytes| bytes <= rest.len());
+                    progress.read += bytes.ok_or(Error::Truncated)?;
+                }
                 Start::Frame(header) => {
                     progress.read += header.bytes;
                     self.lanes.clear();

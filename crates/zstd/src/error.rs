@@ -1,4 +1,4 @@
-//! What can be wrong with a frame.
+//! Faults of a frame.
 //!
 //! Must stay true: each message stands by itself; callers show it beside the frame's number.
 

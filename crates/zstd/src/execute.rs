@@ -31,7 +31,7 @@ pub(crate) const FIRST_OFFSETS: [u32; 3] = [1, 4, 8];
 /// A frame's contents so far, and the room for the rest.
 pub(crate) struct Output<'o> {
     pub(crate) bytes: &'o mut [u8],
-    /// Where the frame's contents begin; at most `written`.
+    /// The first byte of the frame's contents; at most `written`.
     pub(crate) start: usize,
     /// Bytes that are final; at most all.
     pub(crate) written: usize,
@@ -210,8 +210,8 @@ impl Output<'_> {
     }
 }
 
-/// How many sequences at the end come too close to the output's end, which is `behind` bytes behind
-/// them all.
+/// The number of sequences at the end that come too close to the output's end, which is `behind`
+/// bytes behind them all.
 fn within_margin(sequences: &[Sequence], mut behind: usize) -> usize {
     let mut count = 0;
     for sequence in sequences.iter().rev() {
@@ -224,7 +224,7 @@ fn within_margin(sequences: &[Sequence], mut behind: usize) -> usize {
     count
 }
 
-/// What the fast loop works with.
+/// The state of the fast loop.
 struct Hot {
     /// The frame's first byte.
     base: *mut u8,

@@ -1,48 +1,64 @@
 //! Headers of frames and of blocks.
 //!
+//! Why here: the decoder reads them, and so does whoever looks for frames without decoding them.
 //! Must stay true: bounded work, no allocation. Pure. Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
 use crate::Error;
 
-/// A block's largest contents in bytes.
-pub(crate) const BLOCK_BYTES_MAX: usize = 128 << 10;
+/// A block's largest contents in bytes, and its largest body.
+pub const BLOCK_BYTES_MAX: usize = 128 << 10;
+
+/// Bytes of the longest header of a frame, magic included.
+pub const HEADER_BYTES_MAX: usize = 18;
+/// Bytes of a block's header.
+pub const BLOCK_HEADER_BYTES: usize = 3;
+/// Magic and length of a skippable frame.
+const SKIPPABLE_HEADER_BYTES: u64 = 8;
 
 const MAGIC: u32 = 0xFD2F_B528;
 /// The first of the sixteen magics of skippable frames.
 const SKIPPABLE: u32 = 0x184D_2A50;
 const WINDOW_LOG_MAX: u32 = 31;
 
-/// What begins at a place of the compressed bytes.
-#[derive(Debug)]
-pub(crate) enum Start {
+/// True for the first four bytes of a frame or of a skippable one, as a little-endian number.
+#[must_use]
+pub const fn is_magic(magic: u32) -> bool {
+    magic == MAGIC || magic & !0xF == SKIPPABLE
+}
+
+/// The kind of frame that begins at a place of the compressed bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// A frame with blocks.
     Frame(Header),
     /// A skippable frame of this many bytes, header included.
-    Skippable(usize),
+    Skippable(u64),
 }
 
 /// A frame's header.
-#[derive(Debug)]
-pub(crate) struct Header {
-    /// Length of the header itself.
-    pub(crate) bytes: usize,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Header {
+    /// Length of the header itself, magic included: the first block's header follows.
+    pub bytes: usize,
     /// Length of the contents, where it is said.
-    pub(crate) content_bytes: Option<u64>,
+    pub content_bytes: Option<u64>,
     /// The largest contents that a block may have.
-    pub(crate) block_bytes_max: usize,
-    pub(crate) has_checksum: bool,
+    pub block_bytes_max: usize,
+    /// Four bytes of checksum follow the last block.
+    pub has_checksum: bool,
 }
 
-/// Reads the header at the start of `bytes`, which are not empty.
-pub(crate) fn start(bytes: &[u8]) -> Result<Start, Error> {
+/// Reads the header at the start of `bytes`; [`HEADER_BYTES_MAX`] of them are enough.
+///
+/// # Errors
+/// [`Error`]: no frame begins there, or none that can be decoded.
+pub fn start(bytes: &[u8]) -> Result<Start, Error> {
     let (magic, rest) = bytes.split_first_chunk::<4>().ok_or(Error::Truncated)?;
     let magic = u32::from_le_bytes(*magic);
     if magic & !0xF == SKIPPABLE {
-        let (length, rest) = rest.split_first_chunk::<4>().ok_or(Error::Truncated)?;
-        let length = u32::from_le_bytes(*length) as usize;
-        if rest.len() < length {
-            return Err(Error::Truncated);
-        }
-        return Ok(Start::Skippable(8 + length));
+        let length = rest.first_chunk::<4>().ok_or(Error::Truncated)?;
+        let length = u32::from_le_bytes(*length);
+        return Ok(Start::Skippable(SKIPPABLE_HEADER_BYTES + u64::from(length)));
     }
     if magic != MAGIC {
         return Err(Error::Magic);
@@ -98,12 +114,53 @@ fn number(rest: &mut &[u8], count: usize) -> Result<u64, Error> {
     Ok(u64::from_le_bytes(whole))
 }
 
-/// A block's header, with its body.
+/// A block's header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// No block of the frame follows it.
+    pub is_last: bool,
+    /// Length of its body in the frame.
+    pub stored_bytes: usize,
+    kind: u32,
+    size: usize,
+}
+
+impl BlockHeader {
+    /// Reads a header of a frame whose blocks have at most `bytes_max` bytes.
+    ///
+    /// # Errors
+    /// [`Error::Reserved`], [`Error::Block`].
+    pub fn read(bytes: [u8; BLOCK_HEADER_BYTES], bytes_max: usize) -> Result<Self, Error> {
+        let head = u32::from_le_bytes([bytes[0], bytes[1], bytes[2], 0]);
+        let size = (head >> 3) as usize;
+        let kind = (head >> 1) & 3;
+        if kind == RESERVED {
+            return Err(Error::Reserved);
+        }
+        if size > bytes_max {
+            return Err(Error::Block);
+        }
+        Ok(Self {
+            is_last: head & 1 != 0,
+            stored_bytes: if kind == RUN { 1 } else { size },
+            kind,
+            size,
+        })
+    }
+
+    /// True where it says itself that nothing comes out of it.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.size == 0
+    }
+}
+
+/// A block with its body.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Block<'a> {
     pub(crate) is_last: bool,
     pub(crate) kind: BlockKind<'a>,
-    /// Where the next block, or what follows the frame's blocks, begins.
+    /// The place of the next block, or of what follows the frame's blocks.
     pub(crate) end: usize,
 }
 
@@ -118,25 +175,21 @@ pub(crate) enum BlockKind<'a> {
 /// Reads the block at `at` of a frame whose blocks have at most `bytes_max` bytes.
 pub(crate) fn block(frame: &[u8], at: usize, bytes_max: usize) -> Result<Block<'_>, Error> {
     let rest = frame.get(at..).ok_or(Error::Truncated)?;
-    let (head, body) = rest.split_first_chunk::<3>().ok_or(Error::Truncated)?;
-    let head = u32::from_le_bytes([head[0], head[1], head[2], 0]);
-    let size = (head >> 3) as usize;
-    let kind = (head >> 1) & 3;
-    if kind == 3 {
-        return Err(Error::Reserved);
-    }
-    if size > bytes_max {
-        return Err(Error::Block);
-    }
-    let stored = if kind == 1 { 1 } else { size };
-    let body = body.get(..stored).ok_or(Error::Truncated)?;
+    let (head, body) = rest.split_first_chunk().ok_or(Error::Truncated)?;
+    let header = BlockHeader::read(*head, bytes_max)?;
+    let body = body.get(..header.stored_bytes).ok_or(Error::Truncated)?;
     Ok(Block {
-        is_last: head & 1 != 0,
-        kind: match kind {
-            0 => BlockKind::Raw(body),
-            1 => BlockKind::Run(body[0], size),
+        is_last: header.is_last,
+        kind: match header.kind {
+            RAW => BlockKind::Raw(body),
+            RUN => BlockKind::Run(body[0], header.size),
             _ => BlockKind::Compressed(body),
         },
-        end: at + 3 + stored,
+        end: at + BLOCK_HEADER_BYTES + header.stored_bytes,
     })
 }
+
+/// Types of blocks; 2 is the compressed one.
+const RAW: u32 = 0;
+const RUN: u32 = 1;
+const RESERVED: u32 = 3;

@@ -1,4 +1,4 @@
-//! What a fuzzer drives: one input, decoded in two ways.
+//! The entry of a fuzzer: one input, decoded in two ways.
 //!
 //! Must stay true: a finding plays again from its bytes alone.
 

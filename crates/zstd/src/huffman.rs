@@ -13,7 +13,7 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
-use crate::bits::{Backward, WHOLE_WORD};
+use crate::bits::{Backward, WHOLE_WORD, word_at};
 use crate::fse;
 
 /// The longest code that libzstd accepts; RFC 8878 allows 11.
@@ -260,7 +260,7 @@ unsafe fn turns(
             for k in 0..4 {
                 // SAFETY: at[k] is at least 56, so 8 bytes end with the byte that has bit at[k],
                 // and that byte is in the stream: at[k] only goes down.
-                let word = unsafe { load(bases[k], (at[k] >> 3) - 7) };
+                let word = unsafe { word_at(bases[k], (at[k] >> 3) - 7) };
                 words[k] = word << (!at[k] & 7);
             }
             for j in 0..TURN_SYMBOLS {
@@ -285,14 +285,6 @@ unsafe fn turns(
         stream.at = at;
     }
     done
-}
-
-/// # Safety
-/// The 8 bytes at `base + at` are readable.
-#[inline(always)]
-unsafe fn load(base: *const u8, at: isize) -> u64 {
-    // SAFETY: the caller's promise; no alignment is asked for.
-    u64::from_le(unsafe { base.offset(at).cast::<u64>().read_unaligned() })
 }
 
 /// Reads the weights that are written down, all but the last; returns how many, and the bytes that

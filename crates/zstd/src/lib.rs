@@ -12,7 +12,7 @@ mod bits;
 mod decoder;
 mod error;
 mod execute;
-mod frame;
+pub mod frame;
 mod fse;
 #[doc(hidden)]
 pub mod fuzzing;

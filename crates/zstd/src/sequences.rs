@@ -16,7 +16,7 @@
 #![allow(unsafe_code)]
 
 use crate::Error;
-use crate::bits::{Backward, WHOLE_WORD, WORD_BITS};
+use crate::bits::{Backward, WHOLE_WORD, WORD_BITS, word_at};
 use crate::fse::{self, Shares};
 use std::sync::LazyLock;
 
@@ -412,7 +412,7 @@ unsafe fn turns<const N: usize, C: Cut>(
             for k in 0..N {
                 // SAFETY: at[k] is at least 56 by the count of turns, and its byte is in the
                 // stream: it only goes down.
-                let word = unsafe { load(bases[k], at[k] >> 3) } << (!at[k] & 7);
+                let word = unsafe { word_at(bases[k], at[k] >> 3) } << (!at[k] & 7);
                 at[k] -= widths[k] as isize;
                 // The sequence's bits at the low end. With none at all every field has no bits.
                 let mut bits = word >> (widths[k].wrapping_neg() & 63);
@@ -449,14 +449,6 @@ unsafe fn turns<const N: usize, C: Cut>(
 #[inline(always)]
 const fn next(entry: Entry) -> usize {
     (entry >> 16) as u16 as usize
-}
-
-/// # Safety
-/// The 8 bytes at `base + at` are readable.
-#[inline(always)]
-unsafe fn load(base: *const u8, at: isize) -> u64 {
-    // SAFETY: the caller's promise; no alignment is asked for.
-    u64::from_le(unsafe { base.wrapping_offset(at).cast::<u64>().read_unaligned() })
 }
 
 /// Room for any kind's symbols, a power of two.

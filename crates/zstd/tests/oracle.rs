@@ -8,7 +8,7 @@ use sidecore_random::Random;
 use sidecore_zstd::{Decoder, Error, Progress};
 use zstd_safe::{CCtx, CParameter, DCtx, FrameFormat};
 
-/// What is compressed.
+/// Contents of a frame.
 #[derive(Debug, Clone, Copy)]
 enum Contents {
     Zeros,
@@ -75,7 +75,7 @@ fn contents(kind: Contents, bytes: usize, random: &mut Random) -> Vec<u8> {
     out
 }
 
-/// How a frame is made.
+/// The way of making a frame.
 #[derive(Debug, Clone, Copy)]
 struct Making {
     level: i32,
@@ -250,7 +250,7 @@ fn several_frames_and_skippable_ones_are_one_contents() {
     assert!(!both.decode(&input, raw.len()));
 }
 
-/// What a reader that waits for some bytes gets is final, whatever it asks for.
+/// The bytes that a reader waits for are final, however many it asks for.
 #[test]
 fn targets_are_met_block_by_block() {
     let mut random = Random::new(4);

@@ -202,7 +202,7 @@ fn an_earned_window_never_asks_for_more_than_was_read_and_soon_reaches_its_limit
     assert!(reads <= 128, "{reads} reads until the window was whole");
 }
 
-/// What a long stream earned serves the next ones, and is soon used up by short ones.
+/// The window that a long stream earned serves the next ones; short ones use it up soon.
 #[test]
 fn a_stream_after_a_long_one_starts_with_a_wide_window() {
     let (size, step, most) = (1_u64 << 34, 1_u64 << 20, 48 << 20);

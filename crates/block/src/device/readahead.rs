@@ -10,7 +10,6 @@
 //!
 //! The window doubles with each read that continues a stream, as the kernel's own read-ahead does.
 
-use arrayvec::ArrayVec;
 use std::ops::Range;
 
 /// Streams that are told apart at once; the one used longest ago makes room.
@@ -30,7 +29,7 @@ const WINDOW_MIN_BYTES: u64 = 128 << 10;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    /// Where it began.
+    /// Its first byte.
     start: u64,
     /// The byte after the furthest one read.
     next: u64,
@@ -81,15 +80,6 @@ impl Window {
         }
     }
 
-    /// A stream's part of `own` where `others` read at the same time: the link's product of
-    /// bandwidth and delay is one for all of them.
-    fn shared(self, own: u64, others: usize) -> u64 {
-        match self {
-            Self::Doubling(_) => own,
-            Self::Earned(_) => own / (others as u64 + 1),
-        }
-    }
-
     fn of(self, stream: &Stream) -> u64 {
         match self {
             Self::Doubling(max) => {
@@ -106,7 +96,7 @@ impl Window {
 pub(crate) struct ReadAhead {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
-    /// What the longest stream of late has read, halved with each new one.
+    /// Bytes that the longest stream of late has read, halved with each new one.
     credit: u64,
 }
 
@@ -151,11 +141,6 @@ impl ReadAhead {
                 ahead: 0..0,
             };
         };
-        let own = self.streams[at].start;
-        let others: ArrayVec<u64, STREAMS_MAX> = (self.streams.iter())
-            .filter(|it| it.start != own && it.is_busy(clock))
-            .map(|it| it.start)
-            .collect();
         let stream = &mut self.streams[at];
         stream.used = clock;
         stream.read = stream.read.saturating_add(len);
@@ -170,14 +155,12 @@ impl ReadAhead {
             };
         }
         self.credit = self.credit.max(stream.read);
-        let (part, mut window) = (
-            window.part(),
-            window.shared(window.of(stream), others.len()),
-        );
-        // What another stream has read lately need not come again: it went through there.
-        if let Some(begun) = others.iter().copied().filter(|&it| it >= stream.next).min() {
-            window = window.min(begun - stream.next);
-        }
+        let (part, own) = (window.part(), window.of(stream));
+        let window = match window {
+            Window::Doubling(_) => own,
+            Window::Earned(_) => self.shared(at, own),
+        };
+        let stream = &mut self.streams[at];
         let until = stream.next.saturating_add(window).min(size_bytes);
         let from = stream.ahead.max(stream.next).min(until);
         // Ask for a part of a window at a time rather than read by read: fewer wake-ups.
@@ -192,5 +175,18 @@ impl ReadAhead {
             sequential: true,
             ahead: from..until,
         }
+    }
+
+    /// The part of `own` that is for the stream at `at`, of those that read at the same time.
+    fn shared(&self, at: usize, own: u64) -> u64 {
+        let stream = &self.streams[at];
+        let others = (self.streams.iter())
+            .filter(|it| it.start != stream.start && it.is_busy(self.clock))
+            .map(|it| it.start);
+        // The link's product of bandwidth and delay is one for all of them.
+        let part = own / (others.clone().count() as u64 + 1);
+        // What another stream has read lately need not come again: it went through there.
+        let begun = others.filter(|&start| start >= stream.next).min();
+        begun.map_or(part, |start| part.min(start - stream.next))
     }
 }

@@ -152,7 +152,7 @@ impl<'a> Audit<'a> {
             .push(format!("the seek table is damaged: {reason}"));
     }
 
-    /// What is wrong with the index frame of an image that is read by its seek table; nothing where
+    /// The fault of the index frame of an image that is read by its seek table; nothing where
     /// it never had one.
     fn lost_index(&self, table: &Table) -> Result<Option<&'static str>, FormatError> {
         match sidx::read(&self.bytes, table.start, Format::Zstd, seekable::NAME) {
@@ -178,7 +178,7 @@ impl<'a> Audit<'a> {
         Ok(ours.then_some("its end is not there"))
     }
 
-    /// What is wrong with the hash tree between the last frame and the index frame that ends at
+    /// The fault of the hash tree between the last frame and the index frame that ends at
     /// `end`; nothing where there is none.
     fn lost_tree(&self, index: &Index, end: u64) -> Result<Option<&'static str>, FormatError> {
         let Some(tree) = index.tree() else {

@@ -10,12 +10,15 @@
 //! Source: RFC 8878, section 3.1.1. Map: `docs/formats/seekable-zstd.md`.
 
 use super::read_at::Bytes;
-use super::seekable::{self, FRAME_MAGIC};
+use super::seekable;
 use super::sidx::{self, Found};
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::{Entry, Table, Tail};
 use super::{FRAME_BYTES_MAX, FormatError, Index, stored_bytes_limit};
 use crate::codec::CodecId;
+use sidecore_zstd::frame::{
+    self, BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES_MAX, Start,
+};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
@@ -43,15 +46,18 @@ impl Index {
     /// Blocks on both files.
     pub fn open_beside(file: &File, path: &Path) -> Result<Self, FormatError> {
         match Self::open(file) {
-            Err(error @ FormatError::NoIndex { format, .. }) if format == seekable::NAME => {
-                match File::open(name_of(path)) {
-                    Ok(beside) => open(file, &beside),
-                    Err(_) => Err(error),
-                }
-            }
+            Err(error) if lacks_index(&error) => match File::open(name_of(path)) {
+                Ok(beside) => open(file, &beside),
+                Err(_) => Err(error),
+            },
             other => other,
         }
     }
+}
+
+/// True where `error` says that nothing in a zstd file tells where its frames begin.
+pub(crate) fn lacks_index(error: &FormatError) -> bool {
+    matches!(error, FormatError::NoIndex { format, .. } if *format == seekable::NAME)
 }
 
 /// Reads the index in `beside`, which is of `file`.
@@ -105,8 +111,8 @@ pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, Format
     for number in 0..index.frames() {
         let frame = index.frame(number);
         end = frame.offset + u64::from(frame.stored_bytes);
-        let mut head = [0; FRAME_HEAD_BYTES];
-        let head = &mut head[..FRAME_HEAD_BYTES.min(frame.stored_bytes as usize)];
+        let mut head = [0; HEADER_BYTES_MAX];
+        let head = &mut head[..HEADER_BYTES_MAX.min(frame.stored_bytes as usize)];
         file.fill(head, frame.offset)?;
         heads.update(head);
         let said = contents_at(file, frame.offset, end)?;
@@ -131,30 +137,28 @@ fn other<T>(reason: &'static str) -> Result<T, FormatError> {
 fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64>, FormatError> {
     // The walk puts no more of them in front of a frame.
     for _ in 0..=SKIPPED_MAX {
-        let mut head = [0; FRAME_HEAD_BYTES];
-        let bytes = end.saturating_sub(offset).min(FRAME_HEAD_BYTES as u64) as usize;
+        let mut head = [0; HEADER_BYTES_MAX];
+        let bytes = end.saturating_sub(offset).min(HEADER_BYTES_MAX as u64) as usize;
         file.fill(&mut head[..bytes], offset)?;
         // Of a frame that has contents no more than the head is read: blocks are many.
-        let (blocks_at, contents) = match Head::parse(&head[..bytes]) {
-            Ok(Head::Skippable { bytes }) => {
+        let header = match frame::start(&head[..bytes]) {
+            Ok(Start::Skippable(bytes)) => {
                 offset += bytes;
                 continue;
             }
-            Ok(Head::Frame {
-                contents: Some(size),
-                ..
-            }) if size > 0 => return Ok(Some(size)),
-            Ok(Head::Frame {
-                bytes, contents, ..
-            }) => (bytes, contents),
+            Ok(Start::Frame(header)) => header,
             Err(_) => break,
         };
-        if end - offset < blocks_at + 3 {
+        if header.content_bytes.is_some_and(|size| size > 0) {
+            return Ok(header.content_bytes);
+        }
+        let blocks_at = header.bytes as u64;
+        if end - offset < blocks_at + BLOCK_HEADER_BYTES as u64 {
             break;
         }
-        let first = file.array::<3>(offset + blocks_at)?.unwrap_or([0; 3]);
-        if le32(&[first[0], first[1], first[2], 0]) >> 3 != 0 {
-            return Ok(contents);
+        let first = file.array(offset + blocks_at)?.unwrap_or_default();
+        if BlockHeader::read(first, usize::MAX).map_or(true, |block| !block.is_empty()) {
+            return Ok(header.content_bytes);
         }
         match shape_at(file, offset, end)? {
             Ok(shape) if shape.is_empty => offset += shape.bytes,
@@ -193,61 +197,6 @@ fn shape_at(
     })
 }
 
-/// What a frame begins with.
-enum Head {
-    Skippable {
-        /// All of it.
-        bytes: u64,
-    },
-    Frame {
-        /// Of the head.
-        bytes: u64,
-        contents: Option<u64>,
-        checked: bool,
-    },
-}
-
-impl Head {
-    fn parse(head: &[u8]) -> Result<Self, &'static str> {
-        const CUT: &str = "is cut short";
-        let magic = head.first_chunk::<4>().ok_or(CUT)?;
-        let magic = u32::from_le_bytes(*magic);
-        if magic & !0xF == SKIPPABLE_MAGIC {
-            let length = head.get(4..8).map(le32).ok_or(CUT)?;
-            let bytes = SKIPPABLE_BYTES + u64::from(length);
-            return Ok(Self::Skippable { bytes });
-        }
-        if magic != FRAME_MAGIC {
-            return Err("is none of zstd's");
-        }
-        let descriptor = *head.get(4).ok_or(CUT)?;
-        if descriptor & 0x08 != 0 {
-            return Err("has a head that this program does not know");
-        }
-        let single = descriptor & 0x20 != 0;
-        let dictionary_bytes = [0, 1, 2, 4][usize::from(descriptor & 3)];
-        let size_bytes = match descriptor >> 6 {
-            0 => usize::from(single),
-            flag => 1 << flag,
-        };
-        let dictionary_at = 5 + usize::from(!single);
-        let size_at = dictionary_at + dictionary_bytes;
-        let end = size_at + size_bytes;
-        let dictionary = head.get(dictionary_at..size_at).ok_or(CUT)?;
-        if dictionary.iter().any(|&byte| byte != 0) {
-            return Err("needs a dictionary");
-        }
-        let mut size = [0; 8];
-        size[..size_bytes].copy_from_slice(head.get(size_at..end).ok_or(CUT)?);
-        let contents = u64::from_le_bytes(size) + if size_bytes == 2 { 256 } else { 0 };
-        Ok(Self::Frame {
-            bytes: end as u64,
-            contents: (size_bytes > 0).then_some(contents),
-            checked: descriptor & 4 != 0,
-        })
-    }
-}
-
 /// A frame's extent, by its head and the heads of its blocks.
 struct Shape {
     bytes: u64,
@@ -263,56 +212,55 @@ impl Shape {
     /// The frame that `read` reads, or what is wrong with it. No more is read than a frame of
     /// [`FRAME_BYTES_MAX`] may have.
     fn of(read: &mut ReadFrame<'_>) -> Result<Result<Self, &'static str>, FormatError> {
-        let mut head = [0; FRAME_HEAD_BYTES];
-        let mut bytes = FRAME_HEAD_BYTES;
+        let mut head = [0; HEADER_BYTES_MAX];
+        let mut bytes = HEADER_BYTES_MAX;
         while bytes > 0 && !read(0, &mut head[..bytes])? {
             bytes -= 1;
         }
-        let (mut at, contents, checked) = match Head::parse(&head[..bytes]) {
-            Ok(Head::Skippable { bytes }) => {
+        let header = match frame::start(&head[..bytes]) {
+            Ok(Start::Skippable(bytes)) => {
                 return Ok(Ok(Self {
                     bytes,
                     contents: Some(0),
                     is_empty: true,
                 }));
             }
-            Ok(Head::Frame {
-                bytes,
-                contents,
-                checked,
-            }) => (bytes, contents, checked),
-            Err(reason) => return Ok(Err(reason)),
+            Ok(Start::Frame(header)) => header,
+            Err(error) => {
+                return Ok(Err(match error {
+                    sidecore_zstd::Error::Truncated => CUT_SHORT,
+                    sidecore_zstd::Error::Magic => "is none of zstd's",
+                    sidecore_zstd::Error::Dictionary => "needs a dictionary",
+                    _ => "has a head that this program does not know",
+                }));
+            }
         };
+        let contents = header.content_bytes;
+        let mut at = header.bytes as u64;
         if contents.is_some_and(|size| size > FRAME_BYTES_MAX.into()) {
             return Ok(Err(TOO_LARGE));
         }
         let mut is_empty = true;
         loop {
-            let mut block = [0; 3];
+            let mut block = [0; BLOCK_HEADER_BYTES];
             if !read(at, &mut block)? {
-                return Ok(Err("is cut short"));
+                return Ok(Err(CUT_SHORT));
             }
-            let block = le32(&[block[0], block[1], block[2], 0]);
-            let (is_last, kind, size) = (block & 1 == 1, block >> 1 & 3, block >> 3);
-            if kind == BLOCK_RESERVED || size > BLOCK_BYTES_MAX {
+            let Ok(block) = BlockHeader::read(block, BLOCK_BYTES_MAX) else {
                 return Ok(Err("has a block of no known kind"));
-            }
-            at += 3 + if kind == BLOCK_RLE {
-                1
-            } else {
-                u64::from(size)
             };
-            is_empty &= size == 0;
+            at += (BLOCK_HEADER_BYTES + block.stored_bytes) as u64;
+            is_empty &= block.is_empty();
             if at > stored_bytes_limit(FRAME_BYTES_MAX) {
                 return Ok(Err(TOO_LARGE));
             }
-            if is_last {
+            if block.is_last {
                 break;
             }
         }
-        let bytes = at + if checked { 4 } else { 0 };
+        let bytes = at + if header.has_checksum { 4 } else { 0 };
         if !read(bytes - 1, &mut [0])? {
-            return Ok(Err("is cut short"));
+            return Ok(Err(CUT_SHORT));
         }
         Ok(Ok(Self {
             bytes,
@@ -405,7 +353,7 @@ impl<'a> Scan<'a> {
             let _ = read(shape.bytes - 1, &mut [0])?;
             at += shape.bytes;
             if start + at > self.file.size {
-                return Err(refused("is cut short"));
+                return Err(refused(CUT_SHORT));
             }
             if !shape.is_empty {
                 break;
@@ -427,7 +375,7 @@ pub(crate) struct Walked {
 impl Walked {
     /// The next frame, which inflates to `raw_bytes`.
     pub(crate) fn push(&mut self, stored: &[u8], check: u64, raw_bytes: u32) {
-        let head = &stored[..stored.len().min(FRAME_HEAD_BYTES)];
+        let head = &stored[..stored.len().min(HEADER_BYTES_MAX)];
         self.heads.update(head);
         let entry = Entry::new(check, stored.len() as u32, 0, raw_bytes, false);
         self.table.push(entry);
@@ -485,13 +433,7 @@ pub(crate) const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read 
 pub(super) const TAG: [u8; 8] = *b"sidefile";
 const VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 40;
-/// RFC 8878, section 3.1.1.1, and the magic number before it.
-const FRAME_HEAD_BYTES: usize = 18;
-/// The first of the sixteen magics of skippable frames.
-const SKIPPABLE_MAGIC: u32 = 0x184D_2A50;
-const BLOCK_RLE: u32 = 1;
-const BLOCK_RESERVED: u32 = 3;
-const BLOCK_BYTES_MAX: u32 = 128 << 10;
+const CUT_SHORT: &str = "is cut short";
 /// Skippable and empty frames in front of one; pzstd writes one.
 const SKIPPED_MAX: u32 = 8;
 /// A file is read so many bytes at a time.

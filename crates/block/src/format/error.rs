@@ -82,7 +82,7 @@ pub enum FormatError {
         frame: u64,
         /// Offset of it, or of the skippable frames in front of it.
         offset: u64,
-        /// What it is or has.
+        /// The fault, as the end of a sentence that begins with the frame.
         reason: &'static str,
     },
     /// A field of a head or a table that no writer would write.

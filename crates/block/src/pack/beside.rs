@@ -5,12 +5,11 @@
 //! Must stay true: the file is only read; its index appears under its name only when it is whole.
 
 use super::{Existing, PackError, Sink, Target, open_image, workers};
-use crate::format::beside::{Scan, TOO_LARGE, Walked, name_of};
+use crate::format::beside::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
 use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
+use sidecore_zstd::{Decoder, Error};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
-use zstd_safe::DCtx;
-use zstd_safe::zstd_sys::ZSTD_ErrorCode;
 
 /// Result of [`index_file`].
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
@@ -43,7 +42,7 @@ pub fn index_file(
 ) -> Result<Indexed, PackError> {
     let file = open_image(path)?;
     match Index::open(&file) {
-        Err(FormatError::NoIndex { format, .. }) if format.contains("zstd") => {}
+        Err(error) if lacks_index(&error) => {}
         Err(error) => return Err(error.into()),
         Ok(index) => {
             return Err(PackError::Indexed {
@@ -65,7 +64,7 @@ pub fn index_file(
         Job::default,
         || {
             Ok(Kernel {
-                context: DCtx::create(),
+                decoder: Decoder::new(),
                 // Pages that no frame reaches are never touched.
                 raw: vec![0; FRAME_BYTES_MAX as usize],
             })
@@ -112,26 +111,21 @@ struct Job {
 
 /// State of an engine from frame to frame.
 struct Kernel {
-    context: DCtx<'static>,
+    decoder: Decoder,
     raw: Vec<u8>,
 }
 
 /// The kernel: finds out a frame's size, and that it is sound.
 fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     job.check = xxh3_64(&job.stored);
-    let raw = &mut kernel.raw[..];
-    let inflated = kernel.context.decompress(raw, &job.stored);
-    let refused = |code: usize| {
-        let reason =
-            match code == (ZSTD_ErrorCode::ZSTD_error_dstSize_tooSmall as usize).wrapping_neg() {
-                true => TOO_LARGE,
-                false => "is damaged",
-            };
-        FormatError::Scan {
-            frame: job.number,
-            offset: job.offset,
-            reason,
-        }
+    let inflated = kernel.decoder.decode(&job.stored, &mut kernel.raw);
+    let refused = |error| FormatError::Scan {
+        frame: job.number,
+        offset: job.offset,
+        reason: match error {
+            Error::Full => TOO_LARGE,
+            _ => "is damaged",
+        },
     };
     job.raw_bytes = inflated.map_err(refused)? as u32;
     Ok(())

@@ -8,6 +8,7 @@ use super::PackError;
 use super::output::nameless;
 use crate::format::foreign::{self, Inside};
 use liblzma::read::XzDecoder;
+use sidecore_zstd::frame::is_magic;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::os::fd::AsRawFd;
@@ -52,10 +53,8 @@ pub(super) fn open(
 
 /// True for a frame of zstd's, or a skippable one (RFC 8878 section 3.1).
 fn is_zstd(head: &[u8]) -> bool {
-    head.first_chunk().is_some_and(|magic| {
-        let magic = u32::from_le_bytes(*magic);
-        magic == 0xFD2F_B528 || magic & !0xF == 0x184D_2A50
-    })
+    head.first_chunk()
+        .is_some_and(|magic| is_magic(u32::from_le_bytes(*magic)))
 }
 
 /// The disk of a qcow2 image, by qemu-img.

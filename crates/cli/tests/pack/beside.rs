@@ -14,7 +14,7 @@ fn index(file: &Path) -> Output {
 fn unpacked(place: &Place, file: &Path) -> Output {
     let back = place.path("back");
     let _ = fs::remove_file(&back);
-    run(sidecore(&["block", "unpack"]).arg(file).arg("-o").arg(back))
+    run(&mut unpack(file, &back))
 }
 
 #[test]

@@ -25,18 +25,12 @@ fn what_is_in_a_compressed_file_is_packed() {
     }
     for name in ["raw", "raw.gz", "raw.xz", "raw.zst", "raw.qcow2"] {
         pack(&at(name), &at("image"), &["--decompress"]);
-        ok(sidecore(&["block", "unpack"])
-            .arg(at("image"))
-            .arg("-o")
-            .arg(at("back")));
+        ok(&mut unpack(&at("image"), &at("back")));
         assert!(fs::read(at("back")).unwrap() == wanted, "{name}");
     }
     for name in ["twice.gz", "twice.xz", "twice.zst"] {
         pack(&at(name), &at("image"), &["--decompress"]);
-        ok(sidecore(&["block", "unpack"])
-            .arg(at("image"))
-            .arg("-o")
-            .arg(at("back")));
+        ok(&mut unpack(&at("image"), &at("back")));
         assert!(
             fs::read(at("back")).unwrap() == [&wanted[..], &wanted[..]].concat(),
             "{name}"
@@ -46,10 +40,7 @@ fn what_is_in_a_compressed_file_is_packed() {
     let output = pack(&at("raw.gz"), &at("image"), &[]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("pack --decompress"), "{told}");
-    ok(sidecore(&["block", "unpack"])
-        .arg(at("image"))
-        .arg("-o")
-        .arg(at("back")));
+    ok(&mut unpack(&at("image"), &at("back")));
     assert!(fs::read(at("back")).unwrap() == fs::read(at("raw.gz")).unwrap());
 }
 

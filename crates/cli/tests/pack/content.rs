@@ -29,8 +29,7 @@ fn content_defined_frames_go_round_and_do_not_depend_on_engines_or_pipes() {
         assert!(piped(stream, &contents) == whole, "{format}: a pipe");
         let verified = json(&ok(sidecore(&["block", "verify", "--json"]).arg(&image)));
         assert_eq!(verified["bad_frames"].as_array().unwrap().len(), 0);
-        let unpack = &mut sidecore(&["block", "unpack"]);
-        ok(unpack.arg(&image).arg("-o").arg(&back));
+        ok(&mut unpack(&image, &back));
         assert!(fs::read(&back).unwrap() == contents, "{format}");
         let other = ok(tool(format)
             .args(["-d", "-c"])
@@ -41,10 +40,7 @@ fn content_defined_frames_go_round_and_do_not_depend_on_engines_or_pipes() {
         let at = damaged.len() - 3000;
         damaged[at] ^= 1;
         fs::write(&again, &damaged).unwrap();
-        let output = run(sidecore(&["block", "unpack"])
-            .arg(&again)
-            .arg("-o")
-            .arg(&back));
+        let output = run(&mut unpack(&again, &back));
         if output.status.success() {
             assert!(fs::read(&back).unwrap() == contents, "{format}: damaged");
         }
@@ -66,10 +62,7 @@ fn holes_give_the_frames_that_their_zeros_give() {
     assert!(report["zero_frames"].as_u64().unwrap() > 20, "{report}");
     pack(&dense, &other, &["--cdc"]);
     assert!(fs::read(&image).unwrap() == fs::read(&other).unwrap());
-    ok(sidecore(&["block", "unpack"])
-        .arg(&image)
-        .arg("-o")
-        .arg(&back));
+    ok(&mut unpack(&image, &back));
     assert!(fs::read(&back).unwrap() == fs::read(&raw).unwrap());
 }
 

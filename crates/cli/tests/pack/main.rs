@@ -46,10 +46,7 @@ fn every_format_goes_round_from_a_file() {
                 wanted.resize(wanted.len().next_multiple_of(frame_bytes), 0);
             }
             assert_eq!(info["raw_bytes"], wanted.len(), "{format} {frame}");
-            ok(sidecore(&["block", "unpack"])
-                .arg(&image)
-                .arg("-o")
-                .arg(&back));
+            ok(&mut unpack(&image, &back));
             assert!(fs::read(&back).unwrap() == wanted, "{format} {frame}");
 
             let verified = json(&ok(sidecore(&["block", "verify", "--json"]).arg(&image)));
@@ -134,10 +131,7 @@ fn images_that_cloop_utils_made_are_read() {
         assert_eq!(info["variant"], "cloop V2.0");
         assert_eq!(info["frame_bytes"].to_string(), block);
         ok(sidecore(&["block", "verify"]).arg(&image));
-        ok(sidecore(&["block", "unpack"])
-            .arg(&image)
-            .arg("-o")
-            .arg(&back));
+        ok(&mut unpack(&image, &back));
         raw.resize(900_000_usize.next_multiple_of(block.parse().unwrap()), 0);
         assert!(fs::read(&back).unwrap() == raw, "level {level}");
         fs::remove_file(&image).unwrap();
@@ -181,10 +175,7 @@ fn a_directory_becomes_a_file_system() {
     for inner in ["erofs", "squashfs", "ext4"] {
         let report = json(&pack(&tree, &image, &["--inner", inner, "--json"]));
         assert_eq!(report["inner"], inner);
-        ok(sidecore(&["block", "unpack"])
-            .arg(&image)
-            .arg("-o")
-            .arg(&disk));
+        ok(&mut unpack(&image, &disk));
         let mount = Mount::new(&disk, inner, &place.path("mnt"));
         ok(tool("diff")
             .args(["-r", "--no-dereference"])
@@ -238,10 +229,7 @@ fn a_flipped_byte_is_found_and_named() {
         );
 
         let back = place.path("back");
-        let output = run(sidecore(&["block", "unpack"])
-            .arg(&image)
-            .arg("-o")
-            .arg(&back));
+        let output = run(&mut unpack(&image, &back));
         fails(&output, 2, &format!("frame {frame} "));
         place.holds(&["raw", "image"]);
     }
@@ -287,10 +275,7 @@ fn a_damaged_table_is_a_problem_though_the_contents_are_whole() {
             1,
             "{report}"
         );
-        ok(sidecore(&["block", "unpack"])
-            .arg(&image)
-            .arg("-o")
-            .arg(&back));
+        ok(&mut unpack(&image, &back));
         assert!(
             fs::read(&back).unwrap() == fs::read(&raw).unwrap(),
             "{table}"
@@ -349,14 +334,7 @@ fn bad_input_gets_one_clear_line() {
             "No such file",
         );
     }
-    fails(
-        &run(sidecore(&["block", "unpack"])
-            .arg(&short)
-            .arg("-o")
-            .arg(&out)),
-        2,
-        "cut short",
-    );
+    fails(&run(&mut unpack(&short, &out)), 2, "cut short");
     place.holds(&["raw", "empty", "image", "short"]);
 }
 
@@ -450,10 +428,7 @@ fn holes_come_back_as_holes() {
             report["zero_frames"],
             report["frames"].as_u64().unwrap() - 1
         );
-        ok(sidecore(&["block", "unpack"])
-            .arg(&image)
-            .arg("-o")
-            .arg(&back));
+        ok(&mut unpack(&image, &back));
         assert!(
             fs::read(&back).unwrap() == fs::read(&raw).unwrap(),
             "{format}"
@@ -481,8 +456,7 @@ fn a_block_device_is_packed_and_written() {
     let image = place.path("image");
     let report = json(&pack(&from.0, &image, &["--json"]));
     assert_eq!(report["raw_bytes"], 4 << 20);
-    let mut unpack = sidecore(&["block", "unpack"]);
-    unpack.arg(&image).arg("-o").arg(&to.0);
+    let mut unpack = unpack(&image, &to.0);
     fails(&run(&mut unpack), 2, "--force");
     ok(unpack.arg("--force"));
     let mut back = Vec::new();
@@ -606,10 +580,7 @@ fn a_sparse_file_goes_round() {
             report["zero_frames"].as_u64() > Some(0),
             "{format}: {report}"
         );
-        ok(sidecore(&["block", "unpack"])
-            .arg(&image)
-            .arg("-o")
-            .arg(&back));
+        ok(&mut unpack(&image, &back));
         let back = fs::File::open(&back).unwrap();
         let mut part = vec![0; 400_000];
         for at in places {

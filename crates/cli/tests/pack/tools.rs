@@ -113,6 +113,13 @@ pub(crate) fn pack(source: &Path, image: &Path, options: &[&str]) -> Output {
         .args(options))
 }
 
+/// The command that unpacks `image` into the file `to`.
+pub(crate) fn unpack(image: &Path, to: &Path) -> Command {
+    let mut command = sidecore(&["block", "unpack"]);
+    command.arg(image).arg("-o").arg(to);
+    command
+}
+
 pub(crate) fn run(command: &mut Command) -> Output {
     let program = command.get_program().to_owned();
     (command.output())
