@@ -57,6 +57,8 @@ pub struct Options {
     /// Bytes behind the head that are asked for at once, and not waited for: where the image holds
     /// a tree, its metadata. 0 for those who only look at the image's tables.
     pub beyond_bytes: u64,
+    /// True where redirects to other servers are followed.
+    pub may_leave: bool,
 }
 
 impl Default for Options {
@@ -66,6 +68,7 @@ impl Default for Options {
             cache: None,
             retry: Retry::default(),
             beyond_bytes: 0,
+            may_leave: true,
         }
     }
 }
@@ -111,7 +114,10 @@ impl RemoteImage {
             reason: fault.to_string(),
         };
         let retry = options.retry;
-        let origin = patiently(&retry, 0, || Origin::new(location, &retry)).map_err(failed)?;
+        let origin = patiently(&retry, 0, || {
+            Origin::new(location, &retry, options.may_leave)
+        })
+        .map_err(failed)?;
         let origin = Arc::new(origin);
         let begun = Instant::now();
         let beyond = ask_beyond(&origin, options.beyond_bytes);

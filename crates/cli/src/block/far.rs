@@ -7,7 +7,8 @@
 
 use crate::size;
 use anyhow::{Context, Result};
-use sidecore_block::format::Index;
+use sidecore_block::format::beside::lacks_index;
+use sidecore_block::format::{FormatError, Index};
 use sidecore_block::image::Image;
 use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
@@ -33,6 +34,10 @@ pub(crate) struct FarArgs {
     /// several, one will do
     #[arg(long, value_name = "KEY")]
     verify_key: Vec<PathBuf>,
+    /// Index of a zstd file that has none, as `block index` makes it; that beside the file,
+    /// FILE.sidx, is taken by itself
+    #[arg(long, value_name = "FILE")]
+    sidx: Option<PathBuf>,
     /// File with identities (`AGE-SECRET-KEY-1...`) that open an encrypted image; may be given
     /// again
     #[arg(long, value_name = "FILE")]
@@ -105,20 +110,40 @@ impl FarArgs {
                         .map(|directory| (directory, self.cache_size)),
                     ..Options::default()
                 };
-                let opened = RemoteImage::open(&location?, options)?;
+                let location = location?;
+                let opened = RemoteImage::open(&location, options)?;
                 remote = Some(Arc::clone(&opened));
                 let image = Image::Far(opened);
-                let index = image.index(raw);
+                let index = match image.index(raw) {
+                    Err(error) if lacks_index(&error) && self.sidx.is_none() => {
+                        index_beside(&location, &image).unwrap_or(Err(error))
+                    }
+                    other => other,
+                };
                 (image, index)
             }
             None => {
                 let file = File::open(path).with_context(failed)?;
-                let index = match raw {
-                    true => Index::open_raw(&file),
-                    false => Index::open_beside(&file, path),
+                let index = match (raw, &self.sidx) {
+                    (true, _) => Index::open_raw(&file),
+                    (false, Some(_)) => Index::open(&file),
+                    (false, None) => Index::open_beside(&file, path),
                 };
                 (Image::from(file), index)
             }
+        };
+        let index = match (index, &self.sidx) {
+            (Err(error), Some(sidx)) if lacks_index(&error) => {
+                let file = File::open(sidx);
+                let file = file.with_context(|| format!("cannot open {}", sidx.display()))?;
+                Index::read_beside(&image, &file, image.file().is_some())
+            }
+            (Ok(_), Some(sidx)) => anyhow::bail!(
+                "{} has an index of its own; leave out --sidx {}",
+                name(path),
+                sidx.display()
+            ),
+            (index, _) => index,
         };
         let mut index = index.with_context(failed)?;
         trust.apply(&mut index, &image).with_context(failed)?;
@@ -154,10 +179,44 @@ impl FarArgs {
     }
 }
 
+/// Reads the index that lies beside a zstd file far away; `None` where there is none. It counts as
+/// much as the file does, since whoever may put one there may put the other: so it must come from
+/// the same server.
+fn index_beside(location: &Location, image: &Image) -> Option<Result<Index, FormatError>> {
+    let beside = location.beside()?;
+    let options = Options {
+        may_leave: false,
+        ..Options::default()
+    };
+    match RemoteImage::open(&beside, options) {
+        Ok(found) => Some(Index::read_beside(image, &*found, false)),
+        Err(error) => {
+            tracing::info!("no index beside it: {error}");
+            None
+        }
+    }
+}
+
 fn unlock(path: &Path, mut opened: Opened, secrets: &Secrets) -> Result<Opened> {
     let unlocked = secrets.apply(&mut opened.index);
     unlocked.with_context(|| format!("cannot open {}", name(path)))?;
     Ok(opened)
+}
+
+/// The bytes of a file, or of what a URL names, whatever they are.
+pub(crate) fn open_bytes(path: &Path) -> Result<Image> {
+    match location(path) {
+        Some(location) => Ok(Image::Far(RemoteImage::open(
+            &location?,
+            Options::default(),
+        )?)),
+        None => {
+            let file = File::open(path);
+            Ok(file
+                .with_context(|| format!("cannot open {}", name(path)))?
+                .into())
+        }
+    }
 }
 
 /// True where `path` is a URL.

@@ -86,6 +86,8 @@ pub(crate) struct Origin {
     kind: Kind,
     /// Target of a redirect, until that is refused.
     resolved: Mutex<Option<Url>>,
+    /// False where a redirect to another host is refused.
+    may_leave: bool,
     /// Time that a server may be silent.
     silence_max: Duration,
 }
@@ -98,11 +100,11 @@ enum Kind {
 
 impl Origin {
     /// Makes a client for `location`. Asks a registry for the image's manifest, and otherwise
-    /// nothing.
+    /// nothing. Without `may_leave`, redirects to other servers are not followed.
     ///
     /// # Errors
     /// [`Fault`]: the location, the credentials or the registry's answer cannot be used.
-    pub(crate) fn new(location: &Location, retry: &Retry) -> Result<Self, Fault> {
+    pub(crate) fn new(location: &Location, retry: &Retry, may_leave: bool) -> Result<Self, Fault> {
         // A second one in the process is the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
@@ -130,6 +132,7 @@ impl Origin {
             client,
             kind,
             resolved: Mutex::new(None),
+            may_leave,
             silence_max: retry.attempt_max,
         })
     }
@@ -248,6 +251,9 @@ impl Origin {
                     "redirected to {}; for s3:// name the bucket's region in AWS_REGION",
                     next.host_str().unwrap_or("no host")
                 )));
+            }
+            if !self.may_leave && next.origin() != url.origin() {
+                return Err(Fault::Final("a redirect leads to another server".into()));
             }
             url = next;
             response = self.client.get(url.clone()).header(RANGE, range).send()?;
