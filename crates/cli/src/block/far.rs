@@ -58,12 +58,13 @@ pub(crate) struct Opened {
 impl FarArgs {
     /// Opens an image whose frames will all be read in order.
     pub(crate) fn open_whole(&self, path: &Path) -> Result<Opened> {
-        self.open(path, false, WHOLE_MEMORY_BYTES)
+        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
+        unlock(path, opened, &self.secrets()?)
     }
 
     /// Opens an image to say what it is: one that is encrypted also without its key.
     pub(crate) fn open_to_look(&self, path: &Path) -> Result<Opened> {
-        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES)?;
+        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
         // Read once: a passphrase may come through a pipe.
         let secrets = self.secrets()?;
         match secrets.is_empty() {
@@ -74,7 +75,13 @@ impl FarArgs {
 
     /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
     pub(crate) fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
-        let opened = self.open_locked(path, raw, memory_bytes)?;
+        // Frames that lie in a cache are not asked for.
+        let is_cached = self.cache.as_ref().is_some_and(|it| it.exists());
+        let beyond_bytes = match is_cached {
+            true => 0,
+            false => BEYOND_BYTES.min(memory_bytes / 16),
+        };
+        let opened = self.open_locked(path, raw, memory_bytes, beyond_bytes)?;
         unlock(path, opened, &self.secrets()?)
     }
 
@@ -90,7 +97,13 @@ impl FarArgs {
     }
 
     /// Opens an image without its key.
-    fn open_locked(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
+    fn open_locked(
+        &self,
+        path: &Path,
+        raw: bool,
+        memory_bytes: u64,
+        beyond_bytes: u64,
+    ) -> Result<Opened> {
         let trust = self.trust()?;
         anyhow::ensure!(
             trust.is_empty() || !raw,
@@ -103,7 +116,7 @@ impl FarArgs {
             Some(location) => {
                 let options = Options {
                     memory_bytes,
-                    beyond_bytes: self.beyond_bytes(memory_bytes),
+                    beyond_bytes,
                     cache: self
                         .cache
                         .clone()
@@ -152,19 +165,6 @@ impl FarArgs {
             index,
             remote,
         })
-    }
-
-    /// Bytes to ask for behind the image's head when it is opened to be read here and there: none
-    /// where they may lie in a cache.
-    fn beyond_bytes(&self, memory_bytes: u64) -> u64 {
-        let is_cached = self
-            .cache
-            .as_ref()
-            .is_some_and(|directory| directory.exists());
-        match is_cached || memory_bytes == WHOLE_MEMORY_BYTES {
-            true => 0,
-            false => BEYOND_BYTES.min(memory_bytes / 16),
-        }
     }
 
     fn trust(&self) -> Result<Trust> {

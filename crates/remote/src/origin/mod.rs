@@ -161,7 +161,9 @@ impl Origin {
         let waited = sent.elapsed();
         let status = response.status().as_u16();
         if status == 200 {
-            let text = "the server sent the whole image instead of a range: it serves no ranges";
+            let text = "the server sent the whole image instead of a range: it serves no ranges; \
+                        fetch the image as a whole, or have it served by one that does (nginx, \
+                        Apache, lighttpd, an object store)";
             // One that served ranges before may do so again.
             return Err(match known {
                 Some(_) => Fault::Passing(text.into()),

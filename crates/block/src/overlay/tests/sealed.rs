@@ -275,7 +275,7 @@ impl Store for Watched {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         // Leaves are shorter, and a small snapshot has zeros there.
-        if offset >= SLOTS_AT && bytes.len() % SLOT == 0 {
+        if offset >= SLOTS_AT && bytes.len().is_multiple_of(SLOT) {
             for slot in bytes.chunks_exact(SLOT) {
                 let nonce: [u8; 24] = *slot[GRAIN..].first_chunk().unwrap();
                 let is_new = nonce == [0; 24] || self.nonces.lock().insert(nonce);
