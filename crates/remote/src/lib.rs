@@ -102,9 +102,9 @@ pub struct RemoteImage {
 }
 
 impl RemoteImage {
-    /// Opens the image at `location`: two requests, for its first and its last bytes, at a time, and
-    /// one for what is behind the first where that is wanted; before them those for a manifest and
-    /// a token, where it lies in a registry. Blocks.
+    /// Opens the image at `location`: two requests, for its first and its last bytes, at a time,
+    /// and one for what is behind the first where that is wanted; before them those for a manifest
+    /// and a token, where it lies in a registry. Blocks.
     ///
     /// # Errors
     /// [`RemoteError`].

@@ -31,8 +31,8 @@ pub struct Indexed {
 }
 
 /// Walks over the zstd file `path`, which `file` is, inflates its frames on `engines`, and writes
-/// where they are into `output`, or into a file beside it. `progress` is called, on one thread, with the bytes of the file that are
-/// done.
+/// where they are into `output`, or into a file beside it. `progress` is called, on one thread,
+/// with the bytes of the file that are done.
 ///
 /// # Errors
 /// [`PackError`]: where it is no such file, where it has an index of its own, or where a frame is
