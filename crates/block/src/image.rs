@@ -12,6 +12,7 @@ use crate::format::{FormatError, Frame, Index, ReadAt};
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The compressed bytes of one frame, shared by those who wait for them.
@@ -103,6 +104,13 @@ impl ReadAt for Image {
         match self {
             Self::File(file) => ReadAt::read_exact_at(&**file, buf, offset),
             Self::Far(far) => far.read_exact_at(buf, offset),
+        }
+    }
+
+    fn will_read(&self, range: Range<u64>) {
+        match self {
+            Self::File(file) => file.will_read(range),
+            Self::Far(far) => far.will_read(range),
         }
     }
 }

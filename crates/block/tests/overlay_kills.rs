@@ -8,19 +8,27 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A failure here is a failed test.
 
+use bech32::{Bech32, Hrp};
+use sidecore_block::codec::Tune;
+use sidecore_block::format::lock::{Cipher, FrameKey};
+use sidecore_block::format::{Format, Index};
+use sidecore_block::inner::Kind;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::store::{FileStore, Store};
 use sidecore_block::overlay::tools;
+use sidecore_block::pack::{Existing, Guard, Options, Source, Target, pack_guarded};
+use sidecore_block::secret::{Readers, Secrets};
 use sidecore_block::source::{BlockSource, BlockWrites, MemorySource};
 use sidecore_random::split_mix;
 use std::collections::BTreeMap;
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use x25519_dalek::{PublicKey, StaticSecret};
 
 const GRAIN: usize = 4096;
 const SIZE: usize = 600 * GRAIN - 300;
@@ -28,10 +36,53 @@ const SECTOR: u64 = 512;
 const OPERATIONS_MAX: u64 = 20_000;
 /// Operations that a writer may have done behind its last flush; one in eight is a flush.
 const REACH: u64 = 400;
-const IDENTITY: Identity = Identity {
-    size_bytes: SIZE as u64,
-    hash: [9; 32],
-};
+
+/// The image's identity; with its key where the overlay at `path` is to be sealed.
+fn identity(path: &Path) -> Identity {
+    let is_sealed = path.extension().is_some_and(|it| it == "sealed");
+    Identity {
+        size_bytes: SIZE as u64,
+        hash: [9; 32],
+        key: is_sealed.then(|| key(path.parent().unwrap())),
+    }
+}
+
+/// Key of the encrypted image in `folder`, which is made where it is not there.
+fn key(folder: &Path) -> Arc<FrameKey> {
+    let (image, words) = (folder.join("image"), folder.join("identity"));
+    if !image.exists() {
+        let secret = StaticSecret::from([7; 32]);
+        let text = |prefix: &str, bytes: &[u8]| {
+            bech32::encode::<Bech32>(Hrp::parse(prefix).unwrap(), bytes).unwrap()
+        };
+        std::fs::write(&words, text("age-secret-key-", &[7; 32])).unwrap();
+        let raw = folder.join("raw");
+        std::fs::write(&raw, [1; 5000]).unwrap();
+        let mut readers = Readers::default();
+        let public = text("age", PublicKey::from(&secret).as_bytes());
+        readers.add_recipient(&public).unwrap();
+        let options = Options {
+            format: Format::Lz4,
+            frame_bytes: 4096,
+            level: None,
+            tune: Tune::Speed,
+            cdc: false,
+            engines: 1,
+        };
+        let guard = Guard {
+            seal: None,
+            lock: Some(readers.locker(Cipher::fastest()).unwrap()),
+        };
+        let source = Source::open(&raw, Kind::Erofs, folder).unwrap();
+        let target = Target::Path(&image, Existing::Keep);
+        pack_guarded(source, target, &options, guard, &mut |_| ()).unwrap();
+    }
+    let mut secrets = Secrets::default();
+    secrets.add_identities(&words).unwrap();
+    let mut index = Index::open(&File::open(image).unwrap()).unwrap();
+    secrets.apply(&mut index).unwrap();
+    Arc::clone(index.key().unwrap())
+}
 
 fn base() -> Vec<u8> {
     (0..SIZE).map(|at| (at / 31) as u8).collect()
@@ -205,7 +256,7 @@ fn writer() {
         random: Mutex::new(seed),
     };
     let base = Arc::new(MemorySource::new(base()));
-    let overlay = tools::open_in(Box::new(store), base, true).unwrap();
+    let overlay = tools::open_in(Box::new(store), base, &identity(Path::new(&path)), true).unwrap();
     let mut out = io::stdout();
     for number in 0..OPERATIONS_MAX {
         match operation(seed, number) {
@@ -232,7 +283,7 @@ fn writer() {
 
 fn contents(path: &Path) -> Vec<u8> {
     let base = Arc::new(MemorySource::new(base()));
-    let overlay = tools::open(path, base, &IDENTITY, false).unwrap();
+    let overlay = tools::open(path, base, &identity(path), false).unwrap();
     let mut bytes = vec![0; SIZE];
     overlay.read_into(0, &mut bytes).unwrap();
     bytes
@@ -296,6 +347,15 @@ fn model(seed: u64, flushed: Option<u64>, mut now: Vec<u8>) -> Vec<Vec<Vec<u8>>>
 
 #[test]
 fn kills_lose_nothing_that_was_flushed_and_tear_nothing() {
+    kill_writers("overlay");
+}
+
+#[test]
+fn kills_of_sealed_overlays_lose_nothing_either() {
+    kill_writers("overlay.sealed");
+}
+
+fn kill_writers(name: &str) {
     if std::env::var_os("SIDECORE_KILLS_WRITER").is_some() {
         return;
     }
@@ -303,8 +363,8 @@ fn kills_lose_nothing_that_was_flushed_and_tear_nothing() {
     let kills = number("SIDECORE_KILLS").unwrap_or(20);
     let first = number("SIDECORE_KILLS_SEED").unwrap_or(1);
     let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("overlay");
-    tools::create(&path, &IDENTITY, GRAIN as u32, "base").unwrap();
+    let path = directory.path().join(name);
+    tools::create(&path, &identity(&path), GRAIN as u32, "base").unwrap();
     let mut known = contents(&path);
     let (mut flushed_ones, mut grains_ahead) = (0, 0);
     for seed in first..first + kills {

@@ -352,3 +352,91 @@ fn a_cache_that_can_keep_nothing_is_said() {
         );
     }
 }
+
+/// The bytes of an object in reply to a request for a range of it.
+fn range_of(object: &[u8], request: &server::Request) -> Option<server::Other> {
+    let (first, last) = request
+        .header("range")?
+        .strip_prefix("bytes=")?
+        .split_once('-')?;
+    let size = object.len();
+    let range = match first.is_empty() {
+        true => size.saturating_sub(last.parse().ok()?)..size,
+        false => first.parse().ok()?..size.min(last.parse::<usize>().ok()? + 1),
+    };
+    let text = format!("bytes {}-{}/{size}", range.start, range.end - 1);
+    let headers = vec![("content-range".to_owned(), text)];
+    Some((206, headers, object[range].to_vec()))
+}
+
+#[test]
+fn an_index_beside_a_url_is_taken_and_another_one_refused() {
+    let scratch = Scratch::new();
+    // Several frames and no table, as pzstd writes.
+    let mut file = Vec::new();
+    for part in scratch.raw.chunks(700_000) {
+        std::fs::write(scratch.path("part"), part).unwrap();
+        let mut zstd = Command::new("zstd");
+        zstd.args(["-q", "-c", "part"])
+            .current_dir(scratch.directory.path());
+        let zstd = zstd.output();
+        file.extend(zstd.unwrap_or_else(|error| panic!("zstd ({error})")).stdout);
+    }
+    std::fs::write(scratch.path("a.zst"), &file).unwrap();
+    scratch.ok(&["index", "a.zst", "--output", "a.index"]);
+    let index = std::fs::read(scratch.path("a.index")).unwrap();
+    let serve = |beside: Vec<u8>, redirect: Option<String>| {
+        let guard = move |request: &server::Request| {
+            if !request.path.contains(".sidx") {
+                return None;
+            }
+            match (&redirect, beside.is_empty()) {
+                (Some(place), _) => {
+                    let headers = vec![("location".to_owned(), place.clone())];
+                    Some((302, headers, Vec::new()))
+                }
+                (None, true) => Some((404, Vec::new(), Vec::new())),
+                (None, false) => range_of(&beside, request),
+            }
+        };
+        Server::with_guard(file.clone(), Box::new(guard))
+    };
+    let check = |url: &str, options: &[&str]| {
+        scratch.ok(&[&["unpack", url, "-o", "back"][..], options].concat());
+        assert!(std::fs::read(scratch.path("back")).unwrap() == scratch.raw);
+        std::fs::remove_file(scratch.path("back")).unwrap();
+    };
+    let server = serve(index.clone(), None);
+    check(&format!("{}?query", server.url()), &[]);
+
+    // None there: named by the reader, or made from afar.
+    let server = serve(Vec::new(), None);
+    let error = scratch.refused(&["info", &server.url()]);
+    assert!(error.contains("block index"), "{error}");
+    check(&server.url(), &["--sidx", "a.index"]);
+    let error = scratch.refused(&["index", &server.url()]);
+    assert!(error.contains("--output"), "{error}");
+    scratch.ok(&["index", &server.url(), "--output", "again"]);
+    assert!(std::fs::read(scratch.path("again")).unwrap() == index);
+    let error = scratch.refused(&["info", "disk.img", "--sidx", "a.index"]);
+    assert!(error.contains("an index of its own"), "{error}");
+
+    // Damaged, of another file, or from another server.
+    for at in [3, 20, 27, 60, index.len() - 3] {
+        let mut damaged = index.clone();
+        damaged[at] ^= 1;
+        let server = serve(damaged, None);
+        let error = scratch.refused(&["info", &server.url()]);
+        assert!(error.contains(".sidx"), "{at}: {error}");
+    }
+    let elsewhere = serve(index, None);
+    let server = serve(Vec::new(), Some(format!("{}.sidx", elsewhere.url())));
+    let error = scratch.refused(&["info", &server.url()]);
+    assert!(error.contains("block index"), "{error}");
+    assert_eq!(elsewhere.requests(), 0);
+    // No tree covers it.
+    let zeros = "0".repeat(64);
+    let trusted = ["info", &elsewhere.url(), "--root-hash", &zeros].map(str::to_owned);
+    let error = scratch.refused(&trusted.each_ref().map(String::as_str));
+    assert!(error.contains("no hash tree"), "{error}");
+}

@@ -39,10 +39,11 @@ use sidecore_block::image::{Far, Stored};
 use sidecore_block::trust::digits_of;
 use sidecore_random::Random;
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
-use tables::Tables;
+use tables::{Beyond, Tables};
 
 /// Options of [`RemoteImage::open`].
 #[derive(Debug, Clone)]
@@ -53,6 +54,11 @@ pub struct Options {
     pub cache: Option<(PathBuf, u64)>,
     /// When requests are made again.
     pub retry: Retry,
+    /// Bytes behind the head that are asked for at once, and not waited for: where the image holds
+    /// a tree, its metadata. 0 for those who only look at the image's tables.
+    pub beyond_bytes: u64,
+    /// True where redirects to other servers are followed.
+    pub may_leave: bool,
 }
 
 impl Default for Options {
@@ -61,6 +67,8 @@ impl Default for Options {
             memory_bytes: 64 << 20,
             cache: None,
             retry: Retry::default(),
+            beyond_bytes: 0,
+            may_leave: true,
         }
     }
 }
@@ -94,8 +102,9 @@ pub struct RemoteImage {
 }
 
 impl RemoteImage {
-    /// Opens the image at `location`: two requests, for its first and its last bytes, at a time;
-    /// before them those for a manifest and a token, where it lies in a registry. Blocks.
+    /// Opens the image at `location`: two requests, for its first and its last bytes, at a time,
+    /// and one for what is behind the first where that is wanted; before them those for a manifest
+    /// and a token, where it lies in a registry. Blocks.
     ///
     /// # Errors
     /// [`RemoteError`].
@@ -105,8 +114,13 @@ impl RemoteImage {
             reason: fault.to_string(),
         };
         let retry = options.retry;
-        let origin = patiently(&retry, 0, || Origin::new(location, &retry)).map_err(failed)?;
+        let origin = patiently(&retry, 0, || {
+            Origin::new(location, &retry, options.may_leave)
+        })
+        .map_err(failed)?;
+        let origin = Arc::new(origin);
         let begun = Instant::now();
+        let beyond = ask_beyond(&origin, options.beyond_bytes);
         let get = |ask: Ask, seed| patiently(&retry, seed, || origin.get(&ask, None, &mut |_| ()));
         let (head, tail) = std::thread::scope(|scope| {
             let head = scope.spawn(|| get(Ask::Head(HEAD_BYTES), 1));
@@ -130,6 +144,9 @@ impl RemoteImage {
                 "it changed while it was opened".into(),
             )));
         }
+        if let Some(beyond) = &beyond {
+            beyond.expect(head.identity.clone(), origin.sha256().is_some());
+        }
         let mut link = Link::default();
         for reply in [&head, &tail] {
             link.answered(begun.elapsed(), reply.waited);
@@ -144,7 +161,7 @@ impl RemoteImage {
             disk.map_err(|source| RemoteError::Cache { directory, source })
         });
         let keep = |reply: Reply| (reply.offset, Stored::from(reply.bytes));
-        let tables = Tables::new(identity.size_bytes, [keep(head), keep(tail)]);
+        let tables = Tables::new(identity.size_bytes, [keep(head), keep(tail)], beyond);
         let memory_bytes = options.memory_bytes;
         let fetcher = Fetcher::new(
             origin,
@@ -197,7 +214,7 @@ impl RemoteImage {
         let frames: Vec<Frame> = (frames.iter().copied())
             .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
             .map(|frame| index.frame(frame))
-            .filter(|frame| self.tables.of_ends(frame).is_none())
+            .filter(|frame| !self.tables.covers(frame))
             .collect();
         self.fetcher.remember_used(true);
         let image = Arc::downgrade(self);
@@ -235,6 +252,10 @@ impl ReadAt for RemoteImage {
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         self.tables.read(&self.fetcher, buf, offset)
     }
+
+    fn will_read(&self, range: Range<u64>) {
+        self.tables.will_read(range);
+    }
 }
 
 impl Far for RemoteImage {
@@ -251,9 +272,17 @@ impl Far for RemoteImage {
             .filter(|(_, end)| end.is_none())
             .map(|(frame, _)| *frame)
             .collect();
-        let mut ahead = ahead.filter(|frame| self.tables.of_ends(frame).is_none());
+        if self.keeps_frames() {
+            for (frame, found) in wanted.iter().zip(&ends) {
+                if let Some(found) = found.as_ref().filter(|found| !found.is_end) {
+                    self.fetcher.keep(frame, &found.stored);
+                }
+            }
+        }
+        let mut ahead = ahead.filter(|frame| !self.tables.covers(frame));
         let mut brought = self.fetcher.bring(&missing, &mut ahead)?.into_iter();
-        let stored = ends.into_iter().map(|end| end.or_else(|| brought.next()));
+        let stored = ends.into_iter();
+        let stored = stored.map(|end| end.map(|it| it.stored).or_else(|| brought.next()));
         let stored: Option<Vec<Stored>> = stored.collect();
         stored.ok_or_else(|| io::Error::other("a frame did not come"))
     }
@@ -261,6 +290,22 @@ impl Far for RemoteImage {
     fn window_bytes(&self) -> u64 {
         self.fetcher.window_bytes()
     }
+}
+
+/// Asks for what is behind the head, on a thread of its own, once.
+fn ask_beyond(origin: &Arc<Origin>, bytes: u64) -> Option<Arc<Beyond>> {
+    if bytes == 0 {
+        return None;
+    }
+    let range = HEAD_BYTES..HEAD_BYTES.saturating_add(bytes);
+    let beyond = Arc::new(Beyond::new(range.clone()));
+    let (origin, settled) = (Arc::clone(origin), Arc::clone(&beyond));
+    let ask = move || {
+        let reply = origin.get(&Ask::Part(range), None, &mut |_| ());
+        settled.settle(reply.ok());
+    };
+    let thread = std::thread::Builder::new().name("beyond".into());
+    thread.spawn(ask).ok().map(|_| beyond)
 }
 
 /// Tries `make` as often as `retry` allows.
@@ -282,7 +327,7 @@ fn patiently<T>(retry: &Retry, seed: u64, make: impl Fn() -> Result<T, Fault>) -
 /// Bytes of the image's beginning that are read when it is opened: what says which format it is,
 /// and the first frames, which hold the superblock.
 const HEAD_BYTES: u64 = 128 << 10;
-/// Bytes of its end: tables of some ten thousand frames.
-const TAIL_BYTES: u64 = 256 << 10;
+/// Bytes of its end: tables of some fourteen thousand frames.
+const TAIL_BYTES: u64 = 512 << 10;
 /// Frames that are prefetched between two looks if the image is still there.
 const PREFETCH_FRAMES: usize = 4096;

@@ -96,6 +96,26 @@ impl Location {
     }
 }
 
+impl Location {
+    /// Place of the index beside the object: its name with `.sidx` behind it. `None` in a registry,
+    /// where a blob has no neighbours.
+    #[must_use]
+    pub fn beside(&self) -> Option<Self> {
+        match self {
+            Self::Http(url) => {
+                let path_end = without_query(url).len();
+                let (path, query) = url.split_at(path_end);
+                Some(Self::Http(format!("{path}.sidx{query}")))
+            }
+            Self::S3 { bucket, key } => Some(Self::S3 {
+                bucket: bucket.clone(),
+                key: format!("{key}.sidx"),
+            }),
+            Self::Oci { .. } => None,
+        }
+    }
+}
+
 impl fmt::Display for Location {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -163,6 +183,17 @@ mod tests {
         ] {
             assert_eq!(parse(text).expect(text).to_string(), shown);
         }
+        for (text, beside) in [
+            (
+                "https://host/a.zst?sig=x#y",
+                "https://host/a.zst.sidx?sig=x#y",
+            ),
+            ("s3://bucket/a key", "s3://bucket/a key.sidx"),
+        ] {
+            let found = parse(text).expect(text).beside();
+            assert_eq!(found, Some(parse(beside).expect(beside)));
+        }
+        assert_eq!(parse("oci://reg/a").expect("a tag").beside(), None);
         let digest = format!("oci://reg/a@sha256:{}", "0".repeat(64));
         assert_eq!(parse(&digest).expect("a digest").to_string(), digest);
         for text in [

@@ -17,7 +17,8 @@ pub struct Retry {
     pub pause_first: Duration,
     /// No pause is longer.
     pub pause_max: Duration,
-    /// Time that one attempt may take, from connecting to the body's last byte.
+    /// Time that a server may be silent: until it is connected, until a reply's head comes, between
+    /// two parts of its body. The whole body may take this and a second for each 16 KiB.
     pub attempt_max: Duration,
 }
 

@@ -1,23 +1,119 @@
 //! An image's heads and tables, read by parsers in small pieces and fetched in large ones.
 //!
 //! Why here: a parser looks at a file's first and last bytes and then walks through a table; each
-//! look would cost a round trip. Head and tail come with the first two requests, and pieces of a
-//! table many at a time, twice as many with each.
+//! look would cost a round trip. Head and tail come with the first two requests, with them what
+//! lies behind the head where that is wanted ([`Beyond`]); pieces of a table many at a time: all of
+//! it where the parser says how long it is, else twice as many with each.
 //! Must stay true: bytes come from the same image as frames do; a bounded number of them is held.
 
+use crate::disk::is_sound;
 use crate::fetch::Fetcher;
-use parking_lot::Mutex;
+use crate::origin::{Identity, Reply};
+use parking_lot::{Condvar, Mutex};
 use sidecore_block::codec::CodecId;
 use sidecore_block::format::{Frame, FrameCheck};
 use sidecore_block::image::Stored;
 use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of the image that are here.
 pub(crate) struct Tables {
     size_bytes: u64,
     /// Head and tail.
     ends: [(u64, Stored); 2],
+    beyond: Option<Arc<Beyond>>,
     recent: Mutex<Recent>,
+}
+
+/// Bytes behind the head, which are on their way when the image is opened: the metadata of a tree
+/// stand there, and a reader of its first file need not ask for each of them in turn.
+pub(crate) struct Beyond {
+    range: Range<u64>,
+    state: Mutex<State>,
+    came: Condvar,
+}
+
+enum State {
+    Asked,
+    /// They came before it was known which image is opened.
+    Unjudged(Reply),
+    /// They are expected to be of this image, by digest or not.
+    Expected(Identity, bool),
+    Here(Stored),
+    /// They are not here and will not be.
+    Gone,
+}
+
+impl Beyond {
+    pub(crate) fn new(range: Range<u64>) -> Self {
+        Self {
+            range,
+            state: Mutex::new(State::Asked),
+            came: Condvar::new(),
+        }
+    }
+
+    /// Says which image was opened; with `by_digest`, whatever its validator is.
+    pub(crate) fn expect(&self, identity: Identity, by_digest: bool) {
+        let mut state = self.state.lock();
+        *state = match std::mem::replace(&mut *state, State::Gone) {
+            State::Unjudged(reply) => self.judge(reply, &identity, by_digest),
+            State::Asked => State::Expected(identity, by_digest),
+            other => other,
+        };
+    }
+
+    /// Takes the reply, or that there is none.
+    pub(crate) fn settle(&self, reply: Option<Reply>) {
+        let mut state = self.state.lock();
+        *state = match (reply, &*state) {
+            (Some(reply), State::Expected(identity, by_digest)) => {
+                self.judge(reply, identity, *by_digest)
+            }
+            (Some(reply), _) => State::Unjudged(reply),
+            (None, _) => State::Gone,
+        };
+        self.came.notify_all();
+    }
+
+    /// Of an image that was not opened there are no bytes.
+    fn judge(&self, reply: Reply, identity: &Identity, by_digest: bool) -> State {
+        let same = reply.identity.size_bytes == identity.size_bytes
+            && (by_digest || reply.identity.validator == identity.validator);
+        match same && reply.offset == self.range.start {
+            true => State::Here(reply.bytes.into()),
+            false => State::Gone,
+        }
+    }
+
+    /// True where the bytes of a frame are here or on their way.
+    fn covers(&self, frame: &Frame) -> bool {
+        let end = frame.offset + u64::from(frame.stored_bytes);
+        self.range.start <= frame.offset
+            && end <= self.range.end
+            && !matches!(*self.state.lock(), State::Gone)
+    }
+
+    /// The piece, waited for as long as asking again would hardly be faster.
+    fn piece(&self, wait_max: Duration) -> Option<(u64, Stored)> {
+        let mut state = self.state.lock();
+        if matches!(*state, State::Asked | State::Expected(..)) && !wait_max.is_zero() {
+            self.came.wait_for(&mut state, wait_max);
+        }
+        match &*state {
+            State::Here(bytes) => Some((self.range.start, Arc::clone(bytes))),
+            _ => None,
+        }
+    }
+}
+
+/// A frame that came when the image was opened.
+pub(crate) struct Found {
+    pub(crate) stored: Stored,
+    /// True where it lies in the head or the tail, which every opening brings.
+    pub(crate) is_end: bool,
 }
 
 /// Pieces that a parser is walking through.
@@ -28,13 +124,20 @@ struct Recent {
     end: u64,
     /// Bytes that were fetched last.
     ahead_bytes: u64,
+    /// The table that is about to be read.
+    table: Range<u64>,
 }
 
 impl Tables {
-    pub(crate) fn new(size_bytes: u64, ends: [(u64, Stored); 2]) -> Self {
+    pub(crate) fn new(
+        size_bytes: u64,
+        ends: [(u64, Stored); 2],
+        beyond: Option<Arc<Beyond>>,
+    ) -> Self {
         Self {
             size_bytes,
             ends,
+            beyond,
             recent: Mutex::default(),
         }
     }
@@ -43,13 +146,37 @@ impl Tables {
         self.size_bytes
     }
 
-    /// The bytes of a frame that lies in the image's head or tail.
-    pub(crate) fn of_ends(&self, frame: &Frame) -> Option<Stored> {
-        let found = self.ends.iter().find_map(|piece| {
-            let bytes = part(piece, frame.offset);
-            bytes.get(..frame.stored_bytes as usize)
-        });
-        found.map(Into::into)
+    /// The bytes of a frame that lies in the image's head or tail, or in what lies behind the head.
+    /// Waits for that a while where it is on its way. A frame that is damaged there is asked for
+    /// again as others are.
+    pub(crate) fn of_ends(&self, frame: &Frame) -> Option<Found> {
+        let of = |piece: &(u64, Stored), is_end| {
+            let bytes = part(piece, frame.offset).get(..frame.stored_bytes as usize)?;
+            is_sound(frame, bytes).then(|| Found {
+                stored: bytes.into(),
+                is_end,
+            })
+        };
+        let beyond = || {
+            let beyond = self.beyond.as_ref().filter(|it| it.covers(frame))?;
+            of(&beyond.piece(BEYOND_WAIT_MAX)?, false)
+        };
+        let mut ends = self.ends.iter();
+        ends.find_map(|piece| of(piece, true)).or_else(beyond)
+    }
+
+    /// True where [`Self::of_ends`] has the frame, or probably will.
+    pub(crate) fn covers(&self, frame: &Frame) -> bool {
+        let end = frame.offset + u64::from(frame.stored_bytes);
+        let has = |(start, bytes): &(u64, Stored)| {
+            *start <= frame.offset && end <= start + bytes.len() as u64
+        };
+        self.ends.iter().any(has) || self.beyond.as_ref().is_some_and(|it| it.covers(frame))
+    }
+
+    /// Takes note that a parser will read this table, so that it comes at once.
+    pub(crate) fn will_read(&self, table: Range<u64>) {
+        self.recent.lock().table = table;
     }
 
     /// Fills `buf` from `offset`.
@@ -72,8 +199,10 @@ impl Tables {
 
     /// Copies what is here of the bytes from `at`; how many.
     fn copy(&self, buf: &mut [u8], at: u64) -> usize {
+        let beyond = self.beyond.as_ref();
+        let beyond = beyond.and_then(|beyond| beyond.piece(Duration::ZERO));
         let recent = self.recent.lock();
-        for piece in self.ends.iter().chain(&recent.pieces) {
+        for piece in self.ends.iter().chain(&beyond).chain(&recent.pieces) {
             let bytes = part(piece, at);
             let bytes = &bytes[..bytes.len().min(buf.len())];
             if !bytes.is_empty() {
@@ -88,7 +217,12 @@ impl Tables {
     fn fetch(&self, fetcher: &Fetcher, at: u64, needed: u64) -> io::Result<()> {
         let ahead = {
             let recent = self.recent.lock();
+            // The tail is here: a table is fetched as far as that.
+            let table_end = recent.table.end.min(self.ends[1].0.max(at));
             match recent.end == at {
+                _ if recent.table.start <= at && at < table_end => {
+                    (table_end - at).min(AHEAD_BYTES_MAX)
+                }
                 true => recent.ahead_bytes.saturating_mul(2).min(AHEAD_BYTES_MAX),
                 false => AHEAD_BYTES_MIN,
             }
@@ -133,6 +267,8 @@ fn part((start, bytes): &(u64, Stored), at: u64) -> &[u8] {
         .unwrap_or_default()
 }
 
+/// Time after which what is behind the head is not waited for any more.
+const BEYOND_WAIT_MAX: Duration = Duration::from_secs(2);
 const PIECE_BYTES: u64 = 512 << 10;
 const AHEAD_BYTES_MIN: u64 = 256 << 10;
 const AHEAD_BYTES_MAX: u64 = 16 << 20;

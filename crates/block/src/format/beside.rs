@@ -14,7 +14,7 @@ use super::seekable;
 use super::sidx::{self, Found};
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::{Entry, Table, Tail};
-use super::{FRAME_BYTES_MAX, FormatError, Index, stored_bytes_limit};
+use super::{FRAME_BYTES_MAX, FormatError, Index, ReadAt, stored_bytes_limit};
 use crate::codec::CodecId;
 use sidecore_zstd::frame::{
     self, BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES_MAX, Start,
@@ -53,10 +53,29 @@ impl Index {
             other => other,
         }
     }
+
+    /// Reads the index in `beside`, which whoever may write `file` has made, or whom its reader
+    /// trusts. With `is_near`, the heads of all frames are compared with it; a file far away would
+    /// take a round trip for each, and is found out to be another one when its frames are read.
+    ///
+    /// # Errors
+    /// [`FormatError::Beside`] where it is damaged, too large or none of this file. Blocks on both.
+    pub fn read_beside(
+        file: &dyn ReadAt,
+        beside: &dyn ReadAt,
+        is_near: bool,
+    ) -> Result<Self, FormatError> {
+        let (file, beside) = (Bytes::new(file)?, Bytes::new(beside)?);
+        match is_near {
+            true => read(&file, &beside),
+            false => read_far(&file, &beside),
+        }
+    }
 }
 
 /// True where `error` says that nothing in a zstd file tells where its frames begin.
-pub(crate) fn lacks_index(error: &FormatError) -> bool {
+#[must_use]
+pub fn lacks_index(error: &FormatError) -> bool {
     matches!(error, FormatError::NoIndex { format, .. } if *format == seekable::NAME)
 }
 
@@ -83,29 +102,7 @@ fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
 /// # Errors
 /// [`FormatError::Beside`] where it is damaged or of another file.
 pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
-    let head = beside.array::<{ HEAD_BYTES as usize }>(0)?;
-    let head = head.filter(|head| {
-        head[..4] == MAGIC.to_le_bytes()
-            && u64::from(le32(&head[4..])) == HEAD_BYTES - SKIPPABLE_BYTES
-            && head[8..16] == TAG
-    });
-    let Some(head) = head else {
-        return other("it is no index");
-    };
-    if head[16..24] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
-        return other("it is newer than this program");
-    }
-    if le64(&head[24..]) != file.size {
-        return other("the file has another size");
-    }
-    let index = match sidx::read_beside(beside, file.size, NAME)? {
-        Found::Index(index) => *index,
-        Found::Damaged(_) | Found::Nothing => return other("it is damaged or cut short"),
-    };
-    // Zeros are never read, so nothing would tell that they are none.
-    if index.zero_frames() != 0 {
-        return other("it declares zeros");
-    }
+    let (index, heads_check) = read_tables(file.size, beside)?;
     let mut heads = Xxh3Default::new();
     let mut end = 0;
     for number in 0..index.frames() {
@@ -120,13 +117,61 @@ pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, Format
             return other("a frame's own head gives it another size");
         }
     }
-    if heads.digest() != le64(&head[32..]) {
+    if heads.digest() != heads_check {
         return other("its frames have other heads");
     }
     if !holds_nothing_from(file, end)? {
         return other("frames follow that it does not know");
     }
     Ok(index)
+}
+
+/// Reads the index in `beside`, which is of a `file` whose parts take a round trip each.
+fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
+    if beside.size > FAR_BYTES_MAX {
+        return other("it is larger than 256 MiB");
+    }
+    let (index, _) = read_tables(file.size, beside)?;
+    let last = index.frame(index.frames() - 1);
+    let end = last.offset + u64::from(last.stored_bytes);
+    // What is left is small where it is what writers put there, and read in one piece.
+    let is_all = match file.size.saturating_sub(end) {
+        0 => true,
+        1..=FAR_REST_BYTES_MAX => holds_nothing_from(file, end)?,
+        _ => false,
+    };
+    match is_all {
+        true => Ok(index),
+        false => other("frames follow that it does not know"),
+    }
+}
+
+/// Reads the index in `beside`, of a file of this size, and the check of all frames' heads.
+fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), FormatError> {
+    let head = beside.array::<{ HEAD_BYTES as usize }>(0)?;
+    let head = head.filter(|head| {
+        head[..4] == MAGIC.to_le_bytes()
+            && u64::from(le32(&head[4..])) == HEAD_BYTES - SKIPPABLE_BYTES
+            && head[8..16] == TAG
+    });
+    let Some(head) = head else {
+        return other("it is no index");
+    };
+    if head[16..24] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
+        return other("it is newer than this program");
+    }
+    if le64(&head[24..]) != file_bytes {
+        return other("the file has another size");
+    }
+    let index = match sidx::read_beside(beside, file_bytes, NAME)? {
+        Found::Index(index) => *index,
+        Found::Damaged(_) | Found::Nothing => return other("it is damaged or cut short"),
+    };
+    // Zeros are never read, so nothing would tell that they are none.
+    if index.zero_frames() != 0 {
+        return other("it declares zeros");
+    }
+    Ok((index, le64(&head[32..])))
 }
 
 fn other<T>(reason: &'static str) -> Result<T, FormatError> {
@@ -281,7 +326,7 @@ pub(crate) struct Scan<'a> {
 }
 
 impl<'a> Scan<'a> {
-    pub(crate) fn new(file: &'a dyn super::ReadAt) -> Result<Self, FormatError> {
+    pub(crate) fn new(file: &'a dyn ReadAt) -> Result<Self, FormatError> {
         Ok(Self {
             file: Bytes::new(file)?,
             carried: Vec::new(),
@@ -433,6 +478,10 @@ pub(crate) const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read 
 pub(super) const TAG: [u8; 8] = *b"sidefile";
 const VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 40;
+/// Largest index that is fetched.
+const FAR_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes behind the last frame of a file far away.
+const FAR_REST_BYTES_MAX: u64 = 256 << 10;
 const CUT_SHORT: &str = "is cut short";
 /// Skippable and empty frames in front of one; pzstd writes one.
 const SKIPPED_MAX: u32 = 8;

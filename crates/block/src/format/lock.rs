@@ -6,8 +6,9 @@
 //! [`crate::secret`]'s business.
 //!
 //! Must stay true: a key encrypts each frame number once, so that no nonce comes twice: a key is
-//! drawn for one image and is in no other. A frame's number and size are in what is authenticated,
-//! and the index is authenticated as a whole: frames cannot be moved, left out, or called zeros.
+//! drawn for one image, or comes of an older image's by a salt that is drawn for the new one
+//! ([`Locker::successor`]). A frame's number and size are in what is authenticated, and the index
+//! is authenticated as a whole: frames cannot be moved, left out, or called zeros.
 //! Map: `docs/formats/encrypted.md`.
 //!
 //! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode.
@@ -55,6 +56,21 @@ impl Cipher {
         }
     }
 
+    /// It, as the cryptographic library knows it.
+    pub(crate) fn algorithm(self) -> &'static ring::aead::Algorithm {
+        match self {
+            Self::Aes256Gcm => &AES_256_GCM,
+            Self::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        }
+    }
+
+    /// Reads its number in a file.
+    pub(crate) fn of_number(number: u8) -> Option<Self> {
+        [Self::Aes256Gcm, Self::ChaCha20Poly1305]
+            .into_iter()
+            .find(|cipher| cipher.number() == number)
+    }
+
     /// The name that people and `--cipher` use.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -64,7 +80,8 @@ impl Cipher {
         }
     }
 
-    fn number(self) -> u8 {
+    /// Its number in files.
+    pub(crate) fn number(self) -> u8 {
         match self {
             Self::Aes256Gcm => 0,
             Self::ChaCha20Poly1305 => 1,
@@ -123,6 +140,8 @@ pub const WRAPPED_BYTES: usize = 32 + TAG_BYTES;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lock {
     cipher: Cipher,
+    /// Of an image that follows another one.
+    salt: Option<[u8; SALT_BYTES]>,
     slots: Vec<Slot>,
     /// All of it, as it stands in the file.
     head: Vec<u8>,
@@ -144,10 +163,13 @@ impl Lock {
     }
 }
 
-/// The key of an image's frames.
+/// The key of an image's frames, and the secrets from which those of its overlays and of images
+/// that follow it come.
 pub struct FrameKey {
     key: LessSafeKey,
     cipher: Cipher,
+    overlays: ImageKey,
+    successors: ImageKey,
 }
 
 impl fmt::Debug for FrameKey {
@@ -161,17 +183,27 @@ impl fmt::Debug for FrameKey {
 pub struct NotAuthentic;
 
 impl FrameKey {
-    fn new(cipher: Cipher, secret: &ImageKey) -> Option<Arc<Self>> {
-        let algorithm = match cipher {
-            Cipher::Aes256Gcm => &AES_256_GCM,
-            Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
-        };
-        let bytes = Zeroizing::new(blake3::derive_key(FRAMES_CONTEXT, &**secret));
-        let key = UnboundKey::new(algorithm, &*bytes).ok()?;
+    fn new(cipher: Cipher, keys: &Keys) -> Option<Arc<Self>> {
+        let bytes = derived(FRAMES_CONTEXT, &keys.secret);
+        let key = UnboundKey::new(cipher.algorithm(), &*bytes).ok()?;
         Some(Arc::new(Self {
             key: LessSafeKey::new(key),
             cipher,
+            overlays: derived(OVERLAYS_CONTEXT, &keys.secret),
+            successors: keys.successors.clone(),
         }))
+    }
+
+    /// A key that is drawn, of no image: for tests of overlays.
+    #[cfg(test)]
+    pub(crate) fn of_test(cipher: Cipher, seed: u8) -> Arc<Self> {
+        let keys = Keys::new(&ImageKey::new([seed; 32]), None);
+        Self::new(cipher, &keys).expect("a key of 32 bytes")
+    }
+
+    /// The secret of a layer whose salt this is, in an overlay on the image.
+    pub(crate) fn layer_secret(&self, salt: &[u8; 32]) -> ImageKey {
+        Zeroizing::new(*blake3::keyed_hash(&self.overlays, salt).as_bytes())
     }
 
     /// The cipher.
@@ -259,10 +291,26 @@ impl Locker {
         if !(1..=SLOTS_MAX).contains(&slots.len()) {
             return None;
         }
+        let keys = Keys::new(secret, None);
         Some(Self {
             head: head_of(cipher, slots),
-            index_key: index_key(secret),
-            key: FrameKey::new(cipher, secret)?,
+            index_key: derived(INDEX_CONTEXT, &keys.secret),
+            key: FrameKey::new(cipher, &keys)?,
+        })
+    }
+
+    /// A lock for a new image that those open who open the one with `lock`, whose key is `key`. Its
+    /// keys come of a salt that is drawn here. `None` where there are no random bytes.
+    pub(crate) fn successor(lock: &Lock, key: &FrameKey) -> Option<Self> {
+        let mut salt = [0; SALT_BYTES];
+        let drawn = ring::rand::SystemRandom::new().fill(&mut salt);
+        drawn.ok()?;
+        let keys = Keys::of_salt(&key.successors, &salt);
+        let head = lock.head_with(&salt)?;
+        Some(Self {
+            head,
+            index_key: derived(INDEX_CONTEXT, &keys.secret),
+            key: FrameKey::new(lock.cipher, &keys)?,
         })
     }
 
@@ -289,8 +337,35 @@ fn mac(index_key: &[u8; 32], head: &[u8]) -> blake3::Hasher {
     hasher
 }
 
-fn index_key(secret: &ImageKey) -> Zeroizing<[u8; 32]> {
-    Zeroizing::new(blake3::derive_key(INDEX_CONTEXT, &**secret))
+fn derived(context: &str, secret: &ImageKey) -> ImageKey {
+    Zeroizing::new(blake3::derive_key(context, &**secret))
+}
+
+/// The secret that an image's keys come of, and the one for images that follow it.
+struct Keys {
+    secret: ImageKey,
+    successors: ImageKey,
+}
+
+impl Keys {
+    /// Those of an image in whose slots `wrapped` is.
+    fn new(wrapped: &ImageKey, salt: Option<&[u8; SALT_BYTES]>) -> Self {
+        let successors = derived(SUCCESSORS_CONTEXT, wrapped);
+        match salt {
+            Some(salt) => Self::of_salt(&successors, salt),
+            None => Self {
+                secret: wrapped.clone(),
+                successors,
+            },
+        }
+    }
+
+    fn of_salt(successors: &ImageKey, salt: &[u8; SALT_BYTES]) -> Self {
+        Self {
+            secret: Zeroizing::new(*blake3::keyed_hash(successors, salt).as_bytes()),
+            successors: successors.clone(),
+        }
+    }
 }
 
 fn head_of(cipher: Cipher, slots: &[Slot]) -> Vec<u8> {
@@ -371,17 +446,17 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
         value,
         limit,
     };
-    if fixed[16] != VERSION {
-        let limit = "this program reads version 1; update it";
-        return Err(field("the version of its head", fixed[16].into(), limit));
-    }
-    let cipher = match fixed[17] {
-        0 => Cipher::Aes256Gcm,
-        1 => Cipher::ChaCha20Poly1305,
+    let is_salted = match fixed[16] {
+        VERSION => false,
+        VERSION_SALTED => true,
         other => {
-            let limit = "this program knows 0 and 1; update it";
-            return Err(field("the cipher", other.into(), limit));
+            let limit = "this program reads versions 1 and 2; update it";
+            return Err(field("the version of its head", other.into(), limit));
         }
+    };
+    let Some(cipher) = Cipher::of_number(fixed[17]) else {
+        let limit = "this program knows 0 and 1; update it";
+        return Err(field("the cipher", fixed[17].into(), limit));
     };
     let head_bytes = SKIPPABLE_BYTES + u64::from(le32(&fixed[4..]));
     let limit = "it must hold its slots, in at most 64 KiB";
@@ -393,6 +468,14 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
     bytes.fill(&mut head, 0)?;
     let mut slots = Vec::new();
     let mut left = head.get(FIXED_BYTES..).unwrap_or_default();
+    let mut salt = None;
+    if is_salted {
+        let (first, behind) = left
+            .split_first_chunk::<SALT_BYTES>()
+            .ok_or_else(|| damaged(head_bytes))?;
+        salt = Some(*first);
+        left = behind;
+    }
     for _ in 0..fixed[18].min(SLOTS_MAX as u8) {
         let slot = left.split_at_checked(4).and_then(|(start, body)| {
             let len = usize::from(u16::from_le_bytes([start[2], start[3]]));
@@ -416,6 +499,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
     };
     index.set_lock(Lock {
         cipher,
+        salt,
         slots,
         head,
         code,
@@ -436,19 +520,39 @@ impl Lock {
     /// The key of the frames of an image whose key is `secret`, if its head and `index`, as they
     /// were read, are the ones that were written with it.
     pub(super) fn open(&self, index: &Index, secret: &ImageKey) -> Option<Arc<FrameKey>> {
-        let mut hasher = mac(&index_key(secret), &self.head);
+        let keys = Keys::new(secret, self.salt.as_ref());
+        let mut hasher = mac(&derived(INDEX_CONTEXT, &keys.secret), &self.head);
         sidx::cover_index(index, &mut hasher);
         // Compared in constant time.
         let is_right = hasher.finalize() == self.code;
         is_right
-            .then(|| FrameKey::new(self.cipher, secret))
+            .then(|| FrameKey::new(self.cipher, &keys))
             .flatten()
+    }
+
+    /// The head of an image with the same slots and another salt; the slots of kinds that this
+    /// program does not know are in it, too.
+    fn head_with(&self, salt: &[u8; SALT_BYTES]) -> Option<Vec<u8>> {
+        let old_salt_bytes = self.salt.map_or(0, |salt| salt.len());
+        let (fixed, behind) = self.head.split_at_checked(FIXED_BYTES)?;
+        let slots = behind.get(old_salt_bytes..)?;
+        let mut head = [fixed, salt, slots].concat();
+        let content_bytes = (head.len() as u64).checked_sub(SKIPPABLE_BYTES)?;
+        if head.len() as u64 > HEAD_BYTES_MAX {
+            return None;
+        }
+        head[4..8].copy_from_slice(&(content_bytes as u32).to_le_bytes());
+        head[16] = VERSION_SALTED;
+        Some(head)
     }
 }
 
 const NAME: &str = "encrypted image";
 const TAG: [u8; 8] = *b"sidelock";
 const VERSION: u8 = 1;
+/// That of an image that follows another one: a salt stands before the slots.
+const VERSION_SALTED: u8 = 2;
+const SALT_BYTES: usize = 32;
 /// Magic, length, tag, version, cipher, number of slots, zero.
 const FIXED_BYTES: usize = 20;
 const HEAD_BYTES_MAX: u64 = 64 << 10;
@@ -456,3 +560,5 @@ const X25519: u8 = 1;
 const PASSPHRASE: u8 = 2;
 const FRAMES_CONTEXT: &str = "sidecore encrypted image: key of frames (v1)";
 const INDEX_CONTEXT: &str = "sidecore encrypted image: key of the index (v1)";
+const OVERLAYS_CONTEXT: &str = "sidecore encrypted image: key of overlays (v1)";
+const SUCCESSORS_CONTEXT: &str = "sidecore encrypted image: key of images that follow (v1)";

@@ -7,6 +7,7 @@
 use super::FormatError;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// A run of bytes of known size that can be read from any thread.
@@ -22,6 +23,12 @@ pub trait ReadAt: Sync {
     /// # Errors
     /// The operating system's error; `UnexpectedEof` when the bytes end too early.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Takes note that these bytes will be read soon, in order and in small pieces. Does nothing
+    /// where a piece costs little.
+    fn will_read(&self, range: Range<u64>) {
+        let _ = range;
+    }
 }
 
 impl ReadAt for File {
@@ -97,6 +104,11 @@ impl<'a> Bytes<'a> {
             })
     }
 
+    /// See [`ReadAt::will_read`].
+    pub(super) fn will_read(&self, range: Range<u64>) {
+        self.source.will_read(range);
+    }
+
     /// The `N` bytes at `offset`, or `None` where the file has no such bytes.
     ///
     /// # Errors
@@ -162,6 +174,7 @@ impl<'a> Bytes<'a> {
         piece_bytes: usize,
         mut each: impl FnMut(u64, &[u8]) -> Result<(), FormatError>,
     ) -> Result<(), FormatError> {
+        self.will_read(offset..offset.saturating_add(length));
         let mut buf = vec![0; length.min(piece_bytes as u64) as usize];
         let mut done = 0;
         while done < length {

@@ -264,6 +264,7 @@ fn find(
     if frame_bytes_total < around {
         return Ok(Found::Damaged("its length is less than its head's"));
     }
+    bytes.will_read(start..end);
     let Some(head) = bytes.array::<40>(start)? else {
         return Ok(Found::Damaged("its head lies outside the file"));
     };

@@ -261,16 +261,39 @@ impl Overlay {
         let Some(Entry::Data { slot, .. }) = entries.first() else {
             return Ok(());
         };
-        layer.read_slots(*slot, out)?;
-        let grains = out.chunks(self.grain_bytes as usize);
-        for ((bytes, entry), grain) in grains.zip(entries).zip(first..) {
-            match layer.judge(grain, *entry, bytes)? {
-                Some(true) => {}
-                None => return Err(Miss::Again),
-                Some(false) => return Err(Miss::Failed(self.damaged(grain))),
+        let (grain_bytes, slot_bytes) = (self.grain_bytes as usize, layer.slot_bytes());
+        if slot_bytes == grain_bytes {
+            layer.read_slots(*slot, out)?;
+            for ((bytes, entry), grain) in out.chunks_mut(grain_bytes).zip(entries).zip(first..) {
+                self.judge(layer, grain, *entry, bytes)?;
             }
+            return Ok(());
+        }
+        // Slots that are longer than their grains are opened in a buffer, a few at a time.
+        let at_once = (SEALED_READ_BYTES / slot_bytes).max(1);
+        let parts = out.chunks_mut(at_once * grain_bytes);
+        for (number, (out, entries)) in parts.zip(entries.chunks(at_once)).enumerate() {
+            let skipped = (number * at_once) as u64;
+            with_sealed(entries.len() * slot_bytes, |slots| {
+                layer.read_slots(slot + skipped, slots)?;
+                let slots = slots.chunks_exact_mut(slot_bytes);
+                let grains = out.chunks_mut(grain_bytes).zip(slots);
+                for (((out, slot), entry), grain) in grains.zip(entries).zip(first + skipped..) {
+                    self.judge(layer, grain, *entry, slot)?;
+                    out.copy_from_slice(&slot[..grain_bytes]);
+                }
+                Ok::<(), Miss>(())
+            })?;
         }
         Ok(())
+    }
+
+    fn judge(&self, layer: &Layer, grain: u64, entry: Entry, slot: &mut [u8]) -> Result<(), Miss> {
+        match layer.judge(grain, entry, slot)? {
+            Some(true) => Ok(()),
+            None => Err(Miss::Again),
+            Some(false) => Err(Miss::Failed(self.damaged(grain))),
+        }
     }
 
     fn damaged(&self, grain: u64) -> ReadError {
@@ -541,6 +564,19 @@ fn with_scratch<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     })
 }
 
+/// Runs `work` on this thread's buffer for sealed slots.
+fn with_sealed<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
+    thread_local! {
+        static SEALED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    }
+    SEALED.with_borrow_mut(|buffer| {
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        work(&mut buffer[..len])
+    })
+}
+
 /// Runs `work` on this thread's buffer for a delivery.
 fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local! {
@@ -558,6 +594,8 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
 
 /// Grains that one look at the map takes.
 const WINDOW_GRAINS: usize = 256;
+/// Bytes of sealed slots that are read at once.
+const SEALED_READ_BYTES: usize = 256 << 10;
 /// Reads of a window without keeping writers out.
 const TRIES_MAX: usize = 4;
 /// Damaged grains that are logged, each once.

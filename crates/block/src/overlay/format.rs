@@ -5,7 +5,9 @@
 //! match its checksum is none.
 
 use super::OverlayError;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use super::seal::{LayerLock, Part, Seal};
+use crate::format::lock::Cipher;
+use xxhash_rust::xxh3::xxh3_64;
 
 /// Smallest and largest unit of copy-on-write in bytes.
 pub const GRAIN_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=64 << 10;
@@ -17,7 +19,7 @@ pub const GRAIN_BYTES_DEFAULT: u32 = 4 << 10;
 pub(super) type Id = [u8; 16];
 
 /// State of one grain in one layer: nothing, zeros, or the slot that holds its bytes with their
-/// XXH3-64.
+/// check ([`Seal`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Entry {
     /// The layer below has it.
@@ -28,7 +30,7 @@ pub(super) enum Entry {
     Data {
         /// Number of the slot.
         slot: u64,
-        /// XXH3-64 of the slot's bytes.
+        /// Check of the slot's bytes.
         check: u64,
     },
 }
@@ -68,7 +70,7 @@ pub(super) enum Change {
         grain: u64,
         /// Number of the slot.
         slot: u64,
-        /// XXH3-64 of the slot's bytes.
+        /// Check of the slot's bytes.
         check: u64,
     },
     /// A run of grains reads as zeros now.
@@ -107,7 +109,7 @@ pub(super) fn group_bytes(changes: usize) -> usize {
 }
 
 /// Writes group number `sequence`.
-pub(super) fn encode_group(sequence: u64, salt: u64, changes: &[Change]) -> Vec<u8> {
+pub(super) fn encode_group(sequence: u64, log: Log<'_>, changes: &[Change]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(group_bytes(changes.len()));
     bytes.extend_from_slice(&GROUP_MAGIC.to_le_bytes());
     bytes.extend_from_slice(&(changes.len() as u32).to_le_bytes());
@@ -116,24 +118,24 @@ pub(super) fn encode_group(sequence: u64, salt: u64, changes: &[Change]) -> Vec<
     for change in changes {
         change.encode(&mut bytes);
     }
-    let check = xxh3_64_with_seed(&bytes, salt);
+    let check = log.check(&bytes);
     bytes[16..24].copy_from_slice(&check.to_le_bytes());
     bytes
 }
 
 /// Reads the group at the head of `log`: its number and its changes; `None` where there is no whole
 /// one.
-pub(super) fn decode_group(log: &[u8], salt: u64) -> Option<(u64, Vec<Change>)> {
-    let head: &[u8; CHANGE_BYTES] = log.first_chunk()?;
+pub(super) fn decode_group(bytes: &[u8], log: Log<'_>) -> Option<(u64, Vec<Change>)> {
+    let head: &[u8; CHANGE_BYTES] = bytes.first_chunk()?;
     if u32_at(head, 0) != GROUP_MAGIC {
         return None;
     }
     let count = u32_at(head, 4) as usize;
-    let bytes = log.get(..CHANGE_BYTES.checked_mul(count.checked_add(1)?)?)?;
+    let bytes = bytes.get(..CHANGE_BYTES.checked_mul(count.checked_add(1)?)?)?;
     // The checksum's own place counts as zeros.
     let mut copy = bytes.to_vec();
     copy[16..24].fill(0);
-    if xxh3_64_with_seed(&copy, salt) != u64_at(head, 16) {
+    if log.check(&copy) != u64_at(head, 16) {
         return None;
     }
     let changes = bytes[CHANGE_BYTES..].chunks_exact(CHANGE_BYTES);
@@ -141,16 +143,31 @@ pub(super) fn decode_group(log: &[u8], salt: u64) -> Option<(u64, Vec<Change>)> 
     Some((u64_at(head, 8), changes))
 }
 
-/// True where a group with a number above `sequence` lies anywhere in `log`: it was written after
+/// True where a group with a number above `sequence` lies anywhere in `bytes`: it was written after
 /// all before it were durable.
-pub(super) fn has_later_group(log: &[u8], sequence: u64, salt: u64) -> bool {
+pub(super) fn has_later_group(bytes: &[u8], sequence: u64, log: Log<'_>) -> bool {
     let magic = GROUP_MAGIC.to_le_bytes();
-    (0..log.len().saturating_sub(CHANGE_BYTES))
+    (0..bytes.len().saturating_sub(CHANGE_BYTES))
         .step_by(8)
-        .filter(|&at| log[at..at + 4] == magic)
+        .filter(|&at| bytes[at..at + 4] == magic)
         // Numbers of one filling of the log lie close together; older fillings' are smaller.
-        .filter(|&at| u64_at(&log[at..], 8).wrapping_sub(sequence + 1) < LOG_BYTES)
-        .any(|at| decode_group(&log[at..], salt).is_some())
+        .filter(|&at| u64_at(&bytes[at..], 8).wrapping_sub(sequence + 1) < LOG_BYTES)
+        .any(|at| decode_group(&bytes[at..], log).is_some())
+}
+
+/// What the checks of a log's groups take.
+#[derive(Clone, Copy)]
+pub(super) struct Log<'s> {
+    /// The layer's.
+    pub seal: &'s Seal,
+    /// The superblock's.
+    pub salt: u64,
+}
+
+impl Log<'_> {
+    fn check(self, bytes: &[u8]) -> u64 {
+        self.seal.check(Part::Group(self.salt), bytes)
+    }
 }
 
 /// Layer below an overlay.
@@ -174,7 +191,7 @@ pub(super) struct Snapshot {
     pub slot: u64,
     /// Bytes: pointers to leaves, then the bits of slots in use.
     pub bytes: u64,
-    /// XXH3-64 of them.
+    /// Check of them.
     pub check: u64,
 }
 
@@ -207,6 +224,8 @@ pub(super) struct Superblock {
     pub base: [u8; 32],
     /// Name of that image, for people.
     pub base_name: String,
+    /// Of an overlay on an encrypted image.
+    pub lock: Option<LayerLock>,
 }
 
 impl Superblock {
@@ -245,12 +264,16 @@ impl Superblock {
         Ok(())
     }
 
-    /// Its 4,096 bytes. Names are cut to what fits.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    /// Its 4,096 bytes, with the code of `seal`. Names are cut to what fits.
+    pub(super) fn encode(&self, seal: &Seal) -> Vec<u8> {
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
         put(0, MAGIC);
-        put(8, &VERSION.to_le_bytes());
+        let version = match self.lock {
+            None => VERSION,
+            Some(_) => VERSION_SEALED,
+        };
+        put(8, &version.to_le_bytes());
         put(12, &self.grain_bytes.to_le_bytes());
         put(16, &self.id);
         put(32, &self.salt.to_le_bytes());
@@ -274,6 +297,13 @@ impl Superblock {
         let name = cut(&self.base_name);
         put(162, &(name.len() as u16).to_le_bytes());
         put(BASE_NAME_AT, name.as_bytes());
+        if let Some(lock) = &self.lock {
+            put(CIPHER_AT, &[lock.cipher.number()]);
+            put(LAYER_SALT_AT, &lock.salt);
+        }
+        if let Some(code) = seal.superblock_code(&bytes[..CODE_AT]) {
+            bytes[CODE_AT..CHECK_AT].copy_from_slice(code.as_bytes());
+        }
         let check = xxh3_64(&bytes[..CHECK_AT]);
         bytes[CHECK_AT..].copy_from_slice(&check.to_le_bytes());
         bytes
@@ -283,7 +313,7 @@ impl Superblock {
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         if bytes.len() != SUPERBLOCK_BYTES
             || bytes[..8] != *MAGIC
-            || u32_at(bytes, 8) != VERSION
+            || ![VERSION, VERSION_SEALED].contains(&u32_at(bytes, 8))
             || u64_at(bytes, CHECK_AT) != xxh3_64(&bytes[..CHECK_AT])
         {
             return None;
@@ -301,6 +331,14 @@ impl Superblock {
                 path: text(PARENT_AT, 160)?,
             },
             _ => return None,
+        };
+        let lock = match u32_at(bytes, 8) {
+            VERSION => None,
+            _ => Some(LayerLock {
+                cipher: Cipher::of_number(bytes[CIPHER_AT])?,
+                salt: *bytes[LAYER_SALT_AT..].first_chunk()?,
+                code: *bytes[CODE_AT..].first_chunk()?,
+            }),
         };
         let snapshot = Snapshot {
             slot: u64_at(bytes, 80),
@@ -321,6 +359,7 @@ impl Superblock {
             parent,
             base: bytes[112..144].try_into().ok()?,
             base_name: text(BASE_NAME_AT, 162)?,
+            lock,
         };
         let sound = bytes[56] <= 1
             && superblock.half <= 1
@@ -328,6 +367,19 @@ impl Superblock {
             && superblock.generation < u64::MAX / 2
             && superblock.slots <= SLOTS_MAX;
         sound.then_some(superblock)
+    }
+}
+
+impl Superblock {
+    /// True where a superblock that was read has the code that `seal` gives it, or neither has one.
+    pub(super) fn is_authentic(&self, seal: &Seal) -> bool {
+        let bytes = self.encode(seal);
+        match (&self.lock, seal.superblock_code(&bytes[..CODE_AT])) {
+            (None, None) => true,
+            // Compared in constant time.
+            (Some(lock), Some(code)) => code == blake3::Hash::from_bytes(lock.code),
+            _ => false,
+        }
     }
 }
 
@@ -376,10 +428,15 @@ pub(super) const NAME_BYTES_MAX: usize = 1024;
 const SLOTS_MAX: u64 = 1 << 44;
 const MAGIC: &[u8; 8] = b"sideover";
 const VERSION: u32 = 1;
+/// That of an overlay on an encrypted image.
+const VERSION_SEALED: u32 = 2;
 const GROUP_MAGIC: u32 = u32::from_le_bytes(*b"ogrp");
 const PARENT_AT: usize = 176;
 const BASE_NAME_AT: usize = PARENT_AT + NAME_BYTES_MAX;
+const CIPHER_AT: usize = BASE_NAME_AT + NAME_BYTES_MAX;
+const LAYER_SALT_AT: usize = CIPHER_AT + 8;
 const CHECK_AT: usize = SUPERBLOCK_BYTES - 8;
+const CODE_AT: usize = CHECK_AT - 32;
 const KIND_SHIFT: u32 = 56;
 const NUMBER_MASK: u64 = (1 << KIND_SHIFT) - 1;
 const KIND_ABSENT: u64 = 0;

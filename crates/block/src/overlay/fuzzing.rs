@@ -12,6 +12,7 @@ use super::format::{
     u64_at,
 };
 use super::layer::{Layer, write_superblocks};
+use super::seal::Seal;
 use super::store::Store;
 use super::{Overlay, OverlayError};
 use crate::source::{BlockSource, BlockWrites};
@@ -109,7 +110,7 @@ pub fn fuzz_overlay(data: &[u8]) {
         return;
     }
     if superblock.frozen {
-        let _ = Layer::open(Box::new(pages), false, 1 << 16);
+        let _ = Layer::open(Box::new(pages), None, false, 1 << 16);
         return;
     }
     let size = superblock.size_bytes;
@@ -155,7 +156,7 @@ pub fn fuzz_overlay(data: &[u8]) {
 }
 
 fn open(pages: &Pages, size: u64) -> Result<Overlay, OverlayError> {
-    let layer = Layer::open(Box::new(pages.clone()), true, 1 << 16)?;
+    let layer = Layer::open(Box::new(pages.clone()), None, true, 1 << 16)?;
     Ok(Overlay::new(Arc::new(Zeros(size)), vec![layer], true))
 }
 
@@ -271,8 +272,9 @@ pub fn seeds() -> Vec<Vec<u8>> {
             parent: super::format::Parent::Base,
             base: [2; 32],
             base_name: "base".to_owned(),
+            lock: None,
         };
-        if write_superblocks(&pages, &superblock).is_err() {
+        if write_superblocks(&pages, &superblock, &Seal::Open).is_err() {
             continue;
         }
         seeds.push(fold(&pages, 0xB));

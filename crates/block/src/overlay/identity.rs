@@ -6,21 +6,26 @@
 //! Must stay true: the same image has the same identity wherever it lies and whoever vouches for
 //! it.
 
+use crate::format::lock::FrameKey;
 use crate::format::{FrameCheck, Index, ReadAt};
 use std::io;
+use std::sync::Arc;
 
 /// What an overlay knows of its base.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Identity {
     /// Size of the device in bytes.
     pub size_bytes: u64,
     /// BLAKE3 of the image's index and, where frames have no checksums there, of the image's first
     /// and last bytes.
     pub hash: [u8; 32],
+    /// Key of an encrypted image: what is written to an overlay on it is encrypted, too.
+    pub key: Option<Arc<FrameKey>>,
 }
 
 impl Identity {
-    /// The identity of the image whose index was read from `source`. Blocks on the source where its
+    /// The identity of the image whose index was read from `source`, with its key where it is an
+    /// encrypted one that was unlocked. Blocks on the source where its
     /// frames have no checksums.
     ///
     /// # Errors
@@ -60,6 +65,7 @@ impl Identity {
         Ok(Self {
             size_bytes: index.raw_bytes(),
             hash: *hasher.finalize().as_bytes(),
+            key: index.key().cloned(),
         })
     }
 }

@@ -18,17 +18,22 @@ use super::format::{
     Change, Entry, LOG_AT, LOG_BYTES, SLOTS_AT, SUPERBLOCK_BYTES, Snapshot, Superblock,
     encode_group, group_bytes,
 };
-use super::load::{Loaded, ZEROED_LEAVES_MAX, is_sound, load};
+use super::load::{Loaded, ZEROED_LEAVES_MAX, load};
 use super::map::{Map, Written};
+use super::seal::{Part, Seal};
 use super::slots::Slots;
 use super::store::Store;
+use crate::format::lock::FrameKey;
 use parking_lot::{Mutex, MutexGuard};
+use std::borrow::Cow;
 use std::ops::Range;
-use xxhash_rust::xxh3::xxh3_64;
+use std::sync::Arc;
 
 /// A layer that was opened.
 pub(super) struct Layer {
     store: Box<dyn Store>,
+    seal: Arc<Seal>,
+    grain_bytes: usize,
     slot_bytes: u64,
     grains: u64,
     leaf_entries: u64,
@@ -66,17 +71,18 @@ struct State {
 }
 
 impl Layer {
-    /// Opens a layer; with `writable`, makes its file ready to be written. `map_bytes` of the map
-    /// are kept in memory.
+    /// Opens a layer, whose image has `key` where it is encrypted; with `writable`, makes its file
+    /// ready to be written. `map_bytes` of the map are kept in memory.
     ///
     /// # Errors
     /// [`OverlayError`].
     pub(super) fn open(
         store: Box<dyn Store>,
+        key: Option<&FrameKey>,
         writable: bool,
         map_bytes: usize,
     ) -> Result<Self, OverlayError> {
-        let loaded = load(&*store, map_bytes)?;
+        let loaded = load(&*store, key, map_bytes)?;
         if writable {
             if loaded.superblock.frozen {
                 return Err(OverlayError::Frozen);
@@ -84,9 +90,12 @@ impl Layer {
             prepare(&*store, &loaded)?;
         }
         let superblock = loaded.superblock;
-        Ok(Self {
+        let begins_anew = writable && superblock.lock.is_some();
+        let layer = Self {
             store,
-            slot_bytes: u64::from(superblock.grain_bytes),
+            grain_bytes: superblock.grain_bytes as usize,
+            slot_bytes: u64::from(superblock.grain_bytes) + loaded.seal.trailer_bytes() as u64,
+            seal: loaded.seal,
             grains: superblock.grains(),
             leaf_entries: superblock.leaf_entries(),
             dirty_max: map_bytes / superblock.grain_bytes as usize * 3 / 4,
@@ -108,7 +117,30 @@ impl Layer {
                 zeroed_leaves: loaded.zeroed_leaves,
                 broken: None,
             }),
-        })
+        };
+        if begins_anew {
+            layer.begin_anew()?;
+        }
+        Ok(layer)
+    }
+
+    /// Begins the log again with another salt: a copy of the file that others write, and groups
+    /// that were dropped, are no part of this one.
+    fn begin_anew(&self) -> Result<(), OverlayError> {
+        let mut log = self.log.lock();
+        log.superblock.salt = u64::from_le_bytes(super::tools::random()?);
+        if self.state.lock().log_used > 0 {
+            drop(log);
+            return self.snapshot();
+        }
+        log.superblock.generation += 1;
+        write_superblocks(&*self.store, &log.superblock, &self.seal)?;
+        self.sync()
+    }
+
+    /// Bytes of a slot: a grain and, where it is sealed, what belongs to that.
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.slot_bytes as usize
     }
 
     /// Its superblock.
@@ -195,12 +227,12 @@ impl Layer {
     /// behind the ones that were written; or others.
     pub(super) fn write(&self, first: u64, bytes: &[u8]) -> Result<(), OverlayError> {
         let mut grain = first;
-        for part in bytes.chunks(self.slot_bytes as usize * PART_GRAINS_MAX) {
-            let wanted = part.len() as u64 / self.slot_bytes;
+        for part in bytes.chunks(self.grain_bytes * PART_GRAINS_MAX) {
+            let wanted = (part.len() / self.grain_bytes) as u64;
             drop(self.admit(wanted as usize)?);
             let mut done = 0;
             while done < wanted {
-                let result = self.write_run(grain, &part[(done * self.slot_bytes) as usize..]);
+                let result = self.write_run(grain, &part[done as usize * self.grain_bytes..]);
                 let count = match result {
                     Ok(count) => count,
                     Err(error) => {
@@ -217,24 +249,21 @@ impl Layer {
 
     /// Writes as many of these grains as lie in one run of slots; how many.
     fn write_run(&self, first: u64, bytes: &[u8]) -> Result<u64, OverlayError> {
-        let wanted = bytes.len() as u64 / self.slot_bytes;
+        let wanted = self.run_max((bytes.len() / self.grain_bytes) as u64);
         let (slot, count) = {
             let mut state = self.state.lock();
             let (slot, count) = state.slots.take(wanted);
             state.in_flight.push(slot..slot + count);
             (slot, count)
         };
-        let bytes = &bytes[..(count * self.slot_bytes) as usize];
+        let bytes = &bytes[..count as usize * self.grain_bytes];
+        let mut changes = Vec::with_capacity(count as usize);
         let written = self
-            .store
-            .write_at(bytes, SLOTS_AT + slot * self.slot_bytes);
-        let checks = bytes.chunks(self.slot_bytes as usize).map(xxh3_64);
-        let changes = checks.zip(0..).map(|(check, at)| Change::Data {
-            grain: first + at,
-            slot: slot + at,
-            check,
-        });
-        let changes: Vec<Change> = changes.collect();
+            .seal(first, slot, bytes, &mut changes)
+            .and_then(|bytes| {
+                let offset = SLOTS_AT + slot * self.slot_bytes;
+                self.store.write_at(&bytes, offset)
+            });
         let mut state = self.state.lock();
         let range = slot..slot + count;
         state.in_flight.retain(|it| *it != range);
@@ -256,6 +285,47 @@ impl Layer {
             state.slots.give_back(slot);
         }
         result.map(|()| count)
+    }
+
+    /// Grains that are sealed at once: their bytes are in memory twice.
+    fn run_max(&self, wanted: u64) -> u64 {
+        match self.seal.trailer_bytes() {
+            0 => wanted,
+            _ => wanted.min((SEALED_RUN_BYTES / self.grain_bytes) as u64),
+        }
+    }
+
+    /// What goes into the slots from `slot` for the grains from `first`, and the changes that name
+    /// them.
+    fn seal<'b>(
+        &self,
+        first: u64,
+        slot: u64,
+        bytes: &'b [u8],
+        changes: &mut Vec<Change>,
+    ) -> std::io::Result<Cow<'b, [u8]>> {
+        let grains = bytes.chunks_exact(self.grain_bytes);
+        let mut change = |at: u64, check: u64| {
+            changes.push(Change::Data {
+                grain: first + at,
+                slot: slot + at,
+                check,
+            });
+        };
+        if let Seal::Open = *self.seal {
+            for (grain, at) in grains.zip(0..) {
+                change(at, xxhash_rust::xxh3::xxh3_64(grain));
+            }
+            return Ok(Cow::Borrowed(bytes));
+        }
+        let mut slots = vec![0; grains.len() * self.slot_bytes()];
+        self.seal.draw_nonces(&mut slots, self.slot_bytes())?;
+        let sealed = slots.chunks_exact_mut(self.slot_bytes());
+        for ((grain, sealed), at) in grains.zip(sealed).zip(0..) {
+            sealed[..self.grain_bytes].copy_from_slice(grain);
+            change(at, self.seal.seal(first + at, sealed)?);
+        }
+        Ok(Cow::Owned(slots))
     }
 
     /// Makes grains read as zeros. The caller holds their range.
@@ -329,8 +399,12 @@ impl Layer {
                 state.changes,
             )
         };
-        let (half, salt) = (u64::from(log.superblock.half), log.superblock.salt);
-        let group = encode_group(log.sequence, salt, &changes);
+        let half = u64::from(log.superblock.half);
+        let how = super::format::Log {
+            seal: &self.seal,
+            salt: log.superblock.salt,
+        };
+        let group = encode_group(log.sequence, how, &changes);
         let at = LOG_AT + half * LOG_BYTES + self.state.lock().log_used - group.len() as u64;
         if let Err(error) = self.store.write_at(&group, at) {
             let error = OverlayError::write(error);
@@ -424,7 +498,7 @@ impl Layer {
         superblock.sequence = log.sequence;
         superblock.slots = slots.count();
         superblock.snapshot = Some(snapshot);
-        if let Err(error) = write_superblocks(&*self.store, &superblock) {
+        if let Err(error) = write_superblocks(&*self.store, &superblock, &self.seal) {
             // Which of the two is on the disk is not known.
             state.broken = Some(error.to_string());
             return Err(error);
@@ -486,7 +560,7 @@ impl Layer {
         let snapshot = Snapshot {
             slot,
             bytes: bytes.len() as u64,
-            check: xxh3_64(&bytes),
+            check: self.seal.check(Part::Snapshot, &bytes),
         };
         bytes.resize(
             (run_of(snapshot.bytes, self.slot_bytes) * self.slot_bytes) as usize,
@@ -508,8 +582,9 @@ impl Layer {
         state.log_used > 0 || !state.pending.is_empty()
     }
 
-    /// True if these are the bytes of a grain in this layer, whose entry was found before; `None`
-    /// where the grain was written since, so that its slot may hold another's bytes.
+    /// True if these are the bytes of a grain's slot in this layer, whose entry was found before;
+    /// the grain stands at their beginning then. `None` where the grain was written since, so that
+    /// its slot may hold another's bytes.
     ///
     /// # Errors
     /// [`OverlayError`].
@@ -517,9 +592,11 @@ impl Layer {
         &self,
         grain: u64,
         entry: Entry,
-        bytes: &[u8],
+        bytes: &mut [u8],
     ) -> Result<Option<bool>, OverlayError> {
-        if is_sound(entry, bytes) {
+        if let Entry::Data { check, .. } = entry
+            && self.seal.open(grain, check, bytes)
+        {
             return Ok(Some(true));
         }
         Ok((self.entry(grain)? == entry).then_some(false))
@@ -564,7 +641,7 @@ fn prepare(store: &dyn Store, loaded: &Loaded) -> Result<(), OverlayError> {
     // Holes that a copy may have made.
     store.reserve(0, SLOTS_AT).map_err(OverlayError::write)?;
     if !loaded.paired {
-        write_superblocks(store, &loaded.superblock)?;
+        write_superblocks(store, &loaded.superblock, &loaded.seal)?;
     }
     if loaded.torn {
         // Or a group that never counted could become whole later.
@@ -582,8 +659,9 @@ fn prepare(store: &dyn Store, loaded: &Loaded) -> Result<(), OverlayError> {
 pub(super) fn write_superblocks(
     store: &dyn Store,
     superblock: &Superblock,
+    seal: &Seal,
 ) -> Result<(), OverlayError> {
-    let bytes = superblock.encode();
+    let bytes = superblock.encode(seal);
     store.write_at(&bytes, 0).map_err(OverlayError::write)?;
     store.sync().map_err(OverlayError::write)?;
     store
@@ -599,6 +677,8 @@ fn run_of(bytes: u64, slot_bytes: u64) -> u64 {
 pub(super) const PENDING_MAX: usize = 128 << 10;
 /// Grains that are written between two looks at the room in the log.
 const PART_GRAINS_MAX: usize = 1024;
+/// Bytes that are sealed at once.
+const SEALED_RUN_BYTES: usize = 1 << 20;
 /// Slots in a row whose room goes back to the file system when they are discarded.
 const PUNCH_SLOTS_MIN: usize = 16;
 /// Leaves that one run is followed through.

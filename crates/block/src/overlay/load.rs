@@ -7,18 +7,21 @@
 
 use super::OverlayError;
 use super::format::{
-    Change, Entry, LOG_AT, LOG_BYTES, SLOTS_AT, SUPERBLOCK_BYTES, Superblock, decode_group,
+    Change, LOG_AT, LOG_BYTES, Log, SLOTS_AT, SUPERBLOCK_BYTES, Superblock, decode_group,
     group_bytes, has_later_group, is_overlay,
 };
 use super::map::Map;
+use super::seal::{Part, Seal};
 use super::slots::Slots;
 use super::store::Store;
+use crate::format::lock::FrameKey;
 use std::collections::BTreeMap;
-use xxhash_rust::xxh3::xxh3_64;
+use std::sync::Arc;
 
 /// What a layer's file held.
 pub(super) struct Loaded {
     pub(super) superblock: Superblock,
+    pub(super) seal: Arc<Seal>,
     pub(super) map: Map,
     pub(super) slots: Slots,
     /// Bytes of the log that hold sound groups.
@@ -57,16 +60,28 @@ pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), Overla
     }
 }
 
-/// Reads a layer; keeps `map_bytes` of the map's leaves in memory.
+/// Reads a layer, whose image has `key` where it is encrypted; keeps `map_bytes` of the map's
+/// leaves in memory.
 ///
 /// # Errors
-/// As [`superblock`].
-pub(super) fn load(store: &dyn Store, map_bytes: usize) -> Result<Loaded, OverlayError> {
+/// As [`superblock`]; [`OverlayError::NotSealed`], [`OverlayError::Forged`],
+/// [`OverlayError::WrongBase`].
+pub(super) fn load(
+    store: &dyn Store,
+    key: Option<&FrameKey>,
+    map_bytes: usize,
+) -> Result<Loaded, OverlayError> {
     let (superblock, paired) = superblock(store)?;
+    let seal = Arc::new(seal_of(&superblock, key)?);
     superblock.check_sizes()?;
     let grain_bytes = superblock.grain_bytes;
     let leaves_max = (map_bytes / grain_bytes as usize).max(LEAVES_MIN);
-    let map = Map::new(grain_bytes, superblock.grains(), leaves_max);
+    let map = Map::new(
+        Arc::clone(&seal),
+        grain_bytes,
+        superblock.grains(),
+        leaves_max,
+    );
     let mut loaded = Loaded {
         map,
         slots: Slots::default(),
@@ -76,17 +91,48 @@ pub(super) fn load(store: &dyn Store, map_bytes: usize) -> Result<Loaded, Overla
         paired,
         zeroed_leaves: 0,
         superblock,
+        seal,
     };
     loaded.snapshot(store)?;
     loaded.replay(store)?;
     Ok(loaded)
 }
 
+/// The seal of a layer whose image has this key, where it is encrypted; the superblock is one that
+/// was written with it.
+///
+/// # Errors
+/// [`OverlayError::NotSealed`], [`OverlayError::Forged`], [`OverlayError::WrongBase`].
+pub(super) fn seal_of(
+    superblock: &Superblock,
+    key: Option<&FrameKey>,
+) -> Result<Seal, OverlayError> {
+    match (&superblock.lock, key) {
+        (None, None) => Ok(Seal::Open),
+        // Anybody can have written it, to have it taken for what the key's owner wrote.
+        (None, Some(_)) => Err(OverlayError::NotSealed),
+        (Some(_), None) => Err(OverlayError::WrongBase {
+            name: superblock.base_name.clone(),
+        }),
+        (Some(lock), Some(key)) => {
+            let seal = Seal::of(lock, key);
+            match superblock.is_authentic(&seal) {
+                true => Ok(seal),
+                false => Err(OverlayError::Forged),
+            }
+        }
+    }
+}
+
 impl Loaded {
+    fn slot_bytes(&self) -> u64 {
+        u64::from(self.superblock.grain_bytes) + self.seal.trailer_bytes() as u64
+    }
+
     /// Whole slots that the file has room for.
     fn slots_in_file(&self, store: &dyn Store) -> Result<u64, OverlayError> {
         let bytes = store.size_bytes().map_err(OverlayError::read)?;
-        Ok(bytes.saturating_sub(SLOTS_AT) / u64::from(self.superblock.grain_bytes))
+        Ok(bytes.saturating_sub(SLOTS_AT) / self.slot_bytes())
     }
 
     fn snapshot(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
@@ -97,7 +143,7 @@ impl Loaded {
             what: "the snapshot of its map",
             at: 0,
         };
-        let slot_bytes = u64::from(self.superblock.grain_bytes);
+        let slot_bytes = self.slot_bytes();
         let root_bytes = self.superblock.leaves() * super::format::ENTRY_BYTES as u64;
         let bits_bytes = self.superblock.slots.div_ceil(64) * 8;
         let run = snapshot.bytes.div_ceil(slot_bytes);
@@ -117,7 +163,7 @@ impl Loaded {
             snapshot.bytes as usize,
         )?;
         let (root, bits) = bytes.split_at(root_bytes as usize);
-        if xxh3_64(&bytes) != snapshot.check || !self.map.load_root(root) {
+        if self.seal.check(Part::Snapshot, &bytes) != snapshot.check || !self.map.load_root(root) {
             return Err(damaged);
         }
         self.slots = Slots::decode(bits, self.superblock.slots).ok_or(damaged)?;
@@ -127,10 +173,14 @@ impl Loaded {
     fn replay(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
         let half = LOG_AT + u64::from(self.superblock.half) * LOG_BYTES;
         let log = read_padded(store, half, LOG_BYTES as usize)?;
-        let salt = self.superblock.salt;
+        let seal = Arc::clone(&self.seal);
+        let how = Log {
+            seal: &seal,
+            salt: self.superblock.salt,
+        };
         let mut groups = Vec::new();
         let mut end = 0;
-        while let Some((number, changes)) = decode_group(&log[end..], salt) {
+        while let Some((number, changes)) = decode_group(&log[end..], how) {
             if number != self.sequence + groups.len() as u64 {
                 break;
             }
@@ -138,7 +188,7 @@ impl Loaded {
             groups.push(changes);
         }
         let next = self.sequence + groups.len() as u64;
-        if has_later_group(&log[end..], next, salt) {
+        if has_later_group(&log[end..], next, how) {
             return Err(OverlayError::Damaged {
                 what: "a group of its log",
                 at: next,
@@ -191,17 +241,17 @@ impl Loaded {
                 }
             }
         }
-        let slot_bytes = self.superblock.grain_bytes as usize;
-        let mut bytes = vec![0; slot_bytes];
-        for (slot, check) in last.into_values() {
+        let slot_bytes = self.slot_bytes();
+        let mut bytes = vec![0; slot_bytes as usize];
+        for (grain, (slot, check)) in last {
             if slot >= in_file {
                 return Ok(false);
             }
-            let offset = SLOTS_AT + slot * slot_bytes as u64;
+            let offset = SLOTS_AT + slot * slot_bytes;
             store
                 .read_at(&mut bytes, offset)
                 .map_err(OverlayError::read)?;
-            if xxh3_64(&bytes) != check {
+            if !self.seal.open(grain, check, &mut bytes) {
                 return Ok(false);
             }
         }
@@ -260,11 +310,6 @@ pub(super) fn read_padded(
         .read_at(&mut bytes[..there], offset)
         .map_err(OverlayError::read)?;
     Ok(bytes)
-}
-
-/// Checks the bytes of a grain.
-pub(super) fn is_sound(entry: Entry, bytes: &[u8]) -> bool {
-    matches!(entry, Entry::Data { check, .. } if xxh3_64(bytes) == check)
 }
 
 /// Leaves that runs of zeros may span before the log begins anew: bounds the time of reading it.

@@ -8,14 +8,18 @@
 //! One thread at a time uses it (the layer's lock).
 
 use super::format::{ENTRY_BYTES, Entry, SLOTS_AT};
+use super::seal::{Part, Seal};
 use super::store::Store;
 use super::{Change, OverlayError};
 use std::collections::HashMap;
 use std::ops::Range;
-use xxhash_rust::xxh3::xxh3_64;
+use std::sync::Arc;
 
 /// The map.
 pub(super) struct Map {
+    seal: Arc<Seal>,
+    /// Bytes of a leaf.
+    leaf_bytes: usize,
     slot_bytes: u64,
     leaf_entries: u64,
     grains: u64,
@@ -39,10 +43,12 @@ struct Leaf {
 impl Map {
     /// A map of nothing, which keeps at most `leaves_max` leaves in memory besides those that
     /// differ from the file.
-    pub(super) fn new(grain_bytes: u32, grains: u64, leaves_max: usize) -> Self {
+    pub(super) fn new(seal: Arc<Seal>, grain_bytes: u32, grains: u64, leaves_max: usize) -> Self {
         let leaf_entries = u64::from(grain_bytes) / ENTRY_BYTES as u64;
         Self {
-            slot_bytes: u64::from(grain_bytes),
+            leaf_bytes: grain_bytes as usize,
+            slot_bytes: u64::from(grain_bytes) + seal.trailer_bytes() as u64,
+            seal,
             leaf_entries,
             grains,
             root: vec![Entry::Absent; grains.div_ceil(leaf_entries) as usize],
@@ -234,7 +240,7 @@ impl Map {
         slot: u64,
         check: u64,
     ) -> Result<Box<[Entry]>, OverlayError> {
-        let mut bytes = vec![0; self.slot_bytes as usize];
+        let mut bytes = vec![0; self.leaf_bytes];
         let offset = SLOTS_AT + slot * self.slot_bytes;
         store
             .read_at(&mut bytes, offset)
@@ -243,7 +249,7 @@ impl Map {
             what: "a leaf of its map",
             at: number,
         };
-        if xxh3_64(&bytes) != check {
+        if self.seal.check(Part::Leaf(number), &bytes) != check {
             return Err(damaged());
         }
         let entries = bytes.as_chunks::<ENTRY_BYTES>().0.iter().map(Entry::decode);
@@ -306,7 +312,7 @@ impl Map {
                 .map_err(OverlayError::write)?;
             self.root[number as usize] = Entry::Data {
                 slot,
-                check: xxh3_64(&bytes),
+                check: self.seal.check(Part::Leaf(number), &bytes),
             };
         }
         Ok(self.root.iter().flat_map(|entry| entry.encode()).collect())

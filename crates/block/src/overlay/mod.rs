@@ -7,6 +7,7 @@
 //! - `load`: a layer from its file, with what its log holds.
 //! - `map` (which grains it has), `slots` (which places of the file are in use; pure), `ranges`
 //!   (writes to the same grain take turns).
+//! - `seal`: checks of the parts, and the encryption of grains over an encrypted image.
 //! - `format`: the bytes (`docs/formats/overlay.md`; pure); [`store`]: the file.
 //! - [`identity`]: by what a layer knows its base again.
 //! - [`tools`]: making, cloning and describing overlays.
@@ -31,6 +32,7 @@ mod layer;
 mod load;
 mod map;
 mod ranges;
+mod seal;
 mod slots;
 pub mod store;
 pub mod tools;
@@ -116,6 +118,27 @@ pub enum OverlayError {
     WrongParent {
         /// The layer below.
         path: PathBuf,
+    },
+    /// An overlay in the clear on an encrypted image.
+    #[error(
+        "it is not encrypted, and its image is: whoever could write the file could have made it \
+         up; begin a new overlay, and copy what you trust"
+    )]
+    NotSealed,
+    /// An overlay of an encrypted image whose code is wrong.
+    #[error(
+        "it was not written with the key of this image, or was changed by somebody without it; \
+         name its own image, or take the file from a backup"
+    )]
+    Forged,
+    /// A clone of an overlay on an encrypted image, without the key.
+    #[error(
+        "it is encrypted, as its image ({name}) is; name that with --base and its key with \
+         --identity or --passphrase-file"
+    )]
+    Locked {
+        /// Name of the image.
+        name: String,
     },
     /// Too many layers.
     #[error(

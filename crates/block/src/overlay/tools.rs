@@ -11,6 +11,7 @@ use super::format::{Id, Parent, Superblock};
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
 use super::load;
+use super::seal::{LayerLock, Seal};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
 use std::fs::{File, OpenOptions};
@@ -18,7 +19,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Makes an overlay on an image. `name` is the image's, for people.
+/// Makes an overlay on an image, a sealed one where that is encrypted. `name` is the image's, for
+/// people.
 ///
 /// # Errors
 /// [`OverlayError`]; there is no new file then.
@@ -42,9 +44,28 @@ pub fn create(
         parent: Parent::Base,
         base: base.hash,
         base_name: name.to_owned(),
+        lock: new_lock(Some(base))?,
     };
     superblock.check_sizes()?;
-    make(path, &superblock)
+    make(path, &superblock, Some(base))
+}
+
+/// A lock for a new layer, where its image is encrypted.
+fn new_lock(base: Option<&Identity>) -> Result<Option<LayerLock>, OverlayError> {
+    let key = base.and_then(|base| base.key.as_deref());
+    key.map(LayerLock::new).transpose()
+}
+
+/// The seal of a layer whose lock is that of `superblock`, without a look at its code.
+fn seal_for(superblock: &Superblock, base: Option<&Identity>) -> Result<Seal, OverlayError> {
+    let key = base.and_then(|base| base.key.as_deref());
+    match (&superblock.lock, key) {
+        (None, _) => Ok(Seal::Open),
+        (Some(lock), Some(key)) => Ok(Seal::of(lock, key)),
+        (Some(_), None) => Err(OverlayError::Locked {
+            name: superblock.base_name.clone(),
+        }),
+    }
 }
 
 /// Opens an overlay that stands on `base` itself, in any store: for tests of what a disk may do.
@@ -54,9 +75,10 @@ pub fn create(
 pub fn open_in(
     store: Box<dyn Store>,
     base: Arc<dyn BlockSource>,
+    identity: &Identity,
     writable: bool,
 ) -> Result<Overlay, OverlayError> {
-    let layer = Layer::open(store, writable, MAP_BYTES)?;
+    let layer = Layer::open(store, identity.key.as_deref(), writable, MAP_BYTES)?;
     Ok(Overlay::new(base, vec![layer], writable))
 }
 
@@ -83,16 +105,12 @@ pub fn open(
             true => MAP_BYTES,
             false => LOWER_MAP_BYTES,
         };
-        let layer = open_layer(&next, writable && is_top, map_bytes)?;
+        let layer = open_layer(&next, identity, writable && is_top, map_bytes)?;
         let superblock = layer.superblock();
         let same = expected.is_none_or(|id| id == superblock.id && superblock.frozen);
         let top = layers.first().map(Layer::superblock);
         if !same || top.is_some_and(|top| top.grain_bytes != superblock.grain_bytes) {
             return Err(OverlayError::WrongParent { path: next }.of(path));
-        }
-        if superblock.base != identity.hash || superblock.size_bytes != identity.size_bytes {
-            let name = superblock.base_name;
-            return Err(OverlayError::WrongBase { name }.of(&next));
         }
         layers.push(layer);
         match superblock.parent {
@@ -106,13 +124,21 @@ pub fn open(
     Ok(Overlay::new(base, layers, writable))
 }
 
-fn open_layer(path: &Path, writable: bool, map_bytes: usize) -> Result<Layer, OverlayError> {
+fn open_layer(
+    path: &Path,
+    identity: &Identity,
+    writable: bool,
+    map_bytes: usize,
+) -> Result<Layer, OverlayError> {
     let open = || {
         let file = OpenOptions::new().read(true).write(writable).open(path);
         let file = file.map_err(OverlayError::read)?;
         let store = FileStore::lock(file, writable).map_err(OverlayError::read)?;
         let store = store.ok_or(OverlayError::InUse)?;
-        let layer = Layer::open(Box::new(store), writable, map_bytes)?;
+        // Before anything is written to it.
+        check_base(&load::superblock(&store)?.0, identity)?;
+        let key = identity.key.as_deref();
+        let layer = Layer::open(Box::new(store), key, writable, map_bytes)?;
         if writable {
             // A flush promises that the file is there, too: its name lies in the directory.
             let directory = File::open(directory_of(path)).and_then(|it| it.sync_all());
@@ -121,6 +147,13 @@ fn open_layer(path: &Path, writable: bool, map_bytes: usize) -> Result<Layer, Ov
         Ok(layer)
     };
     open().map_err(|error: OverlayError| error.of(path))
+}
+
+fn check_base(superblock: &Superblock, identity: &Identity) -> Result<(), OverlayError> {
+    let is_it = superblock.base == identity.hash && superblock.size_bytes == identity.size_bytes;
+    is_it.then_some(()).ok_or_else(|| OverlayError::WrongBase {
+        name: superblock.base_name.clone(),
+    })
 }
 
 /// Form of a clone.
@@ -136,56 +169,85 @@ pub enum CloneKind {
 }
 
 /// Makes `new` an overlay with the contents of the one at `path`: by a reflink where the file
-/// system has those and `may_link` is true, else by a layer above it.
+/// system has those and `may_link` is true, else by a layer above it. Of an overlay on an encrypted
+/// image, `base` is that image.
 ///
 /// # Errors
 /// [`OverlayError`]; there is no new file then.
-pub fn clone(path: &Path, new: &Path, may_link: bool) -> Result<CloneKind, OverlayError> {
+pub fn clone(
+    path: &Path,
+    new: &Path,
+    base: Option<&Identity>,
+    may_link: bool,
+) -> Result<CloneKind, OverlayError> {
     let file = OpenOptions::new().read(true).write(true).open(path);
     let file = file.map_err(|error| OverlayError::read(error).of(path))?;
     let lock = |file| FileStore::lock(file, true).map_err(OverlayError::read);
     let copy = file.try_clone().map_err(OverlayError::read)?;
     let Some(store) = lock(copy).map_err(|error| error.of(path))? else {
         // Those that only read a frozen one keep nobody from standing on it, too.
-        return clone_frozen(path, new);
+        return clone_frozen(path, new, base);
     };
-    let (superblock, _) = load::superblock(&store).map_err(|error| error.of(path))?;
-    if may_link && !superblock.frozen && reflink(&file, path, new, &superblock)? {
+    let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
+    if may_link && !superblock.frozen && reflink(&file, path, new, &superblock, base)? {
         return Ok(CloneKind::Reflink);
     }
     if !superblock.frozen {
+        let seal = seal_for(&superblock, base).map_err(|error| error.of(path))?;
         // The new one first: a frozen overlay without a clone would serve nobody.
-        make_above(path, new, &superblock)?;
+        make_above(path, new, &superblock, base)?;
         let frozen = Superblock {
             frozen: true,
             generation: superblock.generation + 1,
             ..superblock
         };
         // Whatever its log holds stays there: readers take it as it is. The sync is for that, too.
-        if let Err(error) = write_superblocks(&store, &frozen) {
+        if let Err(error) = write_superblocks(&store, &frozen, &seal) {
             let _ = std::fs::remove_file(new);
             return Err(error.of(path));
         }
         return Ok(CloneKind::Layer);
     }
-    make_above(path, new, &superblock)?;
+    make_above(path, new, &superblock, base)?;
     Ok(CloneKind::Layer)
 }
 
+/// The superblock of an overlay that is to be cloned; of a sealed one, only where its image is
+/// named and it was written with that image's key.
+fn to_clone(store: &dyn Store, base: Option<&Identity>) -> Result<Superblock, OverlayError> {
+    let (superblock, _) = load::superblock(store)?;
+    if let Some(base) = base {
+        check_base(&superblock, base)?;
+        load::seal_of(&superblock, base.key.as_deref())?;
+    }
+    // An error where it takes a key and there is none.
+    seal_for(&superblock, base)?;
+    Ok(superblock)
+}
+
 /// A clone of an overlay that others have open.
-fn clone_frozen(path: &Path, new: &Path) -> Result<CloneKind, OverlayError> {
+fn clone_frozen(
+    path: &Path,
+    new: &Path,
+    base: Option<&Identity>,
+) -> Result<CloneKind, OverlayError> {
     let file = File::open(path).map_err(|error| OverlayError::read(error).of(path))?;
     let store = FileStore::unlocked(file);
-    let (superblock, _) = load::superblock(&store).map_err(|error| error.of(path))?;
+    let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
     if !superblock.frozen {
         return Err(OverlayError::InUse.of(path));
     }
-    make_above(path, new, &superblock)?;
+    make_above(path, new, &superblock, base)?;
     Ok(CloneKind::Layer)
 }
 
 /// Makes an overlay above another.
-fn make_above(path: &Path, new: &Path, below: &Superblock) -> Result<(), OverlayError> {
+fn make_above(
+    path: &Path,
+    new: &Path,
+    below: &Superblock,
+    base: Option<&Identity>,
+) -> Result<(), OverlayError> {
     let superblock = Superblock {
         id: random()?,
         salt: u64::from_le_bytes(random()?),
@@ -199,9 +261,11 @@ fn make_above(path: &Path, new: &Path, below: &Superblock) -> Result<(), Overlay
             id: below.id,
             path: path_from(directory_of(new), path)?,
         },
+        // A key of its own.
+        lock: new_lock(base.filter(|_| below.lock.is_some()))?,
         ..below.clone()
     };
-    make(new, &superblock)
+    make(new, &superblock, base)
 }
 
 /// `path` as seen from `directory`: the name alone where it lies there, else absolute.
@@ -227,7 +291,9 @@ fn reflink(
     path: &Path,
     new: &Path,
     superblock: &Superblock,
+    base: Option<&Identity>,
 ) -> Result<bool, OverlayError> {
+    let seal = seal_for(superblock, base)?;
     let copy = create_new(new)?;
     if rustix::fs::ioctl_ficlone(&copy, file).is_err() {
         let _ = std::fs::remove_file(new);
@@ -244,7 +310,7 @@ fn reflink(
             let full = directory_of(path).join(below.as_str());
             *below = path_from(directory_of(new), &full)?;
         }
-        write_superblocks(&store, &superblock)?;
+        write_superblocks(&store, &superblock, &seal)?;
         store.sync().map_err(OverlayError::write)
     })();
     if let Err(error) = renamed {
@@ -254,9 +320,10 @@ fn reflink(
     Ok(true)
 }
 
-fn make(path: &Path, superblock: &Superblock) -> Result<(), OverlayError> {
+fn make(path: &Path, superblock: &Superblock, base: Option<&Identity>) -> Result<(), OverlayError> {
+    let seal = seal_for(superblock, base)?;
     let store = FileStore::unlocked(create_new(path)?);
-    write_superblocks(&store, superblock).map_err(|error| {
+    write_superblocks(&store, superblock, &seal).map_err(|error| {
         let _ = std::fs::remove_file(path);
         error.of(path)
     })
@@ -281,7 +348,7 @@ fn directory_of(path: &Path) -> &Path {
     }
 }
 
-fn random<const N: usize>() -> Result<[u8; N], OverlayError> {
+pub(super) fn random<const N: usize>() -> Result<[u8; N], OverlayError> {
     let mut bytes = [0; N];
     let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
     read.map_err(OverlayError::read)?;
@@ -307,13 +374,15 @@ pub struct Description {
     pub base: String,
     /// True while a process has it open to write.
     pub in_use: bool,
-    /// Bytes of the file that hold grains and the map; none where it is in use.
+    /// True where what is written to it is encrypted, as its image is.
+    pub encrypted: bool,
+    /// Bytes of the file that hold grains and the map; none where it is in use, or encrypted.
     pub stored_bytes: Option<u64>,
-    /// Bytes of changes that a crash has left in the log; none where it is in use.
+    /// Bytes of changes that a crash has left in the log; none where it is in use, or encrypted.
     pub log_bytes: Option<u64>,
 }
 
-/// Describes the overlay at `path`, all of whose map is read unless it is in use.
+/// Describes the overlay at `path`, all of whose map is read unless it is in use or encrypted.
 ///
 /// # Errors
 /// [`OverlayError`].
@@ -322,14 +391,16 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
         let file = File::open(path).map_err(OverlayError::read)?;
         let again = file.try_clone().map_err(OverlayError::read)?;
         let locked = FileStore::lock(file, false).map_err(OverlayError::read)?;
+        let (superblock, _) = load::superblock(&FileStore::unlocked(again))?;
         let (superblock, loaded) = match &locked {
-            Some(store) => {
-                let loaded = load::load(store, LOWER_MAP_BYTES)?;
+            // The map of a sealed one is nothing without the key.
+            Some(store) if superblock.lock.is_none() => {
+                let loaded = load::load(store, None, LOWER_MAP_BYTES)?;
                 let grain_bytes = u64::from(loaded.superblock.grain_bytes);
                 let bytes = (loaded.slots.used() * grain_bytes, loaded.log_used);
                 (loaded.superblock, Some(bytes))
             }
-            None => (load::superblock(&FileStore::unlocked(again))?.0, None),
+            _ => (superblock, None),
         };
         let parent = match superblock.parent {
             Parent::Base => None,
@@ -345,6 +416,7 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
             parent,
             base_name: superblock.base_name,
             base: crate::trust::digits_of(&superblock.base),
+            encrypted: superblock.lock.is_some(),
             in_use: locked.is_none(),
             stored_bytes: loaded.map(|it| it.0),
             log_bytes: loaded.map(|it| it.1),

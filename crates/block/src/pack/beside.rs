@@ -4,10 +4,12 @@
 //! by inflating them once, on all engines.
 //! Must stay true: the file is only read; its index appears under its name only when it is whole.
 
-use super::{Existing, PackError, Sink, Target, open_image, workers};
+use super::{Existing, PackError, Sink, Target, workers};
 use crate::format::beside::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
 use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
+use crate::image::Image;
 use sidecore_zstd::{Decoder, Error};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -28,20 +30,21 @@ pub struct Indexed {
     pub index_bytes: u64,
 }
 
-/// Walks over the zstd file at `path`, inflates its frames on `engines`, and writes where they are
-/// into a file beside it. `progress` is called, on one thread, with the bytes of the file that are
-/// done.
+/// Walks over the zstd file `path`, which `file` is, inflates its frames on `engines`, and writes
+/// where they are into `output`, or into a file beside it. `progress` is called, on one thread,
+/// with the bytes of the file that are done.
 ///
 /// # Errors
 /// [`PackError`]: where it is no such file, where it has an index of its own, or where a frame is
 /// damaged or too large. No index is then written.
 pub fn index_file(
+    file: &Image,
     path: &Path,
+    output: Option<&Path>,
     engines: usize,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Indexed, PackError> {
-    let file = open_image(path)?;
-    match Index::open(&file) {
+    match Index::read(file) {
         Err(error) if lacks_index(&error) => {}
         Err(error) => return Err(error.into()),
         Ok(index) => {
@@ -51,11 +54,15 @@ pub fn index_file(
             });
         }
     }
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Sequential);
-    let mut scan = Scan::new(&file)?;
+    if let Some(file) = file.file() {
+        let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
+    }
+    let mut scan = Scan::new(file)?;
     let file_bytes = scan.file_bytes();
-    let name = name_of(path);
-    let mut sink = Sink::open(Target::Path(&name, Existing::Replace), None)?;
+    let name = output.map_or_else(|| name_of(path), Path::to_owned);
+    let identity = file.file().and_then(|file| file.metadata().ok());
+    let identity = identity.map(|found| (found.dev(), found.ino()));
+    let mut sink = Sink::open(Target::Path(&name, Existing::Replace), identity)?;
     let mut walked = Walked::default();
     let (mut number, mut offset, mut done_bytes) = (0, 0, 0);
     workers::run_frames(

@@ -3,14 +3,17 @@
 //!
 //! Why here: it is packing with another source; what is copied has to be checked like what is
 //! unpacked.
+//! An encrypted image becomes an encrypted one, whose key is another: frames are decrypted and
+//! encrypted again, and what is deflated stays deflated.
+//!
 //! Must stay true: a frame is copied only after its checksum in the image's table (and its leaf,
 //! where the image is trusted) has matched; the new image appears under its name only when it is
 //! whole.
 
 use super::walk::{Step, Walk};
-use super::{Options, PackError, Sink, Target, workers};
+use super::{Guard, Options, PackError, Sink, Target, workers};
 use crate::codec::{self, Deflater};
-use crate::format::tree::Signer;
+use crate::format::lock::{FrameKey, Locker};
 use crate::format::write::{Layout, Packed};
 use crate::format::{FRAME_BYTES_RANGE, Format, FormatError, Frame, FrameCheck, FrameError, Index};
 use crate::image::Image;
@@ -18,6 +21,7 @@ use crate::overlay::{Changed, Overlay};
 use crate::source::BlockSource;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::sync::Arc;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Result of [`commit`].
@@ -41,7 +45,9 @@ pub struct Committed {
 
 /// Writes the contents of `overlay`, whose base is `image`, as a new image. It has the format and
 /// the frames of `image` where that is zstd or LZ4 as Sidecore writes them, and else those of
-/// `options`. `progress` is called with the bytes that are done.
+/// `options`. It is guarded as `guard` says; that of an encrypted image is encrypted in any case,
+/// without a lock in `guard` for those who can read the old one. `progress` is called with the
+/// bytes that are done.
 ///
 /// # Errors
 /// [`PackError`]; nothing then stands under the target's name that did not before.
@@ -51,18 +57,18 @@ pub fn commit(
     overlay: &Overlay,
     target: Target<'_>,
     options: &Options,
-    seal: Option<Signer>,
+    guard: Guard,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Committed, PackError> {
-    if index.lock().is_some() {
-        // A key encrypts each number once, and for a new key its readers must be named.
-        return Err(PackError::Format(FormatError::CannotWrite {
-            format: index.format().name(),
-            what: "the contents of an encrypted image".to_owned(),
-            reason: "nobody has said who may read the new one",
-            next: "`sidecore block export` them, and pack that with --encrypt",
-        }));
-    }
+    let Guard { seal, lock } = guard;
+    let lock = match lock {
+        Some(lock) => Some(lock),
+        None => successor(index)?,
+    };
+    let keys = Keys {
+        old: index.key().cloned(),
+        new: lock.as_ref().map(|lock| Arc::clone(lock.key())),
+    };
     let copies = can_copy(index);
     let (format, frame_bytes) = match copies {
         true => (index.format(), index.frame_bytes()),
@@ -76,6 +82,16 @@ pub fn commit(
         seekable: matches!(target, Target::Path(..)),
         uneven: false,
     })?;
+    if let Some(lock) = lock
+        && !writer.lock(lock)
+    {
+        return Err(PackError::Format(FormatError::CannotWrite {
+            format: format.name(),
+            what: "an encrypted image".to_owned(),
+            reason: "the format has no place for a lock",
+            next: "leave out --recipient and --new-passphrase-file",
+        }));
+    }
     let is_sealed = seal.is_some();
     if let Some(signer) = seal
         && !writer.seal(signer)
@@ -129,7 +145,7 @@ pub fn commit(
             read.map_err(|error| unreadable(error.to_string()))?;
             Ok(true)
         },
-        |deflater, job| finish(deflater, job, is_sealed),
+        |deflater, job| finish(deflater, job, &keys, is_sealed),
         |job| {
             sink.write(&job.stored)?;
             if let Some(packed) = &job.packed {
@@ -155,6 +171,43 @@ pub fn commit(
     })
 }
 
+/// A lock for those who can read an encrypted image; none of another one.
+fn successor(index: &Index) -> Result<Option<Locker>, PackError> {
+    let Some(lock) = index.lock() else {
+        return Ok(None);
+    };
+    let key = index.key().ok_or(PackError::Format(FormatError::Locked))?;
+    match Locker::successor(lock, key) {
+        Some(locker) => Ok(Some(locker)),
+        None => Err(PackError::Format(FormatError::CannotWrite {
+            format: index.format().name(),
+            what: "an encrypted image".to_owned(),
+            reason: "its key cannot be made: the system has no random bytes, or the old one's head \
+                     has no room",
+            next: "name those who may read it with --recipient",
+        })),
+    }
+}
+
+/// Keys of frames, of the old image and of the new one.
+struct Keys {
+    old: Option<Arc<FrameKey>>,
+    new: Option<Arc<FrameKey>>,
+}
+
+impl Keys {
+    /// Makes the bytes of a frame of the old image those that are deflated.
+    fn decrypt(&self, frame: u64, raw_bytes: u32, stored: &mut Vec<u8>) -> Result<(), FrameError> {
+        let Some(key) = &self.old else { return Ok(()) };
+        let mut buffer = Vec::new();
+        let opened = key.decrypt(frame, raw_bytes, stored, &mut buffer);
+        let len = opened.map_err(|_| FrameError::NotAuthentic)?.len();
+        buffer.truncate(len);
+        *stored = buffer;
+        Ok(())
+    }
+}
+
 /// One frame on its way.
 #[derive(Default)]
 struct Job {
@@ -172,14 +225,17 @@ struct Job {
 fn finish(
     deflater: &mut Box<dyn Deflater>,
     job: &mut Job,
+    keys: &Keys,
     is_sealed: bool,
 ) -> Result<(), PackError> {
     let mut packed = match &job.copied {
         Some((frame, zero)) => {
-            check(frame, &job.stored).map_err(|error| bad(job.number, frame, error))?;
+            check(frame, &job.stored)
+                .and_then(|()| keys.decrypt(job.number, frame.raw_bytes, &mut job.stored))
+                .map_err(|error| bad(job.number, frame, error))?;
             let end = job.stored.last_chunk::<4>().copied().unwrap_or_default();
             Packed {
-                stored_bytes: frame.stored_bytes,
+                stored_bytes: job.stored.len() as u32,
                 raw_bytes: frame.raw_bytes,
                 zero: *zero,
                 stored_check: xxh3_64(&job.stored),
@@ -196,6 +252,11 @@ fn finish(
             Packed::of(&job.stored, &job.raw)
         }
     };
+    if let Some(key) = &keys.new {
+        let encrypted = key.encrypt(job.number, packed.raw_bytes, &mut job.stored);
+        encrypted.map_err(|_| PackError::Encrypt { frame: job.number })?;
+        packed = packed.with_stored(&job.stored);
+    }
     if is_sealed {
         packed = packed.with_leaf(job.number, &job.stored);
     }

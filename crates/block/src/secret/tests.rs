@@ -3,9 +3,12 @@
 use super::*;
 use crate::device::{Device, DeviceConfig};
 use crate::format::{Format, FormatError};
+use crate::image::Image;
 use crate::inner::Kind;
-use crate::pack::{Existing, Guard, Options, Source, Target, pack_guarded, unpack_image};
-use crate::source::BlockSource as _;
+use crate::overlay::identity::Identity;
+use crate::overlay::tools;
+use crate::pack::{Existing, Guard, Options, Source, Target, commit, pack_guarded, unpack_image};
+use crate::source::{BlockSource as _, BlockWrites as _};
 use crate::trust;
 use sidecore_offload::{Pool, PoolConfig};
 use std::fs::File;
@@ -407,4 +410,163 @@ fn keys_are_read_as_age_keygen_writes_them() {
     std::fs::write(scratch.path("empty"), "\n").unwrap();
     assert!(secrets.add_passphrase(&scratch.path("empty")).is_err());
     assert!(secrets.is_empty());
+}
+
+impl Scratch {
+    /// A new image of the one in these bytes and an overlay in which byte 5000 is another one.
+    fn commit(&self, bytes: &[u8], secrets: &Secrets, guard: Guard) -> Vec<u8> {
+        let device = self.open(bytes, secrets).unwrap();
+        let identity = Identity::of(device.index(), device.image()).unwrap();
+        let (path, new) = (self.path("overlay"), self.path("new"));
+        tools::create(&path, &identity, 4096, "image").unwrap();
+        let overlay = tools::open(&path, device.clone(), &identity, true).unwrap();
+        overlay.write(5000, b"?").unwrap();
+        overlay.close().unwrap();
+        let options = Options {
+            format: Format::Zstd,
+            frame_bytes: FRAME_BYTES,
+            level: Some(1),
+            tune: crate::codec::Tune::Speed,
+            cdc: false,
+            engines: 2,
+        };
+        let (image, index): (&Image, _) = (device.image(), device.index());
+        let target = Target::Path(&new, Existing::Replace);
+        let made = commit(image, index, &overlay, target, &options, guard, &mut |_| ());
+        assert!(made.unwrap().copied_frames >= u64::from(FRAMES) - 2);
+        std::fs::remove_file(path).unwrap();
+        std::fs::read(new).unwrap()
+    }
+
+    fn check(&self, bytes: &[u8], secrets: &Secrets) {
+        let mut expected = self.raw.clone();
+        expected[5000] = b'?';
+        let mut read = vec![0; expected.len()];
+        let device = self.open(bytes, secrets).unwrap();
+        device.read_into(0, &mut read).unwrap();
+        assert!(read == expected);
+    }
+}
+
+#[test]
+fn a_commit_is_for_the_same_readers_under_another_key() {
+    let scratch = Scratch::new();
+    let mut readers = Readers::default();
+    readers.add_recipient(&scratch.recipients[0]).unwrap();
+    readers.add_passphrase(&scratch.path("words")).unwrap();
+    let one = scratch.secrets(&["one"], None);
+    for (format, tree) in [(Format::Zstd, true), (Format::Lz4, false)] {
+        let bytes = scratch.pack_for(&readers, format, Cipher::Aes256Gcm, tree);
+        let guard = || Guard {
+            seal: tree.then(|| trust::signer(&[]).unwrap()),
+            lock: None,
+        };
+        let mut new = scratch.commit(&bytes, &one, guard());
+        scratch.check(&new, &one);
+        scratch.check(&new, &scratch.secrets(&[], Some("words")));
+        let error = scratch.refused(&new, &scratch.secrets(&["other"], None));
+        assert!(error.contains("none of the keys"), "{error}");
+        // Frames that were not written to are other bytes all the same.
+        let head = |bytes: &[u8]| 8 + u32::from_le_bytes(bytes[4..8].try_into().unwrap()) as usize;
+        assert_eq!(head(&new), head(&bytes) + 32);
+        assert!(bytes[head(&bytes)..][..64] != new[head(&new)..][..64]);
+        // Twice from one image, and from an image that was committed.
+        let twin = scratch.commit(&bytes, &one, guard());
+        assert!(twin[20..52] != new[20..52]);
+        let start = head(&new);
+        assert!(twin[start..start + 64] != new[start..start + 64]);
+        let again = scratch.commit(&new, &one, guard());
+        scratch.check(&again, &one);
+        assert_eq!((head(&again), again[16]), (start, 2));
+        // A salt that is another one.
+        new[30] ^= 1;
+        let error = scratch.refused(&new, &one);
+        assert!(error.contains("not the one that was encrypted"), "{error}");
+    }
+}
+
+#[test]
+fn a_commit_can_name_other_readers() {
+    let scratch = Scratch::new();
+    let one = scratch.secrets(&["one"], None);
+    let other = scratch.secrets(&["other"], None);
+    let guard = || {
+        let mut readers = Readers::default();
+        readers.add_recipient(&scratch.recipients[1]).unwrap();
+        Guard {
+            seal: None,
+            lock: Some(readers.locker(Cipher::ChaCha20Poly1305).unwrap()),
+        }
+    };
+    let bytes = scratch.pack(Format::Zstd, Cipher::Aes256Gcm);
+    let new = scratch.commit(&bytes, &one, guard());
+    scratch.check(&new, &other);
+    assert!(scratch.refused(&new, &one).contains("none of the keys"));
+    assert_eq!(new[16], 1);
+    // Of an image in the clear.
+    let plain = {
+        let options = Options {
+            format: Format::Zstd,
+            frame_bytes: FRAME_BYTES,
+            level: Some(1),
+            tune: crate::codec::Tune::Size,
+            cdc: false,
+            engines: 2,
+        };
+        let source = Source::open(&scratch.path("raw"), Kind::Erofs, scratch.folder.path());
+        let image = scratch.path("image");
+        let target = Target::Path(&image, Existing::Replace);
+        pack_guarded(
+            source.unwrap(),
+            target,
+            &options,
+            Guard::default(),
+            &mut |_| (),
+        )
+        .unwrap();
+        std::fs::read(image).unwrap()
+    };
+    let new = scratch.commit(&plain, &Secrets::default(), guard());
+    scratch.check(&new, &other);
+}
+
+/// The second version of the head, by BLAKE3 and AES-GCM alone.
+#[test]
+fn an_image_that_follows_another_has_the_keys_of_the_map() {
+    let scratch = Scratch::new();
+    let one = scratch.secrets(&["one"], None);
+    let new = scratch.commit(
+        &scratch.pack(Format::Zstd, Cipher::Aes256Gcm),
+        &one,
+        Guard::default(),
+    );
+    let head = 8 + u32::from_le_bytes(new[4..8].try_into().unwrap()) as usize;
+    // The slot's body begins behind salt and slot head: share, then the wrapped key.
+    let body = &new[20 + 32 + 4..head];
+    let share: [u8; 32] = body[..32].try_into().unwrap();
+    let wrapped: [u8; WRAPPED_BYTES] = body[32..].try_into().unwrap();
+    let own = StaticSecret::from([1; 32]);
+    let key = agreed(
+        &own,
+        &PublicKey::from(share),
+        &PublicKey::from(&own),
+        &PublicKey::from(share),
+    );
+    let secret = unwrap(&key.unwrap(), &wrapped).unwrap();
+    let successors = blake3::derive_key(
+        "sidecore encrypted image: key of images that follow (v1)",
+        &*secret,
+    );
+    let secret = *blake3::keyed_hash(&successors, &new[20..52]).as_bytes();
+    let frames = blake3::derive_key("sidecore encrypted image: key of frames (v1)", &secret);
+    let index = Index::open(&File::open(scratch.path("new")).unwrap()).unwrap();
+    let frame = index.frame(3);
+    let at = frame.offset as usize;
+    let mut stored = new[at..at + frame.stored_bytes as usize].to_vec();
+    let key = LessSafeKey::new(UnboundKey::new(&ring::aead::AES_256_GCM, &frames).unwrap());
+    let mut nonce = [0; 12];
+    nonce[4] = 3;
+    let with = Aad::from(frame.raw_bytes.to_le_bytes());
+    let opened = key.open_in_place(Nonce::assume_unique_for_key(nonce), with, &mut stored);
+    assert!(opened.is_ok());
 }

@@ -5,14 +5,16 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::tools::{self, CloneKind, clone};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Arguments of `block clone`.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Of an image NEW is an overlay that holds nothing yet. Where the file system shares blocks (XFS, \
 btrfs) the clone is a copy, and both go on. Elsewhere it is a layer above OVERLAY, which \
-takes no more writes from then on: clone it again to go on with it.")]
+takes no more writes from then on: clone it again to go on with it.
+
+An overlay on an encrypted image is encrypted, too: its clone takes --base and the image's key.")]
 pub(crate) struct Args {
     /// Overlay to clone, which no process may have open to write; or an image
     overlay: PathBuf,
@@ -21,6 +23,10 @@ pub(crate) struct Args {
     /// The clone: a file that is not there yet
     #[arg(value_name = "NEW")]
     new: PathBuf,
+    /// Image that OVERLAY stands on: needed where that is encrypted, with --identity or
+    /// --passphrase-file
+    #[arg(long, value_name = "IMAGE")]
+    base: Option<PathBuf>,
     /// Make a layer also where blocks could be shared
     #[arg(long)]
     layer: bool,
@@ -36,11 +42,13 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let kind = match tools::is_overlay_file(&self.overlay) {
-            true => clone(&self.overlay, &self.new, !self.layer)?,
+            true => {
+                let base = self.base.as_deref().map(|base| self.identity(base));
+                let base = base.transpose()?;
+                clone(&self.overlay, &self.new, base.as_ref(), !self.layer)?
+            }
             false => {
-                let opened = self.far.open_whole(&self.overlay)?;
-                let identity = Identity::of(&opened.index, &opened.image);
-                let identity = identity.context("cannot read the image")?;
+                let identity = self.identity(&self.overlay)?;
                 let grain = u32::try_from(self.grain).unwrap_or(u32::MAX);
                 tools::create(
                     &self.new,
@@ -64,6 +72,14 @@ impl Args {
             }
         })?;
         Ok(Outcome::Done)
+    }
+}
+
+impl Args {
+    fn identity(&self, image: &Path) -> Result<Identity> {
+        let opened = self.far.open_whole(image)?;
+        let identity = Identity::of(&opened.index, &opened.image);
+        identity.context("cannot read the image")
     }
 }
 

@@ -5,8 +5,10 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
+use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::overlay::tools;
-use sidecore_block::pack::{Committed, Options, commit};
+use sidecore_block::pack::{Committed, Guard, Options, commit};
+use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_measure::stats::bytes;
 use std::path::{Path, PathBuf};
@@ -17,7 +19,11 @@ use std::time::Instant;
 #[command(after_help = "\
 Frames that no layer has written to are copied as they are. The new image has the format and the \
 frames of the old one where that is zstd or LZ4 as Sidecore packs them, and is packed anew as zstd \
-otherwise. The overlays are left as they are.")]
+otherwise. The overlays are left as they are.
+
+Of an encrypted image the new one is encrypted, under another key: for those who can read the old \
+one, or for those that --recipient and --new-passphrase-file name. These encrypt the contents of \
+another image, too.")]
 pub(crate) struct Args {
     #[command(flatten)]
     open: OpenArgs,
@@ -36,6 +42,13 @@ pub(crate) struct Args {
     /// Sign its root with this private Ed25519 key in PEM; may be given again; implies --tree
     #[arg(long, value_name = "KEY")]
     sign: Vec<PathBuf>,
+    /// Public key (`age1...`) of somebody who may read the new image, and nobody else; may be given
+    /// again
+    #[arg(long, value_name = "KEY")]
+    recipient: Vec<String>,
+    /// File whose first line is a passphrase that opens the new image
+    #[arg(long, value_name = "FILE")]
+    new_passphrase_file: Option<PathBuf>,
     /// Refuse when the image exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -56,7 +69,11 @@ impl Args {
             true => Some(signer(&self.sign)?),
             false => None,
         };
+        let readers = self.readers()?;
         let device = open_device(&self.open)?;
+        let cipher = device.index().lock().map(|lock| lock.cipher());
+        let cipher = cipher.unwrap_or_else(Cipher::fastest);
+        let lock: Option<Locker> = readers.map(|it| it.locker(cipher)).transpose()?;
         let overlay = super::overlay::open_to_read(device.clone(), top)?;
         let options = Options {
             format: Format::Zstd,
@@ -77,7 +94,7 @@ impl Args {
             &overlay,
             target,
             &options,
-            seal,
+            Guard { seal, lock },
             &mut |done| bar.set_position(done),
         );
         bar.finish_and_clear();
@@ -100,6 +117,23 @@ impl Args {
             }
         }
         Ok(Outcome::Done)
+    }
+}
+
+impl Args {
+    /// Those who may read the new image, where they are named.
+    fn readers(&self) -> Result<Option<Readers>> {
+        if self.recipient.is_empty() && self.new_passphrase_file.is_none() {
+            return Ok(None);
+        }
+        let mut readers = Readers::default();
+        for recipient in &self.recipient {
+            readers.add_recipient(recipient)?;
+        }
+        if let Some(path) = &self.new_passphrase_file {
+            readers.add_passphrase(path)?;
+        }
+        Ok(Some(readers))
     }
 }
 

@@ -48,6 +48,17 @@ impl Args {
         );
         let began = Instant::now();
         let device = open_device(&self.open)?;
+        if device.index().lock().is_some() {
+            let path = self.output.display();
+            tracing::warn!(
+                "the image is encrypted; {} is in the clear",
+                if to_stdout {
+                    "standard output".into()
+                } else {
+                    path.to_string()
+                }
+            );
+        }
         let source: Arc<dyn BlockSource> = match &self.overlay {
             Some(path) => Arc::new(super::overlay::open_to_read(device, path)?),
             None => device,

@@ -7,7 +7,8 @@
 
 use crate::size;
 use anyhow::{Context, Result};
-use sidecore_block::format::Index;
+use sidecore_block::format::beside::lacks_index;
+use sidecore_block::format::{FormatError, Index};
 use sidecore_block::image::Image;
 use sidecore_block::secret::Secrets;
 use sidecore_block::trust::Trust;
@@ -33,6 +34,10 @@ pub(crate) struct FarArgs {
     /// several, one will do
     #[arg(long, value_name = "KEY")]
     verify_key: Vec<PathBuf>,
+    /// Index of a zstd file that has none, as `block index` makes it; that beside the file,
+    /// FILE.sidx, is taken by itself
+    #[arg(long, value_name = "FILE")]
+    sidx: Option<PathBuf>,
     /// File with identities (`AGE-SECRET-KEY-1...`) that open an encrypted image; may be given
     /// again
     #[arg(long, value_name = "FILE")]
@@ -53,12 +58,13 @@ pub(crate) struct Opened {
 impl FarArgs {
     /// Opens an image whose frames will all be read in order.
     pub(crate) fn open_whole(&self, path: &Path) -> Result<Opened> {
-        self.open(path, false, WHOLE_MEMORY_BYTES)
+        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
+        unlock(path, opened, &self.secrets()?)
     }
 
     /// Opens an image to say what it is: one that is encrypted also without its key.
     pub(crate) fn open_to_look(&self, path: &Path) -> Result<Opened> {
-        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES)?;
+        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
         // Read once: a passphrase may come through a pipe.
         let secrets = self.secrets()?;
         match secrets.is_empty() {
@@ -69,7 +75,13 @@ impl FarArgs {
 
     /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
     pub(crate) fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
-        let opened = self.open_locked(path, raw, memory_bytes)?;
+        // Frames that lie in a cache are not asked for.
+        let is_cached = self.cache.as_ref().is_some_and(|it| it.exists());
+        let beyond_bytes = match is_cached {
+            true => 0,
+            false => BEYOND_BYTES.min(memory_bytes / 16),
+        };
+        let opened = self.open_locked(path, raw, memory_bytes, beyond_bytes)?;
         unlock(path, opened, &self.secrets()?)
     }
 
@@ -85,7 +97,13 @@ impl FarArgs {
     }
 
     /// Opens an image without its key.
-    fn open_locked(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
+    fn open_locked(
+        &self,
+        path: &Path,
+        raw: bool,
+        memory_bytes: u64,
+        beyond_bytes: u64,
+    ) -> Result<Opened> {
         let trust = self.trust()?;
         anyhow::ensure!(
             trust.is_empty() || !raw,
@@ -98,26 +116,47 @@ impl FarArgs {
             Some(location) => {
                 let options = Options {
                     memory_bytes,
+                    beyond_bytes,
                     cache: self
                         .cache
                         .clone()
                         .map(|directory| (directory, self.cache_size)),
                     ..Options::default()
                 };
-                let opened = RemoteImage::open(&location?, options)?;
+                let location = location?;
+                let opened = RemoteImage::open(&location, options)?;
                 remote = Some(Arc::clone(&opened));
                 let image = Image::Far(opened);
-                let index = image.index(raw);
+                let index = match image.index(raw) {
+                    Err(error) if lacks_index(&error) && self.sidx.is_none() => {
+                        index_beside(&location, &image).unwrap_or(Err(error))
+                    }
+                    other => other,
+                };
                 (image, index)
             }
             None => {
                 let file = File::open(path).with_context(failed)?;
-                let index = match raw {
-                    true => Index::open_raw(&file),
-                    false => Index::open_beside(&file, path),
+                let index = match (raw, &self.sidx) {
+                    (true, _) => Index::open_raw(&file),
+                    (false, Some(_)) => Index::open(&file),
+                    (false, None) => Index::open_beside(&file, path),
                 };
                 (Image::from(file), index)
             }
+        };
+        let index = match (index, &self.sidx) {
+            (Err(error), Some(sidx)) if lacks_index(&error) => {
+                let file = File::open(sidx);
+                let file = file.with_context(|| format!("cannot open {}", sidx.display()))?;
+                Index::read_beside(&image, &file, image.file().is_some())
+            }
+            (Ok(_), Some(sidx)) => anyhow::bail!(
+                "{} has an index of its own; leave out --sidx {}",
+                name(path),
+                sidx.display()
+            ),
+            (index, _) => index,
         };
         let mut index = index.with_context(failed)?;
         trust.apply(&mut index, &image).with_context(failed)?;
@@ -140,10 +179,44 @@ impl FarArgs {
     }
 }
 
+/// Reads the index that lies beside a zstd file far away; `None` where there is none. It counts as
+/// much as the file does, since whoever may put one there may put the other: so it must come from
+/// the same server.
+fn index_beside(location: &Location, image: &Image) -> Option<Result<Index, FormatError>> {
+    let beside = location.beside()?;
+    let options = Options {
+        may_leave: false,
+        ..Options::default()
+    };
+    match RemoteImage::open(&beside, options) {
+        Ok(found) => Some(Index::read_beside(image, &*found, false)),
+        Err(error) => {
+            tracing::info!("no index beside it: {error}");
+            None
+        }
+    }
+}
+
 fn unlock(path: &Path, mut opened: Opened, secrets: &Secrets) -> Result<Opened> {
     let unlocked = secrets.apply(&mut opened.index);
     unlocked.with_context(|| format!("cannot open {}", name(path)))?;
     Ok(opened)
+}
+
+/// The bytes of a file, or of what a URL names, whatever they are.
+pub(crate) fn open_bytes(path: &Path) -> Result<Image> {
+    match location(path) {
+        Some(location) => Ok(Image::Far(RemoteImage::open(
+            &location?,
+            Options::default(),
+        )?)),
+        None => {
+            let file = File::open(path);
+            Ok(file
+                .with_context(|| format!("cannot open {}", name(path)))?
+                .into())
+        }
+    }
 }
 
 /// True where `path` is a URL.
@@ -165,5 +238,7 @@ fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationErr
     Location::parse(path.to_str()?)
 }
 
+/// Metadata of a tree of fifty thousand files, as `pack` lays them out and compresses them.
+const BEYOND_BYTES: u64 = 1 << 20;
 /// Memory for compressed frames where no `--memory` says it: a window for 1 Gb/s and 200 ms.
 const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

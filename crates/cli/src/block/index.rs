@@ -1,7 +1,9 @@
 //! `sidecore block index`.
 
+use super::far;
 use crate::{Outcome, output};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use sidecore_block::format::ReadAt as _;
 use sidecore_block::pack::{Indexed, index_file};
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
@@ -16,9 +18,13 @@ themselves. FILE stays as it is. Where it was changed since, its index is refuse
 an I/O error. Frames of more than 64 MiB are refused: `sidecore block pack --decompress FILE -o \
 IMAGE` makes an image of a file with one large frame.")]
 pub(crate) struct Args {
-    /// zstd file to make an index of
+    /// zstd file to make an index of, or the URL of one
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Index to write [default: FILE.sidx]; needed for a URL, beside which it can then be put, or
+    /// named with --sidx
+    #[arg(short, long, value_name = "INDEX")]
+    output: Option<PathBuf>,
     #[command(flatten)]
     engines: super::common::Engines,
     /// Report in JSON on standard output
@@ -30,11 +36,30 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let size_bytes = std::fs::metadata(&self.file).map_or(0, |metadata| metadata.len());
+        anyhow::ensure!(
+            self.output.is_some() || !far::is_far(&self.file),
+            "name the index to write with --output; what is to lie beside the URL is put there \
+             afterwards"
+        );
+        let image = far::open_bytes(&self.file)?;
+        let size_bytes = image.size_bytes().context("cannot read the file")?;
         let bar = output::byte_progress(size_bytes);
         bar.set_message("indexing");
         let engines = self.engines.count();
-        let indexed = index_file(&self.file, engines, &mut |done| bar.set_position(done));
+        // A URL may hold a secret.
+        let name = match far::is_far(&self.file) {
+            true => PathBuf::from(far::name(&self.file)),
+            false => self.file.clone(),
+        };
+        let indexed = index_file(
+            &image,
+            &name,
+            self.output.as_deref(),
+            engines,
+            &mut |done| {
+                bar.set_position(done);
+            },
+        );
         bar.finish_and_clear();
         let indexed = indexed?;
         let seconds = began.elapsed().as_secs_f64();

@@ -96,6 +96,7 @@ fn show_overlay(overlay: &Description, json: bool) -> Result<Outcome> {
             log_bytes: overlay.log_bytes,
             id: &overlay.id,
             frozen: overlay.frozen,
+            encrypted: overlay.encrypted,
             in_use: overlay.in_use,
             parent,
             base: &overlay.base_name,
@@ -116,6 +117,9 @@ fn show_overlay(overlay: &Description, json: bool) -> Result<Outcome> {
         output::line(&format!("stored        {} with its map", bytes(stored)))?;
     }
     output::line(&format!("state         {state}"))?;
+    if overlay.encrypted {
+        output::line("encrypted     with the key of its image")?;
+    }
     if let Some(parent) = parent {
         output::line(&format!("stands on     {parent}"))?;
     }
@@ -132,6 +136,7 @@ struct OverlayInfo<'o> {
     log_bytes: Option<u64>,
     id: &'o str,
     frozen: bool,
+    encrypted: bool,
     in_use: bool,
     parent: Option<String>,
     base: &'o str,

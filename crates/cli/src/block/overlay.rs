@@ -42,12 +42,6 @@ impl OverlayArgs {
                 overlay: None,
             });
         };
-        if device.index().lock().is_some() {
-            tracing::warn!(
-                "the image is encrypted; what is written to {} is not",
-                path.display()
-            );
-        }
         let identity = identity(&device)?;
         let is_new = !path.exists();
         if is_new {

@@ -50,7 +50,7 @@ pub(crate) struct Fetcher {
 }
 
 pub(crate) struct Shared {
-    pub(crate) origin: Origin,
+    pub(crate) origin: Arc<Origin>,
     pub(crate) retry: Retry,
     link: Mutex<Link>,
     begun: Instant,
@@ -144,7 +144,7 @@ fn key(frame: &Frame) -> Key {
 
 impl Fetcher {
     pub(crate) fn new(
-        origin: Origin,
+        origin: Arc<Origin>,
         retry: Retry,
         identity: Identity,
         link: Link,
@@ -187,6 +187,15 @@ impl Fetcher {
     pub(crate) fn window_bytes(&self) -> u64 {
         let most = self.shared.memory_bytes / 4 * 3;
         self.shared.link.lock().window_bytes(most)
+    }
+
+    /// Keeps a frame on disk that came another way.
+    pub(crate) fn keep(&self, frame: &Frame, stored: &[u8]) {
+        if let Some(disk) = &self.shared.disk
+            && disk.get(frame).is_none()
+        {
+            disk.put(frame, stored);
+        }
     }
 
     /// True where frames are kept on disk.

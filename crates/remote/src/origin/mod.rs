@@ -50,6 +50,8 @@ pub(crate) struct Reply {
 pub(crate) enum Ask {
     /// These, of an image that is known.
     Range(Range<u64>),
+    /// As many of these as there are, of an image that is not known yet.
+    Part(Range<u64>),
     /// The first so many, or all if there are fewer.
     Head(u64),
     /// The last so many, or all if there are fewer.
@@ -59,7 +61,9 @@ pub(crate) enum Ask {
 impl Ask {
     fn header(&self) -> String {
         match self {
-            Self::Range(range) => format!("bytes={}-{}", range.start, range.end - 1),
+            Self::Range(range) | Self::Part(range) => {
+                format!("bytes={}-{}", range.start, range.end - 1)
+            }
             Self::Head(bytes) => format!("bytes=0-{}", bytes - 1),
             Self::Tail(bytes) => format!("bytes=-{bytes}"),
         }
@@ -69,6 +73,7 @@ impl Ask {
     fn of_size(&self, size: u64) -> Range<u64> {
         match self {
             Self::Range(range) => range.clone(),
+            Self::Part(range) => range.start.min(size)..range.end.min(size),
             Self::Head(bytes) => 0..size.min(*bytes),
             Self::Tail(bytes) => size.saturating_sub(*bytes)..size,
         }
@@ -81,6 +86,10 @@ pub(crate) struct Origin {
     kind: Kind,
     /// Target of a redirect, until that is refused.
     resolved: Mutex<Option<Url>>,
+    /// False where a redirect to another host is refused.
+    may_leave: bool,
+    /// Time that a server may be silent.
+    silence_max: Duration,
 }
 
 enum Kind {
@@ -91,11 +100,11 @@ enum Kind {
 
 impl Origin {
     /// Makes a client for `location`. Asks a registry for the image's manifest, and otherwise
-    /// nothing.
+    /// nothing. Without `may_leave`, redirects to other servers are not followed.
     ///
     /// # Errors
     /// [`Fault`]: the location, the credentials or the registry's answer cannot be used.
-    pub(crate) fn new(location: &Location, retry: &Retry) -> Result<Self, Fault> {
+    pub(crate) fn new(location: &Location, retry: &Retry, may_leave: bool) -> Result<Self, Fault> {
         // A second one in the process is the same one.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::builder()
@@ -123,6 +132,8 @@ impl Origin {
             client,
             kind,
             resolved: Mutex::new(None),
+            may_leave,
+            silence_max: retry.attempt_max,
         })
     }
 
@@ -150,7 +161,9 @@ impl Origin {
         let waited = sent.elapsed();
         let status = response.status().as_u16();
         if status == 200 {
-            let text = "the server sent the whole image instead of a range: it serves no ranges";
+            let text = "the server sent the whole image instead of a range: it serves no ranges; \
+                        fetch the image as a whole, or have it served by one that does (nginx, \
+                        Apache, lighttpd, an object store)";
             // One that served ranges before may do so again.
             return Err(match known {
                 Some(_) => Fault::Passing(text.into()),
@@ -206,7 +219,9 @@ impl Origin {
                 ask.header()
             )));
         }
-        let bytes = body(response, (range.end - range.start) as usize, on_bytes)?;
+        let len = (range.end - range.start) as usize;
+        let until = sent + self.silence_max + least_pace(len);
+        let bytes = body(response, len, until, on_bytes)?;
         Ok(Reply {
             bytes,
             offset: range.start,
@@ -238,6 +253,9 @@ impl Origin {
                     "redirected to {}; for s3:// name the bucket's region in AWS_REGION",
                     next.host_str().unwrap_or("no host")
                 )));
+            }
+            if !self.may_leave && next.origin() != url.origin() {
+                return Err(Fault::Final("a redirect leads to another server".into()));
             }
             url = next;
             response = self.client.get(url.clone()).header(RANGE, range).send()?;
@@ -301,11 +319,23 @@ fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
     let (first, last) = range.split_once('-')?;
     let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
     let size = size.parse().ok()?;
-    (first <= last && last < size).then_some((first..last + 1, size))
+    // Only then does one more than the last fit a number.
+    (first <= last && last < size).then(|| (first..last + 1, size))
 }
 
-/// Reads exactly `bytes` of body.
-fn body(response: Response, bytes: usize, on_bytes: &mut dyn FnMut(u64)) -> Result<Vec<u8>, Fault> {
+/// Time that a body of `bytes` may take: the client's own limit is for each read, and a server that
+/// sends a byte now and then would hold a reader for ever.
+fn least_pace(bytes: usize) -> Duration {
+    Duration::from_secs_f64(bytes as f64 / PACE_BYTES_PER_S_MIN)
+}
+
+/// Reads exactly `bytes` of body, before `until`.
+fn body(
+    response: Response,
+    bytes: usize,
+    until: Instant,
+    on_bytes: &mut dyn FnMut(u64),
+) -> Result<Vec<u8>, Fault> {
     let mut buffer = vec![0; bytes];
     let mut body = response;
     let mut done = 0;
@@ -315,6 +345,9 @@ fn body(response: Response, bytes: usize, on_bytes: &mut dyn FnMut(u64)) -> Resu
         ))
     };
     while done < bytes {
+        if Instant::now() > until {
+            return Err(failed(done, &"the server sends too slowly"));
+        }
         match body.read(&mut buffer[done..]) {
             Ok(0) => return Err(failed(done, &"it is too short")),
             Ok(read) => {
@@ -335,6 +368,8 @@ fn body(response: Response, bytes: usize, on_bytes: &mut dyn FnMut(u64)) -> Resu
     }
 }
 
+/// Slower bodies are given up: 64 requests under way at this pace are a link of 8 Mb/s.
+const PACE_BYTES_PER_S_MIN: f64 = 16384.0;
 /// Redirects that one request follows.
 const REDIRECTS_MAX: u32 = 5;
 /// Time to connect.

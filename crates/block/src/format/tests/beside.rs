@@ -58,9 +58,13 @@ fn index_of(file: &[u8]) -> Result<Vec<u8>, FormatError> {
 
 /// Opens `file` by `index` and compares what comes out with `raw`: true where all of it did.
 fn reads(file: &[u8], index: &[u8], raw: &[u8]) -> Result<bool, FormatError> {
-    let index = read(&Bytes::new(&file)?, &Bytes::new(&index)?)?;
+    reads_by(&Index::read_beside(&file, &index, true)?, file, raw)
+}
+
+/// The same, with an index that was read.
+fn reads_by(index: &Index, file: &[u8], raw: &[u8]) -> Result<bool, FormatError> {
     assert_eq!(index.raw_bytes(), raw.len() as u64);
-    let mut reader = FrameReader::of(&index, false);
+    let mut reader = FrameReader::of(index, false);
     let mut whole = true;
     for number in 0..index.frames() {
         let frame = index.frame(number);
@@ -83,6 +87,45 @@ fn a_file_is_read_by_the_index_beside_it() {
         let message = error(&file);
         assert!(message.contains("sidecore block index FILE"), "{message}");
     }
+}
+
+/// No head is read far away: the frames' own checksums tell.
+#[test]
+fn a_file_far_away_that_was_changed_gives_errors_when_it_is_read() {
+    let (file, raw) = file(false);
+    let index = index_of(&file).unwrap();
+    let far = |file: &[u8], index: &[u8]| Index::read_beside(&file, &index, false);
+    let found = far(&file, &index).unwrap();
+    assert!(reads_by(&found, &file, &raw).unwrap());
+    let last = found.frame(found.frames() - 1);
+    let end = (last.offset + u64::from(last.stored_bytes)) as usize;
+    for at in (0..end).step_by(7) {
+        let mut changed = file.clone();
+        changed[at] ^= 1 << (at % 8);
+        let found = far(&changed, &index).unwrap();
+        assert!(!reads_by(&found, &changed, &raw).unwrap(), "byte {at}");
+    }
+    for at in 0..index.len() {
+        let mut changed = index.clone();
+        changed[at] ^= 1 << (at % 8);
+        // The check of heads is not looked at.
+        assert_eq!(
+            far(&file, &changed).is_ok(),
+            (32..40).contains(&at),
+            "byte {at}"
+        );
+    }
+    assert!(far(&file[..file.len() - 1], &index).is_err());
+    // Frames behind the last that it knows.
+    let more = [&file[..], &frame(b"more", true)].concat();
+    let mut other = index.clone();
+    other[24..32].copy_from_slice(&(more.len() as u64).to_le_bytes());
+    let error = far(&more, &other).unwrap_err().to_string();
+    assert!(error.contains("frames follow"), "{error}");
+    let much = [&file[..], &skippable(300 << 10)].concat();
+    other[24..32].copy_from_slice(&(much.len() as u64).to_le_bytes());
+    let error = far(&much, &other).unwrap_err().to_string();
+    assert!(error.contains("frames follow"), "{error}");
 }
 
 #[test]

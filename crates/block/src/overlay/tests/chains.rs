@@ -14,7 +14,10 @@ fn layers_read_as_the_uppermost_says() {
         let mut expected = base;
         let mut disks: Vec<Disk> = Vec::new();
         for _ in 0..5 {
-            let disk = fresh(size as u64, grain);
+            let disk = match disks.len() % 2 {
+                0 => fresh(size as u64, grain),
+                _ => fresh_sealed(size as u64, grain, Cipher::fastest()),
+            };
             let mut layers = vec![layer(&disk, true, 1 << 20).unwrap()];
             let below = disks
                 .iter()

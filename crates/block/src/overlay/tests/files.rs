@@ -18,12 +18,13 @@ impl Files {
         let identity = Identity {
             size_bytes: SIZE as u64,
             hash: [1; 32],
+            key: None,
         };
         let files = Self {
             directory: tempfile::tempdir().unwrap(),
             identity,
         };
-        create(&files.path("one"), &identity, 4096, "disk.img").unwrap();
+        create(&files.path("one"), &files.identity, 4096, "disk.img").unwrap();
         files
     }
 
@@ -72,12 +73,12 @@ fn clones_go_different_ways() {
     let files = Files::new();
     let over = files.open("one", true).unwrap();
     over.write(0, &[5; GRAIN]).unwrap();
-    let error = clone(&files.path("one"), &files.path("two"), false).unwrap_err();
+    let error = clone(&files.path("one"), &files.path("two"), None, false).unwrap_err();
     assert!(error.to_string().contains("open"), "{error}");
     over.close().unwrap();
     drop(over);
     for name in ["two", "three"] {
-        let kind = clone(&files.path("one"), &files.path(name), false).unwrap();
+        let kind = clone(&files.path("one"), &files.path(name), None, false).unwrap();
         assert_eq!(kind, CloneKind::Layer);
     }
     let error = files.open("one", true).err().unwrap().to_string();
@@ -96,17 +97,17 @@ fn clones_go_different_ways() {
     );
     // A clone while the one below is being read.
     let reading = files.open("two", false).unwrap();
-    clone(&files.path("one"), &files.path("four"), false).unwrap();
+    clone(&files.path("one"), &files.path("four"), None, false).unwrap();
     assert_eq!(files.byte("four", 1), 0);
     drop(reading);
-    assert!(clone(&files.path("one"), &files.path("four"), false).is_err());
+    assert!(clone(&files.path("one"), &files.path("four"), None, false).is_err());
     assert_eq!(files.byte("four", 0), 5);
 }
 
 #[test]
 fn wrong_bases_and_wrong_layers_are_refused() {
     let mut files = Files::new();
-    clone(&files.path("one"), &files.path("two"), false).unwrap();
+    clone(&files.path("one"), &files.path("two"), None, false).unwrap();
     std::fs::rename(files.path("one"), files.path("away")).unwrap();
     let error = files.open("two", false).err().unwrap().to_string();
     assert!(
@@ -137,7 +138,7 @@ fn the_number_of_layers_is_bounded() {
     let mut name = "one".to_owned();
     for number in 0..super::super::LAYERS_MAX {
         let next = format!("layer{number}");
-        clone(&files.path(&name), &files.path(&next), false).unwrap();
+        clone(&files.path(&name), &files.path(&next), None, false).unwrap();
         name = next;
     }
     let error = files.open(&name, true).err().unwrap().to_string();

@@ -7,10 +7,13 @@ mod crashes;
 mod damage;
 mod disk;
 mod files;
+mod sealed;
 
 use super::format::{Parent, SLOTS_AT, Superblock};
 use super::layer::{Layer, write_superblocks};
+use super::seal::{LayerLock, Seal};
 use super::{Overlay, OverlayError};
+use crate::format::lock::{Cipher, FrameKey};
 use crate::source::MemorySource;
 use disk::Disk;
 use std::sync::Arc;
@@ -33,19 +36,44 @@ fn superblock(size_bytes: u64, grain_bytes: u32) -> Superblock {
         parent: Parent::Base,
         base: [3; 32],
         base_name: "base".to_owned(),
+        lock: None,
     }
+}
+
+/// Key of the image below those overlays that are sealed.
+fn key() -> Arc<FrameKey> {
+    FrameKey::of_test(Cipher::fastest(), 5)
+}
+
+/// A new layer's disk, on an encrypted image.
+fn fresh_sealed(size_bytes: u64, grain_bytes: u32, cipher: Cipher) -> Disk {
+    let disk = Disk::default();
+    let lock = LayerLock {
+        cipher,
+        salt: [8; 32],
+        code: [0; 32],
+    };
+    let superblock = Superblock {
+        lock: Some(lock),
+        ..superblock(size_bytes, grain_bytes)
+    };
+    write_superblocks(&disk, &superblock, &Seal::of(&lock, &key())).unwrap();
+    super::store::Store::sync(&disk).unwrap();
+    disk
 }
 
 /// A new layer's disk.
 fn fresh(size_bytes: u64, grain_bytes: u32) -> Disk {
     let disk = Disk::default();
-    write_superblocks(&disk, &superblock(size_bytes, grain_bytes)).unwrap();
+    write_superblocks(&disk, &superblock(size_bytes, grain_bytes), &Seal::Open).unwrap();
     super::store::Store::sync(&disk).unwrap();
     disk
 }
 
 fn layer(disk: &Disk, writable: bool, map_bytes: usize) -> Result<Layer, OverlayError> {
-    Layer::open(Box::new(disk.clone()), writable, map_bytes)
+    let is_sealed = super::load::superblock(disk).is_ok_and(|it| it.0.lock.is_some());
+    let key = is_sealed.then(key);
+    Layer::open(Box::new(disk.clone()), key.as_deref(), writable, map_bytes)
 }
 
 /// One layer on `base`.

@@ -1,0 +1,220 @@
+//! Checks of an overlay's parts: checksums, or with the key of an encrypted image authentication
+//! codes; and the encryption of grains.
+//!
+//! Why here: writes to an encrypted image must not lie in the clear, and what lies there must not
+//! be changed by who has no key. The layout stays as it is but for the slots, which are longer: a
+//! grain is followed by its nonce and its tag.
+//!
+//! Must stay true: **no key encrypts twice.** Each grain that is written gets a key of its own,
+//! BLAKE3 of a nonce of 24 random bytes under the layer's key; so it does not matter how often a
+//! grain is rewritten, what a crash brings back, or if the file was copied and both copies go on.
+//! A grain's number is in what is authenticated, and the map holds a code of its nonce and tag, so
+//! neither another grain nor an older version of it is taken for it. The log's codes take a salt
+//! that is drawn whenever the file is opened to be written: groups of a copy, or ones that were
+//! dropped, never fit.
+//!
+//! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode; a key for
+//! each message of a long random nonce as in XChaCha20-Poly1305 and XAES-256-GCM.
+
+use super::OverlayError;
+use crate::format::lock::{Cipher, FrameKey, ImageKey, TAG_BYTES};
+use ring::aead::{Aad, LessSafeKey, Nonce, Tag, UnboundKey};
+use ring::rand::SecureRandom;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use zeroize::Zeroizing;
+
+/// The lock of a sealed layer, as its superblock says it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LayerLock {
+    /// Cipher of its grains.
+    pub(super) cipher: Cipher,
+    /// Drawn for the layer: its key comes of it and of the image's.
+    pub(super) salt: [u8; 32],
+    /// Authentication code of the superblock; of one that was made here, nothing yet.
+    pub(super) code: [u8; 32],
+}
+
+impl LayerLock {
+    /// A lock for a new layer on an image with this key.
+    ///
+    /// # Errors
+    /// The system's, where it has no random bytes.
+    pub(super) fn new(key: &FrameKey) -> Result<Self, OverlayError> {
+        Ok(Self {
+            cipher: key.cipher(),
+            salt: super::tools::random()?,
+            code: [0; 32],
+        })
+    }
+}
+
+/// Parts of an overlay that have checks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Part {
+    /// A group of the log whose salt this is.
+    Group(u64),
+    /// A leaf of the map, by its number.
+    Leaf(u64),
+    /// The snapshot.
+    Snapshot,
+}
+
+/// How a layer's parts are checked.
+pub(super) enum Seal {
+    /// By XXH3-64.
+    Open,
+    /// By keys.
+    Keys(Box<Keys>),
+}
+
+/// The keys of a sealed layer.
+pub(super) struct Keys {
+    cipher: Cipher,
+    grains: ImageKey,
+    codes: ImageKey,
+}
+
+impl Seal {
+    /// That of a layer with this lock on an image with this key.
+    pub(super) fn of(lock: &LayerLock, key: &FrameKey) -> Self {
+        let secret = key.layer_secret(&lock.salt);
+        let derived = |context| Zeroizing::new(blake3::derive_key(context, &*secret));
+        Self::Keys(Box::new(Keys {
+            cipher: lock.cipher,
+            grains: derived(GRAINS_CONTEXT),
+            codes: derived(CODES_CONTEXT),
+        }))
+    }
+
+    /// Bytes that a slot has behind the grain.
+    pub(super) fn trailer_bytes(&self) -> usize {
+        match self {
+            Self::Open => 0,
+            Self::Keys(_) => TRAILER_BYTES,
+        }
+    }
+
+    /// The check of a part.
+    pub(super) fn check(&self, part: Part, bytes: &[u8]) -> u64 {
+        match (self, part) {
+            (Self::Open, Part::Group(salt)) => xxh3_64_with_seed(bytes, salt),
+            (Self::Open, _) => xxh3_64(bytes),
+            (Self::Keys(keys), part) => {
+                let (kind, number) = match part {
+                    Part::Group(salt) => (CODE_GROUP, salt),
+                    Part::Leaf(number) => (CODE_LEAF, number),
+                    Part::Snapshot => (CODE_SNAPSHOT, 0),
+                };
+                keys.code(kind, number, bytes)
+            }
+        }
+    }
+
+    /// The authentication code of a superblock, of its bytes before the code; `None` where the
+    /// layer has no keys.
+    pub(super) fn superblock_code(&self, bytes: &[u8]) -> Option<blake3::Hash> {
+        let Self::Keys(keys) = self else { return None };
+        let mut hasher = blake3::Hasher::new_keyed(&keys.codes);
+        hasher.update(&[CODE_SUPERBLOCK]).update(bytes);
+        Some(hasher.finalize())
+    }
+
+    /// Fills the nonces of slots that are to be sealed. Does nothing where there are no keys.
+    ///
+    /// # Errors
+    /// The system's, where it has no random bytes.
+    pub(super) fn draw_nonces(&self, slots: &mut [u8], slot_bytes: usize) -> std::io::Result<()> {
+        if matches!(self, Self::Open) {
+            return Ok(());
+        }
+        let random = ring::rand::SystemRandom::new();
+        let mut nonces = vec![0; slots.len() / slot_bytes * NONCE_BYTES];
+        let drawn = random.fill(&mut nonces);
+        drawn.map_err(|_| std::io::Error::other("the system has no random bytes"))?;
+        for (slot, nonce) in slots
+            .chunks_exact_mut(slot_bytes)
+            .zip(nonces.chunks_exact(NONCE_BYTES))
+        {
+            let at = slot_bytes - TRAILER_BYTES;
+            slot[at..at + NONCE_BYTES].copy_from_slice(nonce);
+        }
+        Ok(())
+    }
+
+    /// Seals the grain in `slot`, whose nonce is drawn already, and gives its check.
+    ///
+    /// # Errors
+    /// The cipher's, which takes every grain.
+    pub(super) fn seal(&self, grain: u64, slot: &mut [u8]) -> std::io::Result<u64> {
+        let Self::Keys(keys) = self else {
+            return Ok(xxh3_64(slot));
+        };
+        let refused = || std::io::Error::other("the cipher refused a grain");
+        let split = slot.len().checked_sub(TRAILER_BYTES).ok_or_else(refused)?;
+        let (bytes, trailer) = slot.split_at_mut(split);
+        let (nonce, tag) = trailer.split_at_mut(NONCE_BYTES);
+        let key = keys.grain_key(nonce).ok_or_else(refused)?;
+        let with = Aad::from(grain.to_le_bytes());
+        let sealed = key.seal_in_place_separate_tag(only_nonce(), with, bytes);
+        tag.copy_from_slice(sealed.map_err(|_| refused())?.as_ref());
+        Ok(keys.code(CODE_GRAIN, grain, trailer))
+    }
+
+    /// Makes the contents of `slot` the grain again; false where they are not what was sealed under
+    /// this number and has this check. What is in `slot` is then not to be used.
+    pub(super) fn open(&self, grain: u64, check: u64, slot: &mut [u8]) -> bool {
+        let Self::Keys(keys) = self else {
+            return xxh3_64(slot) == check;
+        };
+        let Some(split) = slot.len().checked_sub(TRAILER_BYTES) else {
+            return false;
+        };
+        let (bytes, trailer) = slot.split_at_mut(split);
+        if keys.code(CODE_GRAIN, grain, trailer) != check {
+            return false;
+        }
+        let (nonce, tag) = trailer.split_at(NONCE_BYTES);
+        let (Some(key), Ok(tag)) = (keys.grain_key(nonce), Tag::try_from(tag)) else {
+            return false;
+        };
+        let with = Aad::from(grain.to_le_bytes());
+        let opened = key.open_in_place_separate_tag(only_nonce(), with, tag, bytes, 0..);
+        opened.is_ok()
+    }
+}
+
+impl Keys {
+    /// The key of one grain as it was written once.
+    fn grain_key(&self, nonce: &[u8]) -> Option<LessSafeKey> {
+        let bytes = blake3::keyed_hash(&self.grains, nonce);
+        let key = UnboundKey::new(self.cipher.algorithm(), bytes.as_bytes()).ok()?;
+        Some(LessSafeKey::new(key))
+    }
+
+    /// The first 8 bytes of a code of `bytes`: as long as a checksum, and nobody without the key
+    /// can tell one, or try out more than one for each time that the overlay is opened or read.
+    fn code(&self, kind: u8, number: u64, bytes: &[u8]) -> u64 {
+        let mut hasher = blake3::Hasher::new_keyed(&self.codes);
+        hasher.update(&[kind]).update(&number.to_le_bytes());
+        let code = hasher.update(bytes).finalize();
+        code.as_bytes()
+            .first_chunk()
+            .map_or(0, |first| u64::from_le_bytes(*first))
+    }
+}
+
+/// A grain's key is used once.
+fn only_nonce() -> Nonce {
+    Nonce::assume_unique_for_key([0; 12])
+}
+
+const NONCE_BYTES: usize = 24;
+/// Nonce and tag.
+pub(super) const TRAILER_BYTES: usize = NONCE_BYTES + TAG_BYTES;
+const CODE_SUPERBLOCK: u8 = 0;
+const CODE_GROUP: u8 = 1;
+const CODE_LEAF: u8 = 2;
+const CODE_SNAPSHOT: u8 = 3;
+const CODE_GRAIN: u8 = 4;
+const GRAINS_CONTEXT: &str = "sidecore overlay: key of grains (v1)";
+const CODES_CONTEXT: &str = "sidecore overlay: key of codes (v1)";

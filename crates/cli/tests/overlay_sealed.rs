@@ -1,0 +1,216 @@
+//! Overlays on an encrypted image, by its commands: serve, clone, diff, commit, export.
+//!
+//! Must stay true: nothing that is written lies in the clear but where a command says so.
+
+#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+
+const MIB: usize = 1 << 20;
+/// What qemu-io writes: nothing else holds so many of these bytes in a row.
+const PATTERN: [u8; 64] = [0xa7; 64];
+
+struct Scratch {
+    directory: tempfile::TempDir,
+    contents: Vec<u8>,
+    recipient: String,
+}
+
+impl Scratch {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let contents: Vec<u8> = (0..2 * MIB).map(|at| (at / 97 % 251) as u8).collect();
+        std::fs::write(directory.path().join("disk.raw"), &contents).unwrap();
+        let mut scratch = Self {
+            directory,
+            contents,
+            recipient: String::new(),
+        };
+        scratch.recipient = scratch.key("one");
+        let recipient = scratch.recipient.clone();
+        let pack = ["pack", "disk.raw", "-o", "disk.img", "--encrypt"];
+        scratch.block(&[&pack[..], &["--recipient", &recipient]].concat());
+        scratch
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Makes an identity, and says its public key.
+    fn key(&self, name: &str) -> String {
+        let path = self.path(name);
+        let keygen = |arguments: &[&str]| {
+            let made = Command::new("age-keygen")
+                .args(arguments)
+                .arg(&path)
+                .output();
+            let made = made.unwrap_or_else(|error| panic!("age-keygen ({error}): scripts/setup"));
+            assert!(made.status.success());
+            String::from_utf8(made.stdout).unwrap().trim().to_owned()
+        };
+        keygen(&["-o"]);
+        keygen(&["-y"])
+    }
+
+    fn command(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore"));
+        command
+            .arg("block")
+            .args(args)
+            .current_dir(self.directory.path())
+            .env("SIDECORE_STATE_DIR", self.path("state"));
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.command(args).output().unwrap()
+    }
+
+    fn block(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "block {args:?}: {said}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn refused(&self, args: &[&str]) -> String {
+        let output = self.output(args);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "block {args:?}: {said}");
+        assert_eq!(said.lines().count(), 1, "{said}");
+        said
+    }
+
+    /// Serves the image with an overlay, and has qemu-io do these.
+    fn io(&self, overlay: &str, commands: &[&str]) {
+        let args = [
+            "serve",
+            "disk.img",
+            "--overlay",
+            overlay,
+            "--nbd",
+            "unix:nbd.sock",
+        ];
+        let mut child = self
+            .command(&[&args[..], &["--identity", "one"]].concat())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let out = child.stdout.take().unwrap();
+        BufReader::new(out).read_line(&mut line).unwrap();
+        let mut serving = Serving(child);
+        assert_eq!(line, "ready\n");
+        let uri = format!("nbd+unix:///?socket={}", self.path("nbd.sock").display());
+        let mut io = Command::new("qemu-io");
+        io.args(["-f", "raw", "-t", "none"]);
+        for command in commands {
+            io.args(["-c", command]);
+        }
+        let done = io.arg(&uri).output();
+        let done = done.unwrap_or_else(|error| panic!("qemu-io ({error}): scripts/setup"));
+        let said = String::from_utf8_lossy(&done.stdout).into_owned();
+        assert!(done.status.success() && !said.contains("failed"), "{said}");
+        let pid = serving.0.id().to_string();
+        assert!(Command::new("kill").arg(pid).status().unwrap().success());
+        assert!(serving.0.wait().unwrap().success());
+    }
+
+    /// True where one of the files holds what was written.
+    fn shows(&self, names: &[&str]) -> bool {
+        names.iter().any(|name| {
+            let bytes = std::fs::read(self.path(name)).unwrap();
+            bytes.windows(PATTERN.len()).any(|window| window == PATTERN)
+        })
+    }
+}
+
+struct Serving(Child);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn with_key<'a>(args: &[&'a str]) -> Vec<&'a str> {
+    [args, &["--identity", "one"]].concat()
+}
+
+#[test]
+fn what_is_written_to_an_encrypted_image_stays_encrypted() {
+    let mut scratch = Scratch::new();
+    scratch.io(
+        "one.ovl",
+        &["write -P 0xa7 64k 12k", "write -z 1M 64k", "flush"],
+    );
+    scratch.contents[65536..77824].fill(0xa7);
+    scratch.contents[MIB..MIB + 65536].fill(0);
+    let info: serde_json::Value =
+        serde_json::from_str(&scratch.block(&["info", "one.ovl", "--json"])).unwrap();
+    assert_eq!(info["encrypted"], true);
+    assert!(info["stored_bytes"].is_null());
+
+    // A clone needs the image, and its key.
+    let clone = ["clone", "one.ovl", "two.ovl", "--layer"];
+    let said = scratch.refused(&clone);
+    assert!(
+        said.contains("--base") && said.contains("disk.img"),
+        "{said}"
+    );
+    let base = [&clone[..], &["--base", "disk.img"]].concat();
+    assert!(scratch.refused(&base).contains("it is encrypted"));
+    scratch.block(&with_key(&base));
+    scratch.io(
+        "two.ovl",
+        &["read -P 0xa7 64k 12k", "write -P 0xa7 1900k 8k", "flush"],
+    );
+    scratch.contents[1900 << 10..1908 << 10].fill(0xa7);
+    let diff = ["diff", "one.ovl", "two.ovl", "--base", "disk.img"];
+    assert_eq!(scratch.block(&with_key(&diff)), "1945600 8192\n");
+
+    // For the same readers, and for another one alone.
+    let other = scratch.key("other");
+    let commit = ["commit", "disk.img", "one.ovl", "two.ovl", "-o"];
+    scratch.block(&with_key(&[&commit[..], &["same.img", "--tree"]].concat()));
+    let named = [&commit[..], &["other.img", "--recipient", &other]].concat();
+    scratch.block(&with_key(&named));
+    assert!(!scratch.shows(&["one.ovl", "two.ovl", "same.img", "other.img"]));
+    for (image, reader, stranger) in [("same.img", "one", "other"), ("other.img", "other", "one")] {
+        scratch.block(&["verify", image, "--identity", reader]);
+        scratch.block(&["unpack", image, "-o", "back", "--identity", reader]);
+        assert!(std::fs::read(scratch.path("back")).unwrap() == scratch.contents);
+        let said = scratch.refused(&["verify", image, "--identity", stranger]);
+        assert!(said.contains("none of the keys"), "{said}");
+    }
+
+    // What is in the clear says so.
+    let export = [
+        "export",
+        "disk.img",
+        "--overlay",
+        "two.ovl",
+        "--qcow2",
+        "-o",
+        "out.qcow2",
+    ];
+    let output = scratch.output(&with_key(&export));
+    assert!(output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("out.qcow2 is in the clear"), "{said}");
+    assert!(scratch.shows(&["out.qcow2"]));
+
+    // An overlay that was not written with the key is none.
+    let serve = |image, overlay| ["serve", image, "--overlay", overlay, "--nbd", "unix:x"];
+    scratch.block(&["unpack", "disk.img", "-o", "again.raw", "--identity", "one"]);
+    scratch.block(&["pack", "again.raw", "-o", "plain.img"]);
+    scratch.block(&["clone", "plain.img", "plain.ovl"]);
+    let said = scratch.refused(&with_key(&serve("disk.img", "plain.ovl")));
+    assert!(said.contains("another image"), "{said}");
+    let said = scratch.refused(&serve("plain.img", "two.ovl"));
+    assert!(said.contains("another image"), "{said}");
+}

@@ -1,0 +1,291 @@
+//! Servers that mean no good, or know HTTP badly: right bytes or one line, in bounded time and
+//! memory.
+
+#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
+
+mod common;
+
+use common::{device, eager, options, packed};
+use sidecore_block::format::Format;
+use sidecore_block::source::BlockSource;
+use sidecore_remote::{Location, Options, RemoteImage, Retry};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Answers the request for a range on a connection, which is closed behind it.
+type Answer = dyn Fn(Range<u64>, &mut TcpStream) -> std::io::Result<()> + Send + Sync;
+
+/// A server each of whose connections takes one request.
+struct Rude {
+    address: std::net::SocketAddr,
+    requests: Arc<AtomicU64>,
+    ended: Arc<AtomicBool>,
+}
+
+impl Rude {
+    fn start(size: u64, answer: Box<Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let server = Self {
+            address: listener.local_addr().unwrap(),
+            requests: Arc::default(),
+            ended: Arc::default(),
+        };
+        let (requests, ended) = (Arc::clone(&server.requests), Arc::clone(&server.ended));
+        let answer: Arc<Answer> = answer.into();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                if ended.load(Ordering::SeqCst) {
+                    return;
+                }
+                let (requests, answer) = (Arc::clone(&requests), Arc::clone(&answer));
+                std::thread::spawn(move || {
+                    let mut stream = stream;
+                    let Some(range) = range_of(&stream, size) else {
+                        return;
+                    };
+                    requests.fetch_add(1, Ordering::SeqCst);
+                    let _ = answer(range, &mut stream);
+                });
+            }
+        });
+        server
+    }
+
+    fn open(&self, options: Options) -> Result<Arc<RemoteImage>, String> {
+        let url = format!("http://{}/image", self.address);
+        let location = Location::parse(&url).unwrap().unwrap();
+        RemoteImage::open(&location, options).map_err(|error| error.to_string())
+    }
+
+    fn refused(&self) -> String {
+        self.open(options()).err().expect("it should be refused")
+    }
+}
+
+impl Drop for Rude {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::SeqCst);
+        let _ = TcpStream::connect(self.address);
+    }
+}
+
+/// The range that the one request on `stream` asks for.
+fn range_of(stream: &TcpStream, size: u64) -> Option<Range<u64>> {
+    let mut range = None;
+    for line in BufReader::new(stream).lines() {
+        let line = line.ok()?.to_ascii_lowercase();
+        if line.is_empty() {
+            break;
+        }
+        if let Some(text) = line.strip_prefix("range: bytes=") {
+            let (first, last) = text.split_once('-')?;
+            range = Some(match first.is_empty() {
+                true => size.saturating_sub(last.parse().ok()?)..size,
+                false => first.parse().ok()?..size.min(last.parse::<u64>().ok()? + 1),
+            });
+        }
+    }
+    range
+}
+
+fn head(range: &Range<u64>, size: u64, others: &str) -> String {
+    let Range { start, end } = range;
+    let last = end - 1;
+    format!(
+        "HTTP/1.1 206 x\r\nconnection: close\r\ncontent-range: bytes {start}-{last}/{size}\r\n\
+         {others}\r\n"
+    )
+}
+
+fn length(range: &Range<u64>) -> String {
+    format!("content-length: {}\r\n", range.end - range.start)
+}
+
+fn part(image: &[u8], range: &Range<u64>) -> Vec<u8> {
+    image[range.start as usize..range.end as usize].to_vec()
+}
+
+/// A server of this image that leaves out validators, and may send its bodies in chunks.
+fn of_image(image: &[u8], chunked: bool) -> Rude {
+    let (size, image) = (image.len() as u64, image.to_vec());
+    Rude::start(
+        size,
+        Box::new(move |range, stream| {
+            let body = part(&image, &range);
+            if !chunked {
+                stream.write_all(head(&range, size, &length(&range)).as_bytes())?;
+                return stream.write_all(&body);
+            }
+            let others = "transfer-encoding: chunked\r\n";
+            stream.write_all(head(&range, size, others).as_bytes())?;
+            for chunk in body.chunks(1000) {
+                write!(stream, "{:x}\r\n", chunk.len())?;
+                stream.write_all(chunk)?;
+                stream.write_all(b"\r\n")?;
+            }
+            stream.write_all(b"0\r\n\r\n")
+        }),
+    )
+}
+
+#[test]
+fn chunks_and_missing_validators_are_taken() {
+    let (raw, image) = packed(2 << 20, Format::Zstd, 64 << 10);
+    for chunked in [false, true] {
+        let server = of_image(&image, chunked);
+        let device = device(&server.open(options()).unwrap());
+        let mut found = vec![0; raw.len()];
+        device.read_into(0, &mut found).unwrap();
+        assert!(found == raw, "chunked {chunked}");
+    }
+}
+
+#[test]
+fn a_body_without_an_end_is_given_up() {
+    let (_, image) = packed(1 << 20, Format::Zstd, 64 << 10);
+    let size = image.len() as u64;
+    let server = Rude::start(
+        size,
+        Box::new(move |range, stream| {
+            let others = "transfer-encoding: chunked\r\n";
+            stream.write_all(head(&range, size, others).as_bytes())?;
+            loop {
+                stream.write_all(b"1000\r\n")?;
+                stream.write_all(&[7; 0x1000])?;
+                stream.write_all(b"\r\n")?;
+            }
+        }),
+    );
+    assert!(server.refused().contains("goes on after"));
+}
+
+#[test]
+fn a_server_that_drips_is_given_up() {
+    let size = 4000;
+    let server = Rude::start(
+        size,
+        Box::new(move |range, stream| {
+            stream.write_all(head(&range, size, &length(&range)).as_bytes())?;
+            for _ in range {
+                stream.write_all(b"x")?;
+                std::thread::sleep(Duration::from_millis(30));
+            }
+            Ok(())
+        }),
+    );
+    let begun = Instant::now();
+    let patience = Options {
+        retry: Retry {
+            attempts: 2,
+            // Longer than it is ever silent.
+            attempt_max: Duration::from_secs(1),
+            ..eager()
+        },
+        ..options()
+    };
+    let error = server.open(patience).err().unwrap();
+    assert!(error.contains("too slowly"), "{error}");
+    // All of it would take two minutes.
+    assert!(begun.elapsed() < Duration::from_secs(60));
+}
+
+#[test]
+fn what_is_compressed_on_the_way_is_refused() {
+    let size = 100_000;
+    let server = Rude::start(
+        size,
+        Box::new(move |range, stream| {
+            let others = "content-encoding: gzip\r\ncontent-length: 3\r\n";
+            stream.write_all(head(&range, size, others).as_bytes())?;
+            stream.write_all(b"\x1f\x8b\x08")
+        }),
+    );
+    assert!(server.refused().contains("compresses what it sends"));
+    assert!(server.requests.load(Ordering::SeqCst) <= 3, "tried again");
+}
+
+#[test]
+fn redirects_that_lead_nowhere_end() {
+    for (target, expected) in [
+        ("/again", "redirected to"),
+        ("file:///etc/passwd", "leads from http to file"),
+        ("http://[", "names no place"),
+        ("", "names no place"),
+    ] {
+        let line = match target {
+            "" => String::new(),
+            target => format!("location: {target}\r\n"),
+        };
+        let server = Rude::start(
+            10,
+            Box::new(move |_, stream| {
+                write!(
+                    stream,
+                    "HTTP/1.1 302 x\r\nconnection: close\r\n{line}content-length: 0\r\n\r\n"
+                )
+            }),
+        );
+        let error = server.refused();
+        assert!(error.contains(expected), "{target}: {error}");
+        assert!(server.requests.load(Ordering::SeqCst) < 20, "{target}");
+    }
+}
+
+#[test]
+fn ranges_that_mean_nothing_are_refused() {
+    let wild = [
+        "",
+        "content-range: bytes 0-9/*\r\n",
+        "content-range: bytes 9-0/100\r\n",
+        "content-range: bytes 0-99/18446744073709551616\r\n",
+        "content-range: bytes 0-18446744073709551615/18446744073709551615\r\n",
+        "content-range: items 0-9/100\r\n",
+        "content-type: multipart/byteranges; boundary=x\r\n",
+    ];
+    for others in wild {
+        let server = Rude::start(
+            100,
+            Box::new(move |_, stream| {
+                write!(
+                    stream,
+                    "HTTP/1.1 206 x\r\nconnection: close\r\n{others}content-length: 10\r\n\r\n\
+                     0123456789"
+                )
+            }),
+        );
+        let error = server.refused();
+        assert!(
+            error.contains("which range") || error.contains("instead of those"),
+            "{others}: {error}"
+        );
+    }
+}
+
+/// An image that claims to be as large as can be said: its tables are looked for at its end, and
+/// nothing is allocated by what it claims.
+#[test]
+fn a_size_beyond_all_bounds_takes_no_memory() {
+    let size = u64::MAX - 1;
+    let server = Rude::start(
+        size,
+        Box::new(move |range, stream| {
+            stream.write_all(head(&range, size, &length(&range)).as_bytes())?;
+            for _ in range.step_by(4096) {
+                stream.write_all(&[0x5a; 4096])?;
+            }
+            Ok(())
+        }),
+    );
+    let remote = server.open(options()).unwrap();
+    let image = sidecore_block::image::Image::Far(remote as _);
+    // It looks like no format, and so is one without tables.
+    let index = image.index(false).unwrap();
+    assert_eq!(
+        (index.raw_bytes(), index.memory_bytes() < 1 << 20),
+        (size, true)
+    );
+}
