@@ -262,6 +262,25 @@ fn operations_of_either_side_compile_for_the_other() {
     assert_eq!(own.expect("the program starts").code(), Some(0));
 }
 
+/// Every operation that saturates or rounds, beside plain numbers.
+#[test]
+fn operations_saturate_and_round_as_altivec_and_the_spu_do() {
+    let Some(folder) = folder() else { return };
+    for level in ["-O0", "-O2"] {
+        let options = format!("{level} -Wall -Werror -o own saturate.c -lm");
+        driven(folder.path(), "ppu-gcc", &options);
+        let own = Command::new(folder.path().join("own")).output();
+        let own = own.expect("the program starts");
+        let printed = String::from_utf8_lossy(&own.stdout);
+        assert!(own.status.success(), "{level}: {printed}");
+    }
+    // A cast in it looks at memory.
+    let options = "--lanes=off -O2 -Wall -Werror -o image saturate.c -lm";
+    driven(folder.path(), "spu-gcc", options);
+    assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 0));
+    driven(folder.path(), "ppu-g++", "-x c++ -c -o plus.o saturate.c");
+}
+
 /// All names that the languages' and libraries' documents have, by lists beside the programs.
 #[test]
 fn headers_declare_every_name_of_their_documents() {
