@@ -13,7 +13,7 @@
 //!   `entry` for each width, over the work that `sizes` expects.
 //! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
 //! - [`Patience`]: whether a waiter polls before it sleeps, by its waits so far.
-//! - [`ReadyQueue`], [`Turn`]: which of the programs that share engines runs, and when it gives way.
+//! - [`ReadyQueue`], [`Turn`]: the order of programs that share engines, and when one gives way.
 //! - [`split`]: how a loop's iterations are dealt out to the engines that it got.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.

@@ -2,10 +2,10 @@
 //!
 //! A context runs until it parks at a channel, stops, or gives way at an operation while another
 //! waits: at the end of its slice, or at once if it only asks for what is not there. When it does,
-//! and who is next, `sched` decides ([`ReadyQueue`], [`Turn`]). A program that never operates a channel keeps its engine; if others wait
-//! meanwhile, the warden starts a relief engine, which the system's scheduler shares the cores with
-//! and which ends when it finds nothing to do. So programs that poll memory for one another all get
-//! on.
+//! and who is next, `sched` decides ([`ReadyQueue`], [`Turn`]). A program that never operates a
+//! channel keeps its engine; if others wait meanwhile, the warden starts a relief engine, which the
+//! system's scheduler shares the cores with and which ends when it finds nothing to do. So programs
+//! that poll memory for one another all get on.
 //!
 //! Must stay true: signals of the process are not delivered to engines, whose stack may be a
 //! program's; the queue's lock is taken under a context's, never the other way round.
