@@ -78,6 +78,21 @@ fn a_program_that_stands_alone_gets_its_arguments() {
     assert!(printed.contains("elfspe: ./alone.c: "), "{printed}");
 }
 
+/// Files, folders, clocks, maps and memory of the host, whatever pointers that has.
+#[test]
+fn programs_call_the_hosts_system() {
+    let Some(bench) = Bench::new() else { return };
+    bench.write("files_spu.c", include_str!("spe/files_spu.c"));
+    bench.write("files_host.c", include_str!("spe/files_host.c"));
+    let (printed, _) = bench.passes(
+        "spu-gcc -O2 -Wall -Werror -o files_spu files_spu.c\n\
+         ppu-embedspu files_spu files_spu files_spu.o\n\
+         for width in -m64 -m32 -Wall; do\n\
+         ppu-gcc $width -O1 -o files files_host.c files_spu.o -lspe2 && ./files\ndone",
+    );
+    assert_eq!(printed, "for the host\n".repeat(6));
+}
+
 /// Waits in turn for a word, for one to be taken, and for a signal, and moves 4 KiB.
 const SPU: &str = "\
 #include <spu_mfcio.h>

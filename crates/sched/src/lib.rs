@@ -13,11 +13,13 @@
 //!   `entry` for each width, over the work that `sizes` expects.
 //! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
 //! - [`Patience`]: whether a waiter polls before it sleeps, by its waits so far.
+//! - [`ReadyQueue`], [`Turn`]: the order of programs that share engines, and when one gives way.
 //! - [`split`]: how a loop's iterations are dealt out to the engines that it got.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.
 
 mod climb;
+mod contexts;
 mod curve;
 mod edtlp;
 mod entry;
@@ -34,6 +36,7 @@ mod share;
 mod sizes;
 pub mod split;
 
+pub use contexts::{Operation, Ready, ReadyQueue, Sharing, Turn};
 pub use edtlp::Edtlp;
 pub use equi::Equi;
 pub use hybrid::Hybrid;

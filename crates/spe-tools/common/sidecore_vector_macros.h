@@ -5,6 +5,7 @@
 #ifdef __cplusplus
 #define __auto_type auto
 #define __spu_floats(v) ((__spu_element(v))0.5 != (__spu_element(v))0)
+#define __spu_integer_of_sign(v) (!__spu_floats(v) && __spu_signed(v))
 #define __spu_choose(condition, a, b) (__spu_chooser<(condition)>::of((a), (b)))
 #define __spu_like(T, x) (__spu_like_of<T>(x))
 #define __spu_splat_any(x) (__spu_splat_of(x))
@@ -12,6 +13,8 @@
 #else
 #define __spu_floats(v) (__builtin_types_compatible_p(__spu_element(v), float) || \
 	__builtin_types_compatible_p(__spu_element(v), double))
+#define __spu_integer_of_sign(v) (__builtin_types_compatible_p(__spu_element(v), signed char) || \
+	__builtin_types_compatible_p(__spu_element(v), short) || __builtin_types_compatible_p(__spu_element(v), int))
 #define __spu_choose(condition, a, b) __builtin_choose_expr((condition), (a), (b))
 #define __spu_like(T, x) ({ __auto_type __l = (x); \
 	T __w = (T)__builtin_choose_expr(sizeof(__l) == 16, __l, (T){0}); \

@@ -98,6 +98,7 @@ __SPU_INLINE vec_float4 __spu_scaled(vec_float4 a, int n)
 	return n ? a * first * second : a;
 }
 
+/* From integers to nearest, as AltiVec does. */
 __SPU_INLINE vec_float4 __spu_convtf_s(vec_int4 a, int n)
 {
 	return __spu_scaled(__builtin_convertvector(a, vec_float4), -n);
@@ -108,11 +109,30 @@ __SPU_INLINE vec_float4 __spu_convtf_u(vec_uint4 a, int n)
 	return __spu_scaled(__builtin_convertvector(a, vec_float4), -n);
 }
 
-/* To integers the SPU saturates. */
+/* From integers without what does not fit, as the SPU does: what was rounded up is one bit less. */
+__SPU_INLINE vec_float4 __spu_cut_s(vec_int4 a, int n)
+{
+	vec_float4 near = __builtin_convertvector(a, vec_float4);
+	vec_int4 back = __builtin_convertvector(near, vec_int4);
+	/* 2^31 is behind every integer, and comes back as the least one. */
+	vec_int4 up = (near > 0.0f) & ((back > a) | (back < 0)), down = (near < 0.0f) & (back < a);
+	return __spu_scaled((vec_float4)((vec_int4)near + (up | down)), -n);
+}
+
+__SPU_INLINE vec_float4 __spu_cut_u(vec_uint4 a, int n)
+{
+	/* 24 bits from the highest one on, wherever that is: both halves are exact. */
+	vec_int4 high = (vec_int4)(a >> 8) & ~(vec_int4)(a >> 31 == 0), low = (vec_int4)a & ~(vec_int4)(a >> 31 != 0);
+	vec_float4 top = __builtin_convertvector(high, vec_float4) * 256.0f, rest = __spu_cut_s(low, 0);
+	return __spu_scaled(top + rest, -n);
+}
+
+/* To integers both saturate. Patterns are compared: those of AltiVec's infinities and of what is no number are the
+ * SPU's largest numbers. */
 __SPU_INLINE vec_int4 __spu_convts(vec_float4 a, int n)
 {
 	vec_float4 scaled = __spu_scaled(a, n);
-	vec_int4 large = scaled >= 2147483648.0f;
+	vec_int4 large = (vec_int4)scaled >= 0x4f000000;
 	vec_int4 result = __builtin_convertvector(scaled, vec_int4);
 	return (result & ~large) | (0x7fffffff & large);
 }
@@ -120,9 +140,9 @@ __SPU_INLINE vec_int4 __spu_convts(vec_float4 a, int n)
 __SPU_INLINE vec_uint4 __spu_convtu(vec_float4 a, int n)
 {
 	vec_float4 scaled = __spu_scaled(a, n);
-	vec_int4 high = scaled >= 2147483648.0f;
-	vec_int4 over = scaled >= 4294967296.0f;
-	vec_int4 positive = scaled > 0.0f;
+	vec_int4 high = (vec_int4)scaled >= 0x4f000000;
+	vec_int4 over = (vec_int4)scaled >= 0x4f800000;
+	vec_int4 positive = (vec_int4)scaled > 0;
 	vec_float4 less = scaled - (vec_float4)((vec_int4)((vec_float4){0} + 2147483648.0f) & high);
 	vec_int4 low = __builtin_convertvector(less, vec_int4);
 	return (vec_uint4)((((low ^ (high & (int)0x80000000)) & positive) & ~over) | over);

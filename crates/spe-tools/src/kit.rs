@@ -199,6 +199,12 @@ impl Kit {
         }
         let objects = sources.iter().filter_map(|source| source.file_stem());
         let objects = objects.map(|stem| Path::new(stem).with_extension("o"));
+        let objects = objects.collect::<Vec<_>>();
+        if folder == SPU {
+            for object in &objects {
+                weaken(work, object)?;
+            }
+        }
         let status = Command::new("ar")
             .arg("rcs")
             .arg("archive.a")
@@ -262,6 +268,31 @@ impl Kit {
             Err(source) => Err(Error::file("write", &self.root)(source)),
         }
     }
+}
+
+/// Makes the names that an object of the library defines weak: a program's own function of the name
+/// of one that lies beside another that it uses takes that one's place, as where each has a file of
+/// its own. Names that it only uses stay as they are, or nothing would be linked for them.
+fn weaken(work: &Path, object: &Path) -> Result<(), Error> {
+    let start = |tool: &str| {
+        let tool = tool.to_owned();
+        move |source| Error::Start { tool, source }
+    };
+    let mut names = Command::new("nm");
+    names.args(["-g", "--defined-only", "-f", "posix"]);
+    let names = names.arg(object).current_dir(work).output();
+    let names = names.map_err(start("nm"))?;
+    let names = String::from_utf8_lossy(&names.stdout).into_owned();
+    let mut objcopy = Command::new("objcopy");
+    objcopy.current_dir(work);
+    for name in names.lines().filter_map(|line| line.split(' ').next()) {
+        objcopy.arg(format!("--weaken-symbol={name}"));
+    }
+    let status = objcopy.arg(object).status().map_err(start("objcopy"))?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::Refused(format!("objcopy ended with {status}")))
 }
 
 /// The folder of all kits.
@@ -448,6 +479,9 @@ fn quoted(text: &str) -> String {
 
 /// Loops in the library's memory functions are not calls of these functions.
 const NO_LOOP_CALLS: &str = "-fno-tree-loop-distribute-patterns";
+
+/// The folder of the SPU's library.
+pub(crate) const SPU: &str = "spu";
 
 /// Lines of a compiler's output that an error shows.
 const OUTPUT_LINES_MAX: usize = 8;

@@ -7,7 +7,7 @@
 use crate::flags::{COMPILE, NO_ERRORS};
 use crate::options::{self, Side};
 use crate::step::Settings;
-use crate::{Error, Kit, names, tool};
+use crate::{Error, Kit, kit, names, tool};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -86,7 +86,7 @@ impl Kit {
         let library = self.path("lib/libsidecore_spu.a");
         if !library.exists() {
             let flags = defaults(self, false);
-            self.compile("-mx32", &flags, "spu", &library)?;
+            self.compile("-mx32", &flags, kit::SPU, &library)?;
         }
         Ok(library)
     }

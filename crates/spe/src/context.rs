@@ -19,6 +19,7 @@ use crate::store::{STORE_BYTES, STORE_MASK, Store};
 use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, Performed, Start};
 use crate::trace;
 use parking_lot::{Condvar, Mutex, MutexGuard};
+use sidecore_sched::{Patience, Ready, Sharing};
 use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::io;
@@ -38,6 +39,8 @@ pub(crate) struct Context {
     pub(crate) mail: Mail,
     /// Counts changes from outside but the mailboxes', for engines that spin on it.
     news: AtomicU32,
+    /// Waits that ended while the engine spun, since it last parked; written by that engine alone.
+    spun: AtomicU32,
     caller: Condvar,
     /// Threads of the host that wait for a place inbound, and for an interrupting entry.
     host_in: Condvar,
@@ -62,6 +65,10 @@ pub(crate) struct Inner {
     program: Option<Program>,
     token: u32,
     host_waiters: u32,
+    /// True while it is in the queue because it only asked for what was not there.
+    asks: bool,
+    /// Its waits so far.
+    patience: Patience,
     /// Time of the trace's last `at` line.
     traced_at: Option<Instant>,
 }
@@ -95,6 +102,10 @@ pub(crate) const DEFAULT_ENTRY: u32 = u32::MAX;
 pub(crate) const STOPS_MAX: usize = 65_536;
 /// An engine spins this long on a blocked channel if nothing else is ready.
 const SPIN: Duration = Duration::from_micros(20);
+/// More waits that ended soon change nothing in [`Patience`].
+const SPUN_MAX: u32 = 32;
+/// Number of the gate's operation that counts a channel.
+const OP_COUNT: u64 = 3;
 /// Bytes at the store's top for the user's registers; the stack begins below.
 const TOP_BYTES: usize = 128;
 const FLAG_SIGNAL1_OR: u32 = 0x10;
@@ -125,8 +136,11 @@ impl Context {
                 program: None,
                 token: 0,
                 host_waiters: 0,
+                asks: false,
+                patience: Patience::default(),
                 traced_at: None,
             }),
+            spun: AtomicU32::new(0),
             news: AtomicU32::new(0),
             caller: Condvar::new(),
             host_in: Condvar::new(),
@@ -371,8 +385,12 @@ impl Context {
             inner.run = Run::Active;
             self.mail.unwatch(watch::PARKED);
             if let Some(own) = self.own.upgrade() {
-                engine::push(own);
+                engine::push(own, Ready::Event);
             }
+        } else if inner.asks {
+            inner.asks = false;
+            self.mail.unwatch(watch::PARKED);
+            engine::came(self.id);
         }
     }
 
@@ -418,6 +436,17 @@ impl Context {
                 }
             }
         }
+    }
+
+    /// True where its engine is to spin for the wait that begins.
+    fn is_patient(&self, inner: &mut Inner) -> bool {
+        if engine::sharing() == Sharing::Arrival {
+            return true;
+        }
+        for _ in 0..self.spun.swap(0, Ordering::Relaxed).min(SPUN_MAX) {
+            inner.patience.ended(true, true);
+        }
+        inner.patience.polls()
     }
 
     /// True where the mailboxes let a request be done that was blocked.
@@ -610,15 +639,35 @@ impl Work for Context {
 
     fn take_step(&self) -> Result<u64, Request> {
         let mut inner = self.inner.lock();
+        if std::mem::take(&mut inner.asks) {
+            self.mail.unwatch(watch::PARKED);
+        }
         inner.request.take().map_or(Ok(inner.answer), Err)
     }
 
-    fn put_step(&self, answer: u64) {
-        self.inner.lock().answer = answer;
+    fn put_step(&self, answer: u64, request: &Request, ready: Ready) -> Ready {
+        let mut inner = self.inner.lock();
+        inner.answer = answer;
+        if !matches!(ready, Ready::Poll(_)) || request.op != OP_COUNT {
+            return ready;
+        }
+        // The bit first: what comes behind this look is told.
+        self.mail.watch(watch::PARKED);
+        inner.asks = true;
+        match inner.channels.count(&self.mail, request.args[0]) {
+            Outcome::Value(there) if there != 0 => {
+                inner.answer = there;
+                inner.asks = false;
+                self.mail.unwatch(watch::PARKED);
+                Ready::Event
+            }
+            _ => ready,
+        }
     }
 
     fn serve(&self, request: Request) -> Option<u64> {
         let mut blocked_since = None;
+        let mut spins = None;
         loop {
             let [channel, value, ..] = request.args;
             if blocked_since.is_some()
@@ -627,6 +676,9 @@ impl Work for Context {
                 if let Some(since) = blocked_since {
                     trace::waited(self.id, request.op, channel, since);
                 }
+                // Relaxed, not one step: nobody else writes it meanwhile.
+                let spun = self.spun.load(Ordering::Relaxed);
+                self.spun.store(spun.saturating_add(1), Ordering::Relaxed);
                 return Some(value);
             }
             // Before the look, so that a change behind it is seen. Acquire as in `changed`.
@@ -651,7 +703,9 @@ impl Work for Context {
                 }
                 Outcome::Blocked(remind_at) => {
                     let since = *blocked_since.get_or_insert_with(Instant::now);
-                    if since.elapsed() < SPIN && !engine::work_waits() {
+                    let spins = !engine::work_waits()
+                        && *spins.get_or_insert_with(|| self.is_patient(&mut inner));
+                    if spins && since.elapsed() < SPIN {
                         drop(inner);
                         self.spin(news, since, &request);
                         continue;
@@ -664,6 +718,10 @@ impl Work for Context {
                     }
                     inner.request = Some(request);
                     inner.run = Run::Parked;
+                    // A spin that another's readiness ended says nothing.
+                    if spins {
+                        inner.patience.ended(true, false);
+                    }
                     trace::parked(self.id, request.op, request.args[0]);
                     drop(inner);
                     if let Some(at) = remind_at {

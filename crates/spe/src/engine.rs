@@ -1,10 +1,11 @@
 //! Engines: threads that run contexts, and the warden that helps where they are too few.
 //!
-//! A context runs until it parks at a channel, stops, or its slice ends at an operation while
-//! another waits. A program that never operates a channel keeps its engine; if others wait
-//! meanwhile, the warden starts a relief engine, which the system's scheduler shares the cores with
-//! and which ends when it finds nothing to do. So programs that poll memory for one another all get
-//! on.
+//! A context runs until it parks at a channel, stops, or gives way at an operation while another
+//! waits: at the end of its slice, or at once if it only asks for what is not there. When it does,
+//! and who is next, `sched` decides ([`ReadyQueue`], [`Turn`]). A program that never operates a
+//! channel keeps its engine; if others wait meanwhile, the warden starts a relief engine, which the
+//! system's scheduler shares the cores with and which ends when it finds nothing to do. So programs
+//! that poll memory for one another all get on.
 //!
 //! Must stay true: signals of the process are not delivered to engines, whose stack may be a
 //! program's; the queue's lock is taken under a context's, never the other way round.
@@ -13,8 +14,9 @@ use crate::fault;
 use crate::switch::{Header, enter};
 use crate::trace;
 use parking_lot::{Condvar, Mutex};
+use sidecore_sched::{Operation, Ready, ReadyQueue, Sharing, Turn};
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::BinaryHeap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -26,6 +28,23 @@ pub(crate) struct Request {
     pub(crate) args: [u64; 4],
 }
 
+/// The MFC's command that loads a line to look at it, and the channel that says how that went.
+const GET_LINE: u32 = 0xd0;
+const ATOMIC_STATUS: u64 = 27;
+
+impl Request {
+    /// Kind of operation that it was, by its answer: a count of nothing, a line that is loaded to
+    /// see whether it changed, or something else.
+    fn kind(&self, answer: u64) -> Operation {
+        match (self.op, self.args[0], self.args[3] as u32 & 0xff) {
+            (3, ..) if answer == 0 => Operation::InVain,
+            (7, _, GET_LINE) => Operation::InVain,
+            (1, ATOMIC_STATUS, _) => Operation::Beside,
+            _ => Operation::Done,
+        }
+    }
+}
+
 /// A context, as engines see it.
 pub(crate) trait Work: Send + Sync {
     fn id(&self) -> u32;
@@ -35,8 +54,9 @@ pub(crate) trait Work: Send + Sync {
     /// The first step with an active context: an answer, or a request to ask again.
     fn take_step(&self) -> Result<u64, Request>;
 
-    /// Takes an answer that the program gets later; the context goes back to the queue.
-    fn put_step(&self, answer: u64);
+    /// Takes the answer to a request, which the program gets later; the context goes back to the
+    /// queue, as what is said. The answer says as what it does: what it asked for may be there now.
+    fn put_step(&self, answer: u64, request: &Request, ready: Ready) -> Ready;
 
     /// Serves one request. `None`: the program parked or stopped, and may be elsewhere by now.
     fn serve(&self, request: Request) -> Option<u64>;
@@ -46,14 +66,24 @@ pub(crate) trait Work: Send + Sync {
 }
 
 struct Pool {
-    ready: VecDeque<Arc<dyn Work>>,
+    ready: ReadyQueue<Arc<dyn Work>>,
     /// Contexts that were taken from the queue, ever: no change between two looks is a stall.
     taken: u64,
     idle: usize,
     engines: usize,
-    /// Numbers that engines have, by index.
-    numbers: [bool; ENGINES_MAX],
+    /// Engines by their numbers: the clocks of their threads' time on processors.
+    clocks: [Clock; ENGINES_MAX],
     reminders: BinaryHeap<Reverse<Reminder>>,
+}
+
+/// Clock of an engine's thread.
+#[derive(Clone, Copy)]
+enum Clock {
+    /// There is no engine of the number.
+    None,
+    /// Its thread has not begun.
+    Begins,
+    Runs(libc::clockid_t),
 }
 
 struct Reminder {
@@ -82,11 +112,11 @@ impl Ord for Reminder {
 }
 
 static POOL: Mutex<Pool> = Mutex::new(Pool {
-    ready: VecDeque::new(),
+    ready: ReadyQueue::new(Sharing::Edtlp),
     taken: 0,
     idle: 0,
     engines: 0,
-    numbers: [false; ENGINES_MAX],
+    clocks: [Clock::None; ENGINES_MAX],
     reminders: BinaryHeap::new(),
 });
 static WORK: Condvar = Condvar::new();
@@ -98,9 +128,7 @@ static WAITING: AtomicUsize = AtomicUsize::new(0);
 const ENGINES_MIN: usize = 6;
 /// Engines at most, with relief.
 const ENGINES_MAX: usize = 256;
-/// A program that operates channels gives way after this long, if another waits.
-const SLICE: Duration = Duration::from_micros(200);
-/// A queue from which nothing was taken for this long gets a relief engine.
+/// A queue from which nothing was taken while an engine ran for this long gets a relief engine.
 const STALL: Duration = Duration::from_millis(5);
 
 /// Usable engines: SIDECORE_SPE_ENGINES, or the processors, but at least six.
@@ -123,11 +151,29 @@ pub(crate) fn work_waits() -> bool {
     WAITING.load(Ordering::Relaxed) > 0
 }
 
+/// The rule by which contexts share engines: SIDECORE_SPE_SHARING, or the event-driven one.
+pub(crate) fn sharing() -> Sharing {
+    static SHARING: OnceLock<Sharing> = OnceLock::new();
+    *SHARING.get_or_init(|| {
+        let asked = std::env::var("SIDECORE_SPE_SHARING").ok();
+        asked
+            .and_then(|name| Sharing::named(&name))
+            .unwrap_or_default()
+    })
+}
+
+/// Nanoseconds since the first look.
+fn now_ns() -> u64 {
+    static FIRST: OnceLock<Instant> = OnceLock::new();
+    FIRST.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}
+
 /// Queues an active context.
-pub(crate) fn push(context: Arc<dyn Work>) {
+pub(crate) fn push(context: Arc<dyn Work>, ready: Ready) {
     trace::ready(context.id());
     let mut pool = POOL.lock();
-    pool.ready.push_back(context);
+    pool.ready.share_by(sharing());
+    pool.ready.push(context, ready);
     WAITING.store(pool.ready.len(), Ordering::Relaxed);
     if pool.idle > 0 {
         WORK.notify_one();
@@ -136,6 +182,12 @@ pub(crate) fn push(context: Arc<dyn Work>) {
     }
     warden();
     WARDEN.notify_one();
+}
+
+/// What a context asked for again and again came, while it waits for an engine.
+pub(crate) fn came(id: u32) {
+    let mut pool = POOL.lock();
+    pool.ready.came(|context| context.id() == id);
 }
 
 /// Has a parked context looked at again at a time.
@@ -148,12 +200,16 @@ pub(crate) fn remind(at: Instant, context: Weak<dyn Work>) {
 fn start_engine(pool: &mut Pool) {
     let relief = pool.engines >= count();
     let name = if relief { "spe-relief" } else { "spe-engine" };
-    let Some(number) = pool.numbers.iter().position(|taken| !taken) else {
+    let Some(number) = pool
+        .clocks
+        .iter()
+        .position(|clock| matches!(clock, Clock::None))
+    else {
         return;
     };
     if spawn(name, move || engine(number, relief)) {
         pool.engines += 1;
-        pool.numbers[number] = true;
+        pool.clocks[number] = Clock::Begins;
     }
 }
 
@@ -187,8 +243,9 @@ fn engine(number: usize, relief: bool) {
     fault::prepare_thread();
     trace::is_engine(number);
     let mut pool = POOL.lock();
+    pool.clocks[number] = own_clock();
     loop {
-        if let Some(context) = pool.ready.pop_front() {
+        if let Some(context) = pool.ready.take(now_ns) {
             pool.taken += 1;
             WAITING.store(pool.ready.len(), Ordering::Relaxed);
             drop(pool);
@@ -204,7 +261,7 @@ fn engine(number: usize, relief: bool) {
         }
     }
     pool.engines -= 1;
-    pool.numbers[number] = false;
+    pool.clocks[number] = Clock::None;
     drop(pool);
     fault::release_thread();
 }
@@ -212,22 +269,26 @@ fn engine(number: usize, relief: bool) {
 /// Runs a context until it parks, stops, or gives way.
 fn run(context: &Arc<dyn Work>) {
     trace::runs(context.id());
-    let since = Instant::now();
     let header = context.header();
+    let mut turn = Turn::new(sharing(), now_ns());
     let mut step = context.take_step();
     loop {
         let answer = match step {
             Ok(answer) => answer,
-            Err(request) => match context.serve(request) {
-                Some(answer) => answer,
-                None => return,
-            },
+            Err(request) => {
+                let Some(answer) = context.serve(request) else {
+                    return;
+                };
+                if work_waits()
+                    && let Some(ready) = turn.operation(now_ns(), request.kind(answer))
+                {
+                    let ready = context.put_step(answer, &request, ready);
+                    push(context.clone(), ready);
+                    return;
+                }
+                answer
+            }
         };
-        if work_waits() && since.elapsed() > SLICE {
-            context.put_step(answer);
-            push(context.clone());
-            return;
-        }
         fault::set_running(header);
         // SAFETY: an active context, which this engine took from the queue, so nobody else has it;
         // the thread was prepared.
@@ -239,10 +300,51 @@ fn run(context: &Arc<dyn Work>) {
     }
 }
 
+fn own_clock() -> Clock {
+    let mut clock = 0;
+    // SAFETY: the thread's own, and our own place.
+    match unsafe { libc::pthread_getcpuclockid(libc::pthread_self(), &mut clock) } {
+        0 => Clock::Runs(clock),
+        _ => Clock::Begins,
+    }
+}
+
+/// Time that each engine's thread had a processor. One that had none, because others have them, is
+/// not the reason why nobody is taken.
+fn engines_times(pool: &Pool) -> Vec<Duration> {
+    let time = |clock: &Clock| {
+        let mut now = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        if let Clock::Runs(clock) = clock {
+            // SAFETY: our own place; the thread lives, as it takes its clock away under the lock.
+            unsafe { libc::clock_gettime(*clock, &mut now) };
+        }
+        Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    };
+    let last = |clock: &Clock| !matches!(clock, Clock::None);
+    let count = pool
+        .clocks
+        .iter()
+        .rposition(last)
+        .map_or(0, |last| last + 1);
+    pool.clocks[..count].iter().map(time).collect()
+}
+
+/// The longest time that one engine ran between two looks.
+fn ran_longest(before: &[Duration], now: &[Duration]) -> Duration {
+    let ran = before
+        .iter()
+        .zip(now)
+        .map(|(before, now)| now.saturating_sub(*before));
+    ran.max().unwrap_or_default()
+}
+
 /// The warden's thread.
 fn watch() {
     let mut pool = POOL.lock();
-    let mut seen = None;
+    let mut seen: Option<(u64, Vec<Duration>)> = None;
     loop {
         let now = Instant::now();
         while let Some(Reverse(first)) = pool.reminders.peek()
@@ -259,15 +361,17 @@ fn watch() {
         if pool.ready.is_empty() {
             seen = None;
         } else {
-            match seen {
-                Some((taken, since)) if taken == pool.taken && now - since >= STALL => {
-                    if pool.engines < ENGINES_MAX {
-                        start_engine(&mut pool);
+            let times = engines_times(&pool);
+            match &seen {
+                Some((taken, before)) if *taken == pool.taken => {
+                    if ran_longest(before, &times) >= STALL {
+                        if pool.engines < ENGINES_MAX {
+                            start_engine(&mut pool);
+                        }
+                        seen = None;
                     }
-                    seen = None;
                 }
-                Some((taken, _)) if taken == pool.taken => {}
-                _ => seen = Some((pool.taken, now)),
+                _ => seen = Some((pool.taken, times)),
             }
             let look = now + STALL;
             next = Some(next.map_or(look, |next| next.min(look)));

@@ -185,17 +185,35 @@ static LOW_NEXT: AtomicUsize = AtomicUsize::new(0);
 const LOW_STEP: usize = 64 * 1024;
 
 /// A new private mapping below 4 GiB, as far up as there is room in the slots' part: MAP_32BIT
-/// would put it where heaps grow. Not longer than a step of the search; [`unmap_low`] ends it.
+/// would put it where heaps grow. [`unmap_low`] ends it.
 pub(crate) fn map_low(bytes: usize, access: i32) -> io::Result<usize> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED_NOREPLACE;
-    let room = SLOTS * SLOT_BYTES;
-    debug_assert!(bytes <= LOW_STEP && room.is_multiple_of(LOW_STEP));
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+    map_low_of(bytes, access, flags, -1, 0)
+}
+
+/// The same with the flags, file and offset of `mmap`.
+pub(crate) fn map_low_of(
+    bytes: usize,
+    access: i32,
+    flags: i32,
+    file: i32,
+    offset: i64,
+) -> io::Result<usize> {
+    let flags = flags & !libc::MAP_32BIT | libc::MAP_FIXED_NOREPLACE;
+    let room = SLOTS * SLOT_BYTES / LOW_STEP * LOW_STEP;
+    let taken = bytes.max(1).checked_next_multiple_of(LOW_STEP);
+    let taken = taken.filter(|taken| *taken <= room);
+    let taken = taken.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
     for _ in 0..room / LOW_STEP {
         // Relaxed: the kernel says what is free.
-        let before = LOW_NEXT.fetch_add(LOW_STEP, Ordering::Relaxed) % room;
-        let place = (SLOTS_BELOW - before - LOW_STEP) as *mut libc::c_void;
+        let before = LOW_NEXT.fetch_add(taken, Ordering::Relaxed) % room;
+        if before + taken > room {
+            // The rest at the lower end is too short; the next try begins at the upper one.
+            continue;
+        }
+        let place = (SLOTS_BELOW - before - taken) as *mut libc::c_void;
         // SAFETY: MAP_FIXED_NOREPLACE replaces nothing.
-        let got = unsafe { libc::mmap(place, bytes, access, flags, -1, 0) };
+        let got = unsafe { libc::mmap(place, bytes, access, flags, file, offset) };
         if got == place {
             return Ok(place as usize);
         }
@@ -217,7 +235,8 @@ pub(crate) unsafe fn unmap_low(address: usize, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
     // Relaxed: a hint.
-    LOW_NEXT.fetch_min(SLOTS_BELOW - address - LOW_STEP, Ordering::Relaxed);
+    let end = address + bytes.next_multiple_of(LOW_STEP);
+    LOW_NEXT.fetch_min(SLOTS_BELOW - end, Ordering::Relaxed);
 }
 
 /// Reserves one free slot; tries each at most once.

@@ -32,13 +32,13 @@ struct Step {
 /// Value of the moved register behind the instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum After {
-    /// What it was before.
+    /// The value that it had before.
     Kept(i64),
-    /// What the instruction loaded.
+    /// The value that the instruction loaded.
     Loaded,
     /// The bits of the mask that the instruction loaded, and the others from before.
     Merged(i64, i64),
-    /// What the instruction counted it to, moved back.
+    /// The value that the instruction counted it to, moved back.
     Counted(i64),
 }
 
@@ -311,7 +311,7 @@ enum Map {
 }
 
 impl Map {
-    /// What becomes of the moved register `number`, where the instruction's other operand is in
+    /// Value of the moved register `number` behind it, where the instruction's other operand is in
     /// `field`; nothing where the instruction needs the register's value, or is not known.
     fn after(
         self,

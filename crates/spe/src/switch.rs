@@ -24,7 +24,7 @@ pub(crate) struct Header {
     pub(crate) args: [u64; 4],
     /// Argument of `channel`: the context.
     pub(crate) context: *const c_void,
-    /// What the gate calls for an operation on a mailbox before it leaves the program.
+    /// Function that the gate calls for an operation on a mailbox before it leaves the program.
     pub(crate) channel: Option<Channel>,
     /// End of the program's data, as an address; and that of the word that holds the heap's, or 0.
     pub(crate) data_end: u64,

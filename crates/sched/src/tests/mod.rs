@@ -1,6 +1,7 @@
 //! One conformance suite for all policies, and what is particular to each.
 
 mod climbing;
+mod contexts;
 mod curves;
 mod grain;
 mod idle;

@@ -39,8 +39,17 @@ __ALTIVEC_BOTH(vec_short8, short, sh, -32768, 32767)
 __ALTIVEC_BOTH(vec_ushort8, unsigned short, uh, 0, 65535)
 __ALTIVEC_BOTH(vec_int4, int, sw, -2147483648LL, 2147483647LL)
 __ALTIVEC_BOTH(vec_uint4, unsigned int, uw, 0, 4294967295LL)
-__ALTIVEC_SATURATE(__vec_mulhs, vec_short8, short, int, -32768, 32767, (a[i] * b[i]) >> 15)
-__ALTIVEC_SATURATE(__vec_mulhrs, vec_short8, short, int, -32768, 32767, (a[i] * b[i] + 0x4000) >> 15)
+
+/* High parts of products, to which c is added before the sum saturates: the part alone may have 17 bits. */
+__ALTIVEC_INLINE vec_short8 __vec_madds(vec_short8 a, vec_short8 b, vec_short8 c, int round)
+{
+	unsigned int i;
+	for (i = 0; i < 8; i++) {
+		int x = ((a[i] * b[i] + round) >> 15) + c[i];
+		c[i] = (short)(x < -32768 ? -32768 : x > 32767 ? 32767 : x);
+	}
+	return c;
+}
 
 /* Two vectors into one of half the element's size. */
 #define __ALTIVEC_PACK(name, V, R, E, W, least, most)                                              \
@@ -102,14 +111,15 @@ __ALTIVEC_MUL(__vec_mul_ub, vec_uchar16, vec_ushort8, unsigned int)
 __ALTIVEC_MUL(__vec_mul_sh, vec_short8, vec_int4, int)
 __ALTIVEC_MUL(__vec_mul_uh, vec_ushort8, vec_uint4, unsigned int)
 
-/* Sums across. */
+/* Sums across, which wrap. */
 #define __ALTIVEC_MSUM(name, A, B, R, W, count)                                                    \
 	__ALTIVEC_INLINE R name(A a, B b, R c)                                                     \
 	{                                                                                          \
+		vec_uint4 sum = (vec_uint4)c;                                                      \
 		int i;                                                                             \
 		for (i = 0; i < 4 * count; i++)                                                    \
-			c[i / count] += (W)a[i] * (W)b[i];                                         \
-		return c;                                                                          \
+			sum[i / count] += (unsigned int)((W)a[i] * (W)b[i]);                       \
+		return (R)sum;                                                                     \
 	}
 __ALTIVEC_MSUM(__vec_msum_ub, vec_uchar16, vec_uchar16, vec_uint4, unsigned int, 4)
 __ALTIVEC_MSUM(__vec_msum_sb, vec_char16, vec_uchar16, vec_int4, int, 4)
@@ -139,6 +149,34 @@ __ALTIVEC_INLINE vec_uint4 __vec_msums_uh(vec_ushort8 a, vec_ushort8 b, vec_uint
 		c[i] = sum > 0xffffffffu ? 0xffffffffu : (unsigned int)sum;
 	}
 	return c;
+}
+
+/* Sums of the elements in each word, and a word, which saturate. */
+#define __ALTIVEC_SUM4S(name, A, R, W, least, most, count)                                         \
+	__ALTIVEC_INLINE R name(A a, R b)                                                          \
+	{                                                                                          \
+		int i, j;                                                                          \
+		for (i = 0; i < 4; i++) {                                                          \
+			long long x = b[i];                                                        \
+			for (j = 0; j < count; j++)                                                \
+				x += a[count * i + j];                                             \
+			b[i] = (W)(x < (least) ? (least) : x > (most) ? (most) : x);               \
+		}                                                                                  \
+		return b;                                                                          \
+	}
+__ALTIVEC_SUM4S(__vec_sum4s_ub, vec_uchar16, vec_uint4, unsigned int, 0LL, 4294967295LL, 4)
+__ALTIVEC_SUM4S(__vec_sum4s_sb, vec_char16, vec_int4, int, -2147483648LL, 2147483647LL, 4)
+__ALTIVEC_SUM4S(__vec_sum4s_sh, vec_short8, vec_int4, int, -2147483648LL, 2147483647LL, 2)
+
+/* To integers: nothing of what is no number. */
+__ALTIVEC_INLINE vec_int4 __vec_cts(vec_float4 a, int n)
+{
+	return __spu_convts(a, n) & (vec_int4)(a == a);
+}
+
+__ALTIVEC_INLINE vec_uint4 __vec_ctu(vec_float4 a, int n)
+{
+	return __spu_convtu(a, n) & (vec_uint4)(a == a);
 }
 
 /* Pixels of 8, 8, 8 and 8 bits as ones of 1, 5, 5 and 5. */

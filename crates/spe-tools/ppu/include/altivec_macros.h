@@ -11,14 +11,17 @@
 	vec_uint4 __a = (vec_uint4)__s, __b = (vec_uint4)__t; (__typeof__(__s))(expression); })
 #define __vec_compare(a, b, operation) ({ __auto_type __a = (a); __auto_type __b = (b); \
 	(__spu_mask_of(__a))(__a operation __vec_same(__a, __b)); })
+/* The type of both: truth values, which have no sign here, take that of the other operand. */
+#define __vec_common(a, b) __typeof__(__spu_choose(__spu_integer_of_sign(b), (b), (a)))
 #define __vec_by_type(f, a, b) ({ __auto_type __a = (a); __auto_type __b = (b); \
-	(__typeof__(__a))__spu_choose(sizeof(__a[0]) == 1, \
-		__spu_choose(__spu_signed(__a), f##sb((vec_char16)__a, (vec_char16)__b), \
+	typedef __vec_common(__a, __b) __vec_t; __vec_t __s = {0}; \
+	(__vec_t)__spu_choose(sizeof(__a[0]) == 1, \
+		__spu_choose(__spu_signed(__s), f##sb((vec_char16)__a, (vec_char16)__b), \
 			f##ub((vec_uchar16)__a, (vec_uchar16)__b)), \
 	__spu_choose(sizeof(__a[0]) == 2, \
-		__spu_choose(__spu_signed(__a), f##sh((vec_short8)__a, (vec_short8)__b), \
+		__spu_choose(__spu_signed(__s), f##sh((vec_short8)__a, (vec_short8)__b), \
 			f##uh((vec_ushort8)__a, (vec_ushort8)__b)), \
-		__spu_choose(__spu_signed(__a), f##sw((vec_int4)__a, (vec_int4)__b), \
+		__spu_choose(__spu_signed(__s), f##sw((vec_int4)__a, (vec_int4)__b), \
 			f##uw((vec_uint4)__a, (vec_uint4)__b)))); })
 
 /* Loads and stores: the last four bits of an address are ignored. */
@@ -66,8 +69,8 @@
 #define vec_mladd(a, b, c) vec_madd(a, b, c)
 #define vec_mul(a, b) __vec_binary(a, b, *)
 #define vec_div(a, b) __vec_binary(a, b, /)
-#define vec_madds(a, b, c) __vec_adds_sh(__vec_mulhs((vec_short8)(a), (vec_short8)(b)), (vec_short8)(c))
-#define vec_mradds(a, b, c) __vec_adds_sh(__vec_mulhrs((vec_short8)(a), (vec_short8)(b)), (vec_short8)(c))
+#define vec_madds(a, b, c) __vec_madds((vec_short8)(a), (vec_short8)(b), (vec_short8)(c), 0)
+#define vec_mradds(a, b, c) __vec_madds((vec_short8)(a), (vec_short8)(b), (vec_short8)(c), 0x4000)
 #define __vec_mul_at(a, b, n) ({ __auto_type __a = (a); __auto_type __b = (b); \
 	__spu_choose(sizeof(__a[0]) == 1, \
 		__spu_choose(__spu_signed(__a), __vec_mul_sb((vec_char16)__a, (vec_char16)__b, n), \
@@ -89,15 +92,17 @@
 		__vec_msums_sh((vec_short8)__a, (vec_short8)__b, (vec_int4)__c), \
 		__vec_msums_uh((vec_ushort8)__a, (vec_ushort8)__b, (vec_uint4)__c)); })
 #define vec_packpx(a, b) __vec_packpx((vec_uint4)(a), (vec_uint4)(b))
-#define vec_sum4s(a, b) ({ __auto_type __f = (a); __auto_type __g = (b); __typeof__(__f) __one = __f; \
-	for (unsigned int __i = 0; __i < 16 / sizeof(__one[0]); __i++) __one[__i] = 1; \
-	vec_msum(__f, __one, __g); })
+#define vec_sum4s(a, b) ({ __auto_type __a = (a); __auto_type __b = (b); \
+	__spu_choose(sizeof(__a[0]) == 1, \
+		__spu_choose(__spu_signed(__a), __vec_sum4s_sb((vec_char16)__a, (vec_int4)__b), \
+			__vec_sum4s_ub((vec_uchar16)__a, (vec_uint4)__b)), \
+		__vec_sum4s_sh((vec_short8)__a, (vec_int4)__b)); })
 #define vec_sum2s(a, b) __vec_sum2s((vec_int4)(a), (vec_int4)(b))
 #define vec_sums(a, b) __vec_sums((vec_int4)(a), (vec_int4)(b))
-#define __vec_pick(a, b, operation) ({ __auto_type __a = (a); __auto_type __b0 = (b); \
-	__typeof__(__a) __b = (__typeof__(__a))__b0; \
+#define __vec_pick(a, b, operation) ({ __auto_type __a0 = (a); __auto_type __b0 = (b); \
+	typedef __vec_common(__a0, __b0) __vec_p; __vec_p __a = (__vec_p)__a0, __b = (__vec_p)__b0; \
 	vec_uint4 __m = (vec_uint4)(__a operation __b); \
-	(__typeof__(__a))(((vec_uint4)__a & __m) | ((vec_uint4)__b & ~__m)); })
+	(__vec_p)(((vec_uint4)__a & __m) | ((vec_uint4)__b & ~__m)); })
 #define vec_max(a, b) __vec_pick(a, b, >)
 #define vec_min(a, b) __vec_pick(a, b, <)
 #define vec_abs(a) ({ __auto_type __x = (a); __auto_type __y = -__x; __spu_choose(__spu_floats(__x), \
@@ -117,8 +122,8 @@
 #define vec_trunc(a) __vec_trunc((vec_float4)(a))
 #define vec_ctf(a, n) ({ __auto_type __a = (a); __spu_choose(__spu_signed(__a), \
 	__spu_convtf_s((vec_int4)__a, (n)), __spu_convtf_u((vec_uint4)__a, (n))); })
-#define vec_cts(a, n) __spu_convts((vec_float4)(a), (n))
-#define vec_ctu(a, n) __spu_convtu((vec_float4)(a), (n))
+#define vec_cts(a, n) __vec_cts((vec_float4)(a), (n))
+#define vec_ctu(a, n) __vec_ctu((vec_float4)(a), (n))
 
 /* Logic, choice, comparison. */
 #define vec_and(a, b) __vec_logic(a, b, __a & __b)

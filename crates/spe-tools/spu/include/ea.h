@@ -1,11 +1,12 @@
 /* Effective addresses. A pointer with __ea has 32 bits here, and its memory is read and written as any other;
- * addresses beyond are numbers. Memory of the host is the host program's to allocate.
+ * addresses beyond are numbers. Memory that is allocated or mapped here lies where such pointers reach.
  */
 #ifndef _EA_H_
 #define _EA_H_
 
 #include <stddef.h>
 #include <string.h>
+#include <sys/types.h>
 
 typedef size_t size_ea_t;
 typedef long ssize_ea_t;
@@ -33,13 +34,24 @@ typedef long ssize_ea_t;
 #ifdef __cplusplus
 extern "C" {
 #endif
-#define __EA_NONE(name) __attribute__((error(name ": an SPU program cannot allocate the host's memory here; " \
-	"allocate it in the host program and hand its address on")))
-extern void *malloc_ea(size_ea_t) __EA_NONE("malloc_ea");
-extern void *calloc_ea(size_ea_t, size_ea_t) __EA_NONE("calloc_ea");
-extern void *realloc_ea(void *, size_ea_t) __EA_NONE("realloc_ea");
-extern void free_ea(void *) __EA_NONE("free_ea");
-extern int posix_memalign_ea(void **, size_ea_t, size_ea_t) __EA_NONE("posix_memalign_ea");
+/* The host's allocator: what is allocated here the host may free, unless it is one of 64 bits (-m64). */
+extern __ea void *malloc_ea(size_ea_t);
+extern __ea void *calloc_ea(size_ea_t, size_ea_t);
+extern __ea void *realloc_ea(__ea void *, size_ea_t);
+extern void free_ea(__ea void *);
+extern int posix_memalign_ea(__ea void **, size_ea_t, size_ea_t);
+
+/* Files into such memory and out of it. */
+extern ssize_ea_t read_ea(int, __ea void *, size_ea_t);
+extern ssize_ea_t pread_ea(int, __ea void *, size_ea_t, off_t);
+extern ssize_ea_t write_ea(int, __ea const void *, size_ea_t);
+extern ssize_ea_t pwrite_ea(int, __ea const void *, size_ea_t, off_t);
+
+/* Maps of the host; <sys/mman.h> has those by numbers of 64 bits. */
+extern __ea void *mmap_ea(__ea void *, size_ea_t, int, int, int, off_t);
+extern __ea void *mremap_ea(__ea void *, size_ea_t, size_ea_t, unsigned long);
+extern int msync_ea(__ea void *, size_ea_t, int);
+extern int munmap_ea(__ea void *, size_ea_t);
 #ifdef __cplusplus
 }
 #endif

@@ -10,7 +10,7 @@
 /* Formation, conversion. */
 #define spu_splats(x) __spu_splat_any(x)
 #define spu_convtf(a, n) ({ __auto_type __a = (a); __spu_choose(__spu_signed(__a), \
-	__spu_convtf_s((vec_int4)__a, (n)), __spu_convtf_u((vec_uint4)__a, (n))); })
+	__spu_cut_s((vec_int4)__a, (n)), __spu_cut_u((vec_uint4)__a, (n))); })
 #define spu_convts(a, n) __spu_convts((vec_float4)(a), (n))
 #define spu_convtu(a, n) __spu_convtu((vec_float4)(a), (n))
 #define spu_extend(a) ({ __auto_type __a = (a); \
@@ -352,8 +352,8 @@
 #define si_frest(a) __si_q(__spu_re(__si_as(vec_float4, a)))
 #define si_frsqest(a) __si_q(__spu_rsqrte(__si_as(vec_float4, a)))
 #define si_fi(a, b) __si_q(b)
-#define si_csflt(a, n) __si_q(__spu_convtf_s(__si_as(vec_int4, a), n))
-#define si_cuflt(a, n) __si_q(__spu_convtf_u(__si_as(vec_uint4, a), n))
+#define si_csflt(a, n) __si_q(__spu_cut_s(__si_as(vec_int4, a), n))
+#define si_cuflt(a, n) __si_q(__spu_cut_u(__si_as(vec_uint4, a), n))
 #define si_cflts(a, n) __si_q(__spu_convts(__si_as(vec_float4, a), n))
 #define si_cfltu(a, n) __si_q(__spu_convtu(__si_as(vec_float4, a), n))
 #define si_frds(a) __si_q(__spu_roundtf(__si_as(vec_double2, a)))

@@ -18,7 +18,7 @@ enum {
 	GATE_MFC = 7,
 };
 
-enum { STOP_C99 = 0x2100, STOP_POSIX = 0x2101 };
+enum { STOP_C99 = 0x2100, STOP_POSIX = 0x2101, STOP_MEMORY = 0x2102 };
 
 /* A call of the host's library by a callback: parameters lie in slots of sixteen bytes; the result and
  * the host's errno come back in the first. */
@@ -33,5 +33,8 @@ extern u32 __sidecore_callback(u32 stop, u32 operation, struct slot *slots)
 	__attribute__((visibility("hidden")));
 
 enum { SLOTS_MAX = 8 };
+
+/* A call of the host's system with up to three numbers. */
+extern u32 __sidecore_posix(int operation, u32 a, u32 b, u32 c) __attribute__((visibility("hidden")));
 
 #endif

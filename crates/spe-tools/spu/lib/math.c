@@ -430,36 +430,24 @@ double remquo(double x, double y, int *quotient)
 float remquof(float x, float y, int *quotient) { return remquo(x, y, quotient); }
 
 /* The number beside x: one more or less of its bits, as these are ordered like the sizes. */
-double nextafter(double x, double y)
-{
-	union { double value; long long bits; } view;
-	view.value = x;
-	if (x != x || y != y)
-		return x + y;
-	if (x == y)
-		return y;
-	if (x == 0) {
-		view.bits = 1;
-		return y > 0 ? view.value : -view.value;
+#define NEXT_AFTER(name, real, integer)                                                            \
+	real name(real x, real y)                                                                  \
+	{                                                                                          \
+		union { real value; integer bits; } view;                                          \
+		view.value = x;                                                                    \
+		if (x != x || y != y)                                                              \
+			return x + y;                                                              \
+		if (x == y)                                                                        \
+			return y;                                                                  \
+		if (x == 0) {                                                                      \
+			view.bits = 1;                                                             \
+			return y > 0 ? view.value : -view.value;                                   \
+		}                                                                                  \
+		view.bits += (x < y) == (x > 0) ? 1 : -1;                                          \
+		return view.value;                                                                 \
 	}
-	view.bits += (x < y) == (x > 0) ? 1 : -1;
-	return view.value;
-}
-float nextafterf(float x, float y)
-{
-	union { float value; int bits; } view;
-	view.value = x;
-	if (x != x || y != y)
-		return x + y;
-	if (x == y)
-		return y;
-	if (x == 0) {
-		view.bits = 1;
-		return y > 0 ? view.value : -view.value;
-	}
-	view.bits += (x < y) == (x > 0) ? 1 : -1;
-	return view.value;
-}
+NEXT_AFTER(nextafter, double, long long)
+NEXT_AFTER(nextafterf, float, int)
 
 void sincos(double x, double *sine, double *cosine)
 {

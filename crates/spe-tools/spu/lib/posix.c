@@ -9,12 +9,14 @@
 #include <unistd.h>
 #include "call.h"
 
+#define call __sidecore_posix
+
 enum {
 	CLOSE = 2, GETPAGESIZE = 6, GETTIMEOFDAY = 7, LSEEK = 9, OPEN = 15, READ = 16, UNLINK = 24,
 	WRITE = 27, FTRUNCATE = 28, ACCESS = 29, DUP = 30, TIME = 31, NANOSLEEP = 32,
 };
 
-static u32 call(int operation, u32 a, u32 b, u32 c)
+u32 __sidecore_posix(int operation, u32 a, u32 b, u32 c)
 {
 	struct slot slots[SLOTS_MAX];
 	memset(slots, 0, sizeof slots);
@@ -80,7 +82,12 @@ clock_t clock(void)
 int nanosleep(const struct timespec *wanted, struct timespec *left)
 {
 	u32 words[4] __attribute__((aligned(16))) = { wanted->tv_sec, wanted->tv_nsec };
-	return call(NANOSLEEP, (u32)words, 0, 0);
+	int result = call(NANOSLEEP, (u32)words, (u32)&words[2], 0);
+	if (result && left) {
+		left->tv_sec = words[2];
+		left->tv_nsec = words[3];
+	}
+	return result;
 }
 
 int usleep(useconds_t time)
@@ -109,3 +116,8 @@ clock_t times(struct tms *use)
 	memset(use, 0, sizeof *use);
 	return use->tms_utime = now.tv_sec % 1000000 * 100 + now.tv_usec / 10000;
 }
+
+/* Under -D_FILE_OFFSET_BITS=64 headers name these; offsets have the width of a long long anyway. */
+int open64(const char *, int, ...) __attribute__((alias("open")));
+off_t lseek64(int, off_t, int) __attribute__((alias("lseek")));
+int ftruncate64(int, off_t) __attribute__((alias("ftruncate")));

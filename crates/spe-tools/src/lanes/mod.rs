@@ -4,8 +4,8 @@
 //! Why here: on the SPU byte 0 of a register is the most significant one of element 0; here bytes
 //! within an element have this machine's order. A cast that moves every byte to the place it has on
 //! the SPU makes all that follows exact, since the intrinsics count bytes by the element's size.
-//! What a cast's operand is the compiler decides, in the macros of `sidecore_lane_macros.h` that
-//! this pass writes: where sizes agree, nothing is done.
+//! The type of a cast's operand is decided by the compiler, in the macros of
+//! `sidecore_lane_macros.h` that this pass writes: where sizes agree, nothing is done.
 //!
 //! Must stay true: source of system headers, the kit's among them, is not touched, and lines keep
 //! their numbers; memory has the element size that its declaration says.
@@ -20,7 +20,7 @@ mod types;
 /// The treatment of lane order that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Lanes {
-    /// Where source has vectors of several element sizes. A vector of bytes that is cast straight
+    /// In source with vectors of several element sizes. A vector of bytes that is cast straight
     /// from memory to floats, or from floats into memory, is memory alone and stays as it is.
     #[default]
     Auto,

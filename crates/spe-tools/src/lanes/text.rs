@@ -14,7 +14,7 @@ pub(super) struct Text<'a> {
     partners: Vec<usize>,
 }
 
-/// Where a piece stands.
+/// Place of a piece in the source.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     file: usize,

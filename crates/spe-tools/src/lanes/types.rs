@@ -23,7 +23,7 @@ pub(super) struct Shared {
     pub(super) width: String,
 }
 
-/// What a source declares.
+/// Declarations of a source.
 #[derive(Debug, Default)]
 pub(super) struct Types {
     named: BTreeMap<Vec<u8>, Option<Shape>>,

@@ -1,68 +1,22 @@
 //! The measurements.
 
-#[path = "../../tests/common/gcc.rs"]
-mod gcc;
+#[path = "../common/program.rs"]
+mod program;
 
+use program::{Program, Spe, exits};
 use spe2::api::{
-    SpeContext, spe_context_create, spe_context_destroy, spe_context_run, spe_image_open,
-    spe_in_mbox_write, spe_out_mbox_read, spe_out_mbox_status, spe_program_load, spe_ps_area_get,
-    spe_signal_write,
+    spe_in_mbox_write, spe_out_mbox_read, spe_out_mbox_status, spe_ps_area_get, spe_signal_write,
 };
-use std::ffi::{CString, c_void};
-use std::process::Command;
-use std::ptr::null_mut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
-const FLAG_MAP_PS: u32 = 0x40;
 const AREA_SIGNAL_1: u32 = 3;
 const ALL_BLOCKING: u32 = 1;
 const ROUNDS: u32 = 20_000;
 const SAMPLES: usize = 25;
 const SLICES: usize = 400;
 const SLICE_ROUNDS: u32 = 500;
-
-/// A context's address, for threads.
-#[derive(Clone, Copy)]
-struct Spe(usize);
-
-impl Spe {
-    fn load(program: &CString) -> Spe {
-        // SAFETY: valid arguments; the context lives until `end`.
-        unsafe {
-            let image = spe_image_open(program.as_ptr());
-            assert!(!image.is_null(), "the program opens");
-            let spe = spe_context_create(FLAG_MAP_PS, null_mut());
-            assert_eq!(spe_program_load(spe, image), 0, "the program loads");
-            Spe(spe as usize)
-        }
-    }
-
-    fn pointer(self) -> *mut SpeContext {
-        self.0 as *mut SpeContext
-    }
-
-    fn start(self, argp: usize, envp: usize) -> std::thread::JoinHandle<i32> {
-        std::thread::spawn(move || {
-            // The engine's thread is started by this one, and stays here with it.
-            stay_on(1);
-            let mut entry = u32::MAX;
-            let (argp, envp) = (argp as *mut c_void, envp as *mut c_void);
-            // SAFETY: a loaded context.
-            unsafe { spe_context_run(self.pointer(), &mut entry, 0, argp, envp, null_mut()) }
-        })
-    }
-
-    fn destroy(self) {
-        // SAFETY: nobody uses it any more.
-        unsafe { spe_context_destroy(self.pointer()) };
-    }
-}
-
-fn exits(thread: std::thread::JoinHandle<i32>) {
-    assert_eq!(thread.join().ok(), Some(0), "the program exits");
-}
 
 /// Processors that the process may use, as it was started.
 fn processors() -> &'static [usize] {
@@ -90,6 +44,11 @@ fn stay_on(index: usize) {
             libc::sched_setaffinity(0, size_of_val(&set), &set);
         }
     }
+}
+
+/// A program's engine is started by the thread that runs it, and stays where that is.
+fn beside() {
+    stay_on(1);
 }
 
 /// Nanoseconds in which a word goes to another thread and back by two lines of the cache, each side
@@ -124,9 +83,9 @@ fn line_round_trips() -> Vec<f64> {
 
 /// Nanoseconds a round trip by mailbox: a sample for each slice of rounds, since a thread of
 /// another program that takes a processor spoils the slice that it falls into, not the others.
-fn round_trips(program: &CString) -> Vec<f64> {
+fn round_trips(program: &Program) -> Vec<f64> {
     let spe = Spe::load(program);
-    let thread = spe.start(0, 0);
+    let thread = spe.start(0, 0, beside);
     let mut word = 1;
     let mut samples = Vec::with_capacity(SLICES + 1);
     for _ in 0..=SLICES {
@@ -151,14 +110,14 @@ fn round_trips(program: &CString) -> Vec<f64> {
 }
 
 /// Nanoseconds from one parked context's signal to the other's.
-fn switch(program: &CString) -> f64 {
+fn switch(program: &Program) -> f64 {
     let pair = [Spe::load(program), Spe::load(program)];
     // SAFETY: live contexts.
     let area = |spe: Spe| unsafe { spe_ps_area_get(spe.pointer(), AREA_SIGNAL_1) } as usize;
     let rounds = ROUNDS as usize;
     let threads = [
-        pair[0].start(area(pair[1]), rounds),
-        pair[1].start(area(pair[0]), rounds),
+        pair[0].start(area(pair[1]), rounds, beside),
+        pair[1].start(area(pair[0]), rounds, beside),
     ];
     let begin = Instant::now();
     // SAFETY: a live context.
@@ -172,27 +131,13 @@ fn switch(program: &CString) -> f64 {
 
 /// Measures and prints.
 pub(crate) fn print() {
-    let folder = std::env::temp_dir().join(format!("spe-latency-{}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let program = folder.join("latency_spu");
-    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/latency_spu.c");
-    let built = Command::new("gcc")
-        .args(gcc::OPTIONS)
-        .arg("-o")
-        .arg(&program)
-        .arg(source)
-        .status();
-    assert!(
-        built.is_ok_and(|status| status.success()),
-        "gcc -mx32 builds"
-    );
-    let program = CString::new(program.as_os_str().as_encoded_bytes()).expect("a path");
+    let program = Program::build("latency_spu");
     let two = processors().len() > 1;
     stay_on(0);
     let lines = if two { line_round_trips() } else { Vec::new() };
     let round_trips = round_trips(&program);
     let switches: Vec<f64> = (0..SAMPLES).map(|_| switch(&program)).collect();
-    std::fs::remove_dir_all(&folder).ok();
+    drop(program);
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = load.split_whitespace().next().unwrap_or("0");
     let processors = processors().len();

@@ -6,6 +6,7 @@ use crate::channel::Stop;
 use crate::context::{Arguments, Context};
 use crate::engine;
 use crate::{fault, mfc};
+use sidecore_sched::Ready;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -138,7 +139,7 @@ fn as_signal(own: &Context, stop: Stop) -> Stop {
 /// Runs until a stop that is not a callback's; handlers run on this thread.
 fn run(own: &Arc<Context>, callbacks: bool) -> Stop {
     loop {
-        engine::push(own.clone());
+        engine::push(own.clone(), Ready::Event);
         let stop = own.wait_for_stop();
         let Stop::Signal(code, block) = stop else {
             return stop;

@@ -1,0 +1,230 @@
+//! Streams of C99 (0x2100). They are the process's, so the order with its own output is kept.
+
+use super::call::{Call, answer, set_errno};
+use crate::store::STORE_BYTES;
+use parking_lot::Mutex;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+
+/// The handler of 0x2100.
+pub(super) unsafe extern "C" fn serve(store: *mut c_void, place: c_uint) -> c_int {
+    // SAFETY: called with a store's view.
+    let call = unsafe { Call::new(store, place) };
+    answer(&call, -1, || c99_call(&call))
+}
+
+/// A call on a stream; a handle that is none fails with EBADF.
+fn c99_call(call: &Call) -> Option<i64> {
+    let on = |slot: usize, work: &dyn Fn(*mut libc::FILE) -> i64| match stream(call.word(slot)) {
+        Some(file) => work(file),
+        None => {
+            set_errno(libc::EBADF);
+            -1
+        }
+    };
+    let text = |slot: usize| call.text(slot).unwrap_or(c"".as_ptr());
+    // SAFETY: streams are open ones, texts end in the store, buffers are cut at its end.
+    unsafe {
+        Some(match call.operation {
+            1 => on(0, &|file| {
+                libc::clearerr(file);
+                0
+            }),
+            2 => close(call),
+            3 => on(0, &|file| libc::feof(file).into()),
+            4 => on(0, &|file| libc::ferror(file).into()),
+            5 if call.word(0) == 0 => libc::fflush(std::ptr::null_mut()).into(),
+            5 => on(0, &|file| libc::fflush(file).into()),
+            6 | 19 => on(0, &|file| libc::fgetc(file).into()),
+            7 => on(0, &|file| {
+                let at = libc::ftell(file);
+                call.set_word_at(call.word(1) as usize, at as u32);
+                if at < 0 { -1 } else { 0 }
+            }),
+            8 => {
+                let (at, bytes) = call.buffer(0, call.word(1) as usize);
+                let line = |file| {
+                    let got = libc::fgets(at.cast(), bytes as c_int, file);
+                    if got.is_null() {
+                        0
+                    } else {
+                        i64::from(call.word(0))
+                    }
+                };
+                stream(call.word(2)).map_or(0, line)
+            }
+            9 => on(0, &|file| libc::fileno(file).into()),
+            10 => keep(libc::fopen(text(0), text(1))),
+            11 | 23 => on(1, &|file| libc::fputc(call.signed(0), file).into()),
+            12 => on(1, &|file| libc::fputs(text(0), file).into()),
+            13 | 18 => transfer(call),
+            14 => reopen(call),
+            15 => on(0, &|file| {
+                libc::fseek(file, call.signed(1).into(), call.signed(2)).into()
+            }),
+            16 => on(0, &|file| {
+                let at = call.word_at(call.word(1) as usize);
+                libc::fseek(file, at.into(), libc::SEEK_SET).into()
+            }),
+            17 => on(0, &|file| libc::ftell(file)),
+            20 => libc::fgetc(stdin).into(),
+            21 => gets(call),
+            22 => {
+                libc::perror(call.text(0).unwrap_or(std::ptr::null()));
+                0
+            }
+            24 => libc::fputc(call.signed(0), stdout).into(),
+            25 => libc::puts(text(0)).into(),
+            26 => libc::remove(text(0)).into(),
+            27 => libc::rename(text(0), text(1)).into(),
+            28 => on(0, &|file| {
+                libc::rewind(file);
+                0
+            }),
+            // A buffer of a program's would be used after it: the C library keeps its own.
+            29 => on(0, &|file| {
+                let mode = if call.word(1) == 0 {
+                    libc::_IONBF
+                } else {
+                    libc::_IOFBF
+                };
+                libc::setvbuf(file, std::ptr::null_mut(), mode, STREAM_BYTES).into()
+            }),
+            30 => on(0, &|file| {
+                let mode = match call.word(2) & 3 {
+                    0 => libc::_IOFBF,
+                    1 => libc::_IOLBF,
+                    _ => libc::_IONBF,
+                };
+                libc::setvbuf(file, std::ptr::null_mut(), mode, STREAM_BYTES).into()
+            }),
+            31 => libc::system(call.text(0).unwrap_or(std::ptr::null())).into(),
+            32 => keep(libc::tmpfile()),
+            34 => on(1, &|file| libc::ungetc(call.signed(0), file).into()),
+            _ => return None,
+        })
+    }
+}
+
+const STREAM_BYTES: usize = 1024;
+
+fn close(call: &Call) -> i64 {
+    let handle = call.word(0) as usize;
+    let Some(file) = stream(call.word(0)) else {
+        set_errno(libc::EBADF);
+        return -1;
+    };
+    if handle >= FIRST_HANDLE {
+        STREAMS.lock()[handle - FIRST_HANDLE] = None;
+    }
+    // SAFETY: an open stream, which the table no longer names.
+    unsafe { libc::fclose(file).into() }
+}
+
+/// freopen: file name, mode, stream.
+fn reopen(call: &Call) -> i64 {
+    let Some(file) = stream(call.word(2)) else {
+        set_errno(libc::EBADF);
+        return 0;
+    };
+    let name = call.text(0).unwrap_or(std::ptr::null());
+    let mode = call.text(1).unwrap_or(c"r".as_ptr());
+    // SAFETY: texts end in the store; the stream is open.
+    let again = unsafe { libc::freopen(name, mode, file) };
+    if again.is_null() {
+        0
+    } else {
+        call.word(2).into()
+    }
+}
+
+/// fread and fwrite: buffer, size, count, stream.
+fn transfer(call: &Call) -> i64 {
+    let size = call.word(1) as usize;
+    let wanted = size.saturating_mul(call.word(2) as usize);
+    let (at, bytes) = call.buffer(0, wanted);
+    let Some(file) = stream(call.word(3)) else {
+        set_errno(libc::EBADF);
+        return 0;
+    };
+    if size == 0 {
+        return 0;
+    }
+    // SAFETY: the buffer was cut at the store's end; the stream is open.
+    let done = unsafe {
+        match call.operation {
+            13 => libc::fread(at, size, bytes / size, file),
+            _ => libc::fwrite(at, size, bytes / size, file),
+        }
+    };
+    done as i64
+}
+
+/// gets: a line without its end; cut at the store's end, unlike C's.
+fn gets(call: &Call) -> i64 {
+    let (at, bytes) = call.buffer(0, STORE_BYTES);
+    // SAFETY: the buffer ends with the store.
+    unsafe {
+        let line: *mut c_char = libc::fgets(at.cast(), bytes as c_int, stdin);
+        if line.is_null() {
+            return 0;
+        }
+        let length = libc::strlen(line);
+        if length > 0 && *line.add(length - 1) == b'\n' as c_char {
+            *line.add(length - 1) = 0;
+        }
+    }
+    call.word(0).into()
+}
+
+unsafe extern "C" {
+    static mut stdin: *mut libc::FILE;
+    static mut stdout: *mut libc::FILE;
+    static mut stderr: *mut libc::FILE;
+}
+
+/// A stream that a program opened.
+#[derive(Clone, Copy)]
+struct Stream(*mut libc::FILE);
+
+// SAFETY: streams of the C library have a lock of their own.
+unsafe impl Send for Stream {}
+
+/// Streams that programs opened, by handle less `FIRST_HANDLE`.
+static STREAMS: Mutex<Vec<Option<Stream>>> = Mutex::new(Vec::new());
+const FIRST_HANDLE: usize = 4;
+/// Streams open at a time.
+const STREAMS_MAX: usize = 1024;
+
+fn stream(handle: u32) -> Option<*mut libc::FILE> {
+    // SAFETY: reads the C library's variables, which nobody else writes.
+    let own = unsafe { [stdin, stdout, stderr] };
+    match handle as usize {
+        0 => None,
+        standard @ 1..FIRST_HANDLE => Some(own[standard - 1]),
+        opened => {
+            let streams = STREAMS.lock();
+            let stream = streams.get(opened - FIRST_HANDLE)?;
+            stream.map(|stream| stream.0)
+        }
+    }
+}
+
+fn keep(file: *mut libc::FILE) -> i64 {
+    if file.is_null() {
+        return 0;
+    }
+    let mut streams = STREAMS.lock();
+    let free = streams.iter().position(Option::is_none);
+    let index = free.unwrap_or(streams.len());
+    if index >= STREAMS_MAX {
+        // SAFETY: just opened.
+        unsafe { libc::fclose(file) };
+        set_errno(libc::EMFILE);
+        return 0;
+    }
+    if index == streams.len() {
+        streams.push(None);
+    }
+    streams[index] = Some(Stream(file));
+    (index + FIRST_HANDLE) as i64
+}
