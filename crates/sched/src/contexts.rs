@@ -1,5 +1,5 @@
 //! Contexts: programs that share a few engines, each of which holds its engine until it waits or
-//! gives way. Which ready program an idle engine takes, and when a running one gives its engine away.
+//! gives way. The order in which idle engines take them, and the end of a turn.
 //!
 //! Why here: EDTLP gives the host to another task as soon as one waits for its off-load; here the
 //! same rule gives an engine to another program as soon as one waits, also where it waits by

@@ -1,6 +1,7 @@
 /* Structures and constants of the MFC that both sides use. */
 #ifndef _CBE_MFC_H_
 #define _CBE_MFC_H_
+#include <sidecore_begin.h>
 #include <stdint.h>
 
 /* An element of a DMA list. */
@@ -68,4 +69,5 @@ static __inline__ void _spe_sig_notify_2_write(volatile spe_sig_notify_2_area_t 
 #endif
 #endif
 
+#include <sidecore_end.h>
 #endif

@@ -1,6 +1,7 @@
 /* MASS's vector functions: y[i] = f(x[i]) for *n elements; names with an s take floats. */
 #ifndef _MASSV_H_
 #define _MASSV_H_
+#include <sidecore_begin.h>
 
 #include <math.h>
 
@@ -109,4 +110,5 @@ __MASSV void vcosisin(double *y, const double *x, int *n)
 	}
 }
 
+#include <sidecore_end.h>
 #endif

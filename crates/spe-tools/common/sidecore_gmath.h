@@ -2,6 +2,7 @@
  * SDK's libgmath that programs use. Functions that end in _v take four angles. */
 #ifndef SIDECORE_GMATH_H
 #define SIDECORE_GMATH_H
+#include <sidecore_begin.h>
 
 #include <math.h>
 #include <simdmath.h>
@@ -20,4 +21,5 @@ static __inline__ vec_float4 _cos8_v(vec_float4 angles) { return cosf4(angles); 
 static __inline__ vec_float4 _cos14_v(vec_float4 angles) { return cosf4(angles); }
 static __inline__ vec_float4 _cos18_v(vec_float4 angles) { return cosf4(angles); }
 
+#include <sidecore_end.h>
 #endif

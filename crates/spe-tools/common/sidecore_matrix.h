@@ -6,6 +6,7 @@
  */
 #ifndef SIDECORE_MATRIX_H
 #define SIDECORE_MATRIX_H
+#include <sidecore_begin.h>
 
 #include <math.h>
 #include <sidecore_vector_names.h>
@@ -249,4 +250,5 @@ __SDK_INLINE void _quat_to_rot_matrix4x4(vec_float4 *out, vec_float4 q)
 	out[3] = __sdk_of(0, 0, 0, 1);
 }
 
+#include <sidecore_end.h>
 #endif

@@ -3,6 +3,7 @@
  */
 #ifndef SIDECORE_MISC_H
 #define SIDECORE_MISC_H
+#include <sidecore_begin.h>
 #include <stddef.h>
 #ifdef __cplusplus
 extern "C" {
@@ -133,4 +134,5 @@ __MISC_INLINE vec_uchar16 _load_vec_unaligned(const unsigned char *from)
 }
 __MISC_INLINE void _store_vec_unaligned(unsigned char *to, vec_uchar16 v) { __builtin_memcpy(to, &v, 16); }
 
+#include <sidecore_end.h>
 #endif

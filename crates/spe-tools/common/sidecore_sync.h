@@ -5,6 +5,7 @@
  */
 #ifndef SIDECORE_SYNC_H
 #define SIDECORE_SYNC_H
+#include <sidecore_begin.h>
 
 typedef unsigned long long eaddr_t;
 typedef eaddr_t atomic_ea_t;
@@ -188,4 +189,5 @@ static __inline__ void _write_unlock(rw_lock_ea_t ea) { _atomic_set(ea, 0); }
 #define _spin_trylock _mutex_trylock
 #define _spin_unlock _mutex_unlock
 
+#include <sidecore_end.h>
 #endif

@@ -1,6 +1,7 @@
 /* Building blocks of both sides' vector intrinsics. */
 #ifndef SIDECORE_VECTOR_PARTS_H
 #define SIDECORE_VECTOR_PARTS_H
+#include <sidecore_begin.h>
 
 #include <sidecore_vector_names.h>
 
@@ -348,4 +349,5 @@ __SPU_INLINE vec_uchar16 __spu_right_bits(vec_uchar16 a, int n, int size)
 }
 #endif
 
+#include <sidecore_end.h>
 #endif

@@ -2,6 +2,7 @@
  * underscore before it is the inline form, which here is the same. */
 #ifndef _SIMDMATH_H_
 #define _SIMDMATH_H_
+#include <sidecore_begin.h>
 
 #include <math.h>
 #include <stdlib.h>
@@ -240,4 +241,5 @@ __SIMDMATH_PARTS(modfd2, vec_double2, vec_double2, double, modf, 2)
 __SIMDMATH_PARTS(frexpf4, vec_float4, vec_int4, int, frexpf, 4)
 __SIMDMATH_PARTS(frexpd2, vec_double2, vec_llong2, int, frexp, 2)
 
+#include <sidecore_end.h>
 #endif

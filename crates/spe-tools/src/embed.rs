@@ -49,7 +49,10 @@ fn check(program: &str, image: &[u8]) -> Result<(), Error> {
     let refuse = |reason: &str| Err(Error::Refused(format!("{program} {reason}")));
     let machine = image.get(18..20);
     match image.get(..6) {
-        Some(b"\x7fELF\x01\x01") if machine == Some(&[62, 0]) => Ok(()),
+        Some(b"\x7fELF\x01\x01") if machine == Some(&[62, 0]) => match is_whole(image) {
+            Some(true) => Ok(()),
+            _ => refuse("is cut off; link it again"),
+        },
         Some(b"\x7fELF\x01\x02") if machine == Some(&[0, 23]) => {
             refuse("is a program of the SPU itself; compile its source with spu-gcc")
         }
@@ -58,6 +61,28 @@ fn check(program: &str, image: &[u8]) -> Result<(), Error> {
         }
         _ => refuse("is no ELF file"),
     }
+}
+
+/// True where the file has all that its program headers name; `None` where these are not there.
+fn is_whole(image: &[u8]) -> Option<bool> {
+    let number = |at: usize, bytes: usize| {
+        let field = image.get(at..at.checked_add(bytes)?)?;
+        Some(
+            field
+                .iter()
+                .rev()
+                .fold(0, |sum, byte| sum << 8 | usize::from(*byte)),
+        )
+    };
+    let (table, count) = (number(28, 4)?, number(44, 2)?);
+    for index in 0..count {
+        let header = table.checked_add(32 * index)?;
+        let end = number(header + 4, 4)?.checked_add(number(header + 16, 4)?)?;
+        if end > image.len() {
+            return Some(false);
+        }
+    }
+    Some(true)
 }
 
 /// The object's source.

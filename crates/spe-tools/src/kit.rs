@@ -147,7 +147,8 @@ impl Kit {
         archive: &Path,
     ) -> Result<(), Error> {
         let own = std::process::id();
-        let work = self.path(&format!("work-{own}"));
+        sweep(&self.root);
+        let work = self.path(&format!("{WORK}{own}"));
         make_folder(&work)?;
         let result = self.compile_in(&work, option, flags, folder, archive);
         // Objects of a failed run are of no use to the next one.
@@ -224,11 +225,18 @@ impl Kit {
     /// Writes all files under another name, then renames the folder.
     fn unpack(&self, parts: &Parts, cache: &Path) -> Result<(), Error> {
         let own = std::process::id();
-        let fresh = cache.join(format!("unpacking-{own}"));
-        if fresh.exists() {
-            std::fs::remove_dir_all(&fresh).map_err(Error::file("remove", &fresh))?;
+        sweep(cache);
+        let fresh = cache.join(format!("{UNPACKING}{own}"));
+        let result = self.unpack_in(parts, &fresh);
+        if result.is_err() {
+            // The disk may be full: what is there is of no use. The error is the first one.
+            let _ = std::fs::remove_dir_all(&fresh);
         }
-        make_folder(&fresh)?;
+        result
+    }
+
+    fn unpack_in(&self, parts: &Parts, fresh: &Path) -> Result<(), Error> {
+        make_folder(fresh)?;
         for (name, text) in FILES {
             write(&fresh.join(name), text)?;
         }
@@ -259,13 +267,33 @@ impl Kit {
                 link(library, &fresh.join("lib").join(name))?;
             }
         }
-        match std::fs::rename(&fresh, &self.root) {
+        match std::fs::rename(fresh, &self.root) {
             Ok(()) => Ok(()),
             // Another process was first; its kit has the same files.
             Err(_) if self.root.exists() => {
-                std::fs::remove_dir_all(&fresh).map_err(Error::file("remove", &fresh))
+                std::fs::remove_dir_all(fresh).map_err(Error::file("remove", fresh))
             }
             Err(source) => Err(Error::file("write", &self.root)(source)),
+        }
+    }
+}
+
+/// Removes the folders of processes that were killed at their work: those whose number no process
+/// has any more.
+fn sweep(folder: &Path) {
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let number = [UNPACKING, WORK]
+            .iter()
+            .find_map(|begin| name.strip_prefix(begin));
+        let number = number.and_then(|number| number.parse::<u32>().ok());
+        if number.is_some_and(|number| !Path::new(&format!("/proc/{number}")).exists()) {
+            // Another process may remove it as well.
+            let _ = std::fs::remove_dir_all(entry.path());
         }
     }
 }
@@ -479,6 +507,10 @@ fn quoted(text: &str) -> String {
 
 /// Loops in the library's memory functions are not calls of these functions.
 const NO_LOOP_CALLS: &str = "-fno-tree-loop-distribute-patterns";
+
+/// Folders under work, with the process's number.
+const UNPACKING: &str = "unpacking-";
+const WORK: &str = "work-";
 
 /// The folder of the SPU's library.
 pub(crate) const SPU: &str = "spu";

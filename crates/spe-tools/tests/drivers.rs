@@ -262,6 +262,65 @@ fn operations_of_either_side_compile_for_the_other() {
     assert_eq!(own.expect("the program starts").code(), Some(0));
 }
 
+/// Headers of the kit after a program's macros of one letter, and libmisc's memory.
+#[test]
+fn names_of_one_letter_are_the_programs() {
+    let Some(folder) = folder() else { return };
+    let letters = ('a'..='z').chain('A'..='Z');
+    let macros: String = letters
+        .map(|letter| format!("#define {letter} 7\n"))
+        .collect();
+    let write = |name: &str, text: &str| {
+        let text = format!("#include <stdlib.h>\n#include <string.h>\n{macros}{text}");
+        std::fs::write(folder.path().join(name), text).expect("files are written");
+    };
+    let memory = "int main(void)
+{
+	char *one = _malloc_align(100, 7), *two;
+	memset(one, 5, 100);
+	two = _realloc_align(one, 5000, 8);
+	if (((unsigned long)two & 255) || two[0] != 5 || two[99] != 5)
+		return 1;
+	_free_align(two);
+";
+    let common = "#include <libmisc.h>\n#include <libsync.h>\n#include <mutex.h>\n\
+                  #include <libmatrix.h>\n#include <simdmath.h>\n#include <massv.h>\n";
+    write(
+        "letters_spu.c",
+        &format!("#include <spu_mfcio.h>\n{common}{memory}\treturn a - 7;\n}}\n"),
+    );
+    driven(
+        folder.path(),
+        "spu-gcc",
+        "-O1 -Wall -Werror -o image letters_spu.c",
+    );
+    assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 0));
+    // The time base by assembly, whole and by halves; around it registers keep their values.
+    let time = "\
+	unsigned long first, second, third = 99, fourth;
+	asm volatile(\"mftb %0, 268\" : \"=r\"(first));
+	asm volatile(\"mftb %0\" : \"=r\"(second));
+	asm volatile(\"mftbu %0\" : \"=r\"(third));
+	asm volatile(\"mftbl %0\" : \"=r\"(fourth));
+	return second < first || third != second >> 32 || fourth - second > 100000000;
+}
+";
+    write(
+        "letters.c",
+        &format!(
+            "#include <altivec.h>\n#include <ppu_intrinsics.h>\n\
+             {common}{memory}{time}"
+        ),
+    );
+    driven(
+        folder.path(),
+        "ppu-gcc",
+        "-O2 -Wall -Werror -o own letters.c",
+    );
+    let own = Command::new(folder.path().join("own")).status();
+    assert_eq!(own.expect("the program starts").code(), Some(0));
+}
+
 /// Every operation that saturates or rounds, beside plain numbers.
 #[test]
 fn operations_saturate_and_round_as_altivec_and_the_spu_do() {
@@ -683,6 +742,12 @@ fn refusals_say_why() {
     image.resize(52, 0);
     image[18..20].copy_from_slice(&[0, 23]);
     std::fs::write(folder.path().join("real"), image).expect("files are written");
+    driven(folder.path(), "spu-gcc", "-o whole library.c -lm");
+    let whole = std::fs::read(folder.path().join("whole")).expect("is read");
+    for bytes in [20, 51, 60, 200, whole.len() / 2] {
+        std::fs::write(folder.path().join("cut"), &whole[..bytes]).expect("is written");
+        refused("embedspu", "one cut two.o", "cut is cut off; link it again");
+    }
     refused(
         "embedspu",
         "one real two.o",
@@ -726,6 +791,40 @@ int main(unsigned long long id, unsigned long long argp)
         "-O1 -mea32 -Wall -Werror -o image far.c",
     );
     assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 4));
+}
+
+/// What a killed process leaves in the cache goes at the next one's work.
+#[test]
+fn folders_of_killed_processes_are_removed() {
+    let Some(folder) = folder() else { return };
+    let cache = folder.path().join("cache");
+    let run = |name: &Path, arguments: &[&str]| {
+        let mut command = Command::new(name);
+        command.args(arguments).current_dir(folder.path());
+        command
+            .env("SIDECORE_SPE_CACHE", &cache)
+            .output()
+            .expect("starts")
+    };
+    // No process has this number; one has this test's.
+    let (dead, live) = (4_190_000_000_u32, std::process::id());
+    let make = |path: PathBuf| {
+        std::fs::create_dir_all(path.join("include")).expect("folders are made");
+        path
+    };
+    let left = [dead, live].map(|number| make(cache.join(format!("unpacking-{number}"))));
+    let output = run(&program(), &[]);
+    assert!(output.status.success() && !left[0].exists() && left[1].exists());
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let kit = text
+        .split('\'')
+        .nth(1)
+        .map(PathBuf::from)
+        .expect("the path");
+    let left = make(kit.with_file_name(format!("work-{dead}")));
+    std::fs::write(folder.path().join("main.c"), "int main() { return 0; }\n").expect("written");
+    let output = run(&kit.join("spu-gcc"), &["-o", "image", "main.c"]);
+    assert!(output.status.success() && !left.exists(), "{output:?}");
 }
 
 #[test]

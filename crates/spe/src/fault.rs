@@ -215,22 +215,27 @@ unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
     unsafe {
         if (*header).strayed == 0 {
             (*header).strayed = 1;
-            report((*header).id, pc - base, address);
+            report((*header).id, base, pc - base, address);
         }
     }
     true
 }
 
 /// Says once for a context where it went astray; without memory of the process, as handlers must.
-fn report(id: u64, pc: u64, address: u64) {
+fn report(id: u64, base: u64, pc: u64, address: u64) {
+    let within = (base..base + STORE_BYTES as u64).contains(&address);
+    let (what, last) = match within {
+        true => ("access to a quadword that is not aligned", 15),
+        false => ("access outside of the local store", 0),
+    };
     let mut line = [0_u8; 200];
     let room = line.len();
     let mut rest = &mut line[..];
     let _ = writeln!(
         rest,
-        "libspe2: context {id}: access outside of the local store at 0x{pc:05x}, address \
+        "libspe2: context {id}: {what} at 0x{pc:05x}, address \
          0x{address:x}: done at 0x{:05x}, as an SPU does (said once)",
-        address & STORE_MASK
+        address & STORE_MASK & !last
     );
     let bytes = room - rest.len();
     // SAFETY: as many bytes of the buffer as were written.

@@ -7,6 +7,7 @@
  */
 #ifndef _ALTIVEC_H
 #define _ALTIVEC_H
+#include <sidecore_begin.h>
 
 #include <sidecore_vector_names.h>
 #include <sidecore_vector_parts.h>
@@ -304,4 +305,5 @@ __vec_ld(__INTPTR_TYPE__ n, P *p)
 }
 #endif
 
+#include <sidecore_end.h>
 #endif

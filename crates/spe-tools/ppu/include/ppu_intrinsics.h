@@ -6,6 +6,7 @@
  */
 #ifndef _PPU_INTRINSICS_H
 #define _PPU_INTRINSICS_H
+#include <sidecore_begin.h>
 
 #include <stdint.h>
 #include <time.h>
@@ -167,4 +168,5 @@ __PPU_INLINE int __stdcx(volatile void *p, uint64_t x)
 #define __mtfsb1(bit) ((void)0)
 #define __setflm(x) (x)
 
+#include <sidecore_end.h>
 #endif

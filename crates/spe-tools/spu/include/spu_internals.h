@@ -1,6 +1,7 @@
 /* Calls of the host that the SPU's intrinsics are. */
 #ifndef _SPU_INTERNALS_H_
 #define _SPU_INTERNALS_H_
+#include <sidecore_begin.h>
 
 #include <sidecore_vector_parts.h>
 
@@ -23,4 +24,5 @@ __SPU_INLINE void __spu_mfc(unsigned int ls, unsigned long long ea, unsigned int
 	__sidecore_call(7, ls, ea, size | (unsigned long long)tag << 32, command);
 }
 
+#include <sidecore_end.h>
 #endif

@@ -161,9 +161,9 @@
 #define spu_bisled_e(function) ((void)0)
 
 /* Channels. */
-#define spu_readch(channel) ((unsigned int)__sidecore_call(1, (channel), 0, 0, 0))
+#define spu_readch(channel) ({ unsigned int __got = (unsigned int)__sidecore_call(1, (channel), 0, 0, 0); __got; })
 #define spu_readchqw(channel) ((vec_uint4){spu_readch(channel), 0, 0, 0})
-#define spu_readchcnt(channel) ((unsigned int)__sidecore_call(3, (channel), 0, 0, 0))
+#define spu_readchcnt(channel) ({ unsigned int __got = (unsigned int)__sidecore_call(3, (channel), 0, 0, 0); __got; })
 #define spu_writech(channel, x) ((void)__sidecore_call(2, (channel), __spu_word(x), 0, 0))
 #define spu_writechqw(channel, x) ((void)__sidecore_call(2, (channel), ((vec_uint4)(x))[0], 0, 0))
 #define spu_mfcdma32(ls, ea, size, tag, command) \

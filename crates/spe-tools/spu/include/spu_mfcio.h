@@ -2,6 +2,7 @@
  * them. */
 #ifndef _SPU_MFCIO_H_
 #define _SPU_MFCIO_H_
+#include <sidecore_begin.h>
 
 #include <stdint.h>
 #include <cbe_mfc.h>
@@ -187,4 +188,5 @@ extern unsigned int __mfc_multi_tag_release(unsigned int, unsigned int);
 #define spu_write_srr0(x) spu_writech(SPU_WrSRR0, x)
 #define spu_read_srr0() spu_readch(SPU_RdSRR0)
 
+#include <sidecore_end.h>
 #endif

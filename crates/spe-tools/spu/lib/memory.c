@@ -188,6 +188,17 @@ void *_calloc_align(size_t count, size_t size, unsigned int logarithm)
 	return memory;
 }
 
+void *_realloc_align(void *old, size_t bytes, unsigned int logarithm)
+{
+	void *memory = memalign(1u << logarithm, bytes);
+	size_t before = old ? ((struct block *)old - 1)->size - sizeof(struct block) : 0;
+	if (memory && old) {
+		memcpy(memory, old, before < bytes ? before : bytes);
+		free(old);
+	}
+	return memory;
+}
+
 /* Names that programs call without a declaration. */
 void *malloc_align(size_t, unsigned int) __attribute__((alias("_malloc_align")));
 void free_align(void *) __attribute__((alias("_free_align")));

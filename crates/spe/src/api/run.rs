@@ -82,9 +82,7 @@ pub unsafe extern "C" fn spe_context_run(
         let own = unsafe { context(spe) }?;
         // SAFETY: NULL or the caller's variable.
         let entry = unsafe { entry.as_mut() }.ok_or(libc::EINVAL)?;
-        if flags & !(RUN_USER_REGS | RUN_NO_CALLBACKS) != 0 {
-            return Err(libc::EINVAL);
-        }
+        // Other bits mean nothing: programs of the time hand on those that they created with.
         let mut registers = None;
         if flags & RUN_USER_REGS != 0 {
             if argp.is_null() {
