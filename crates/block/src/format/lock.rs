@@ -7,7 +7,7 @@
 //!
 //! Must stay true: a key encrypts each frame number once, so that no nonce comes twice: a key is
 //! drawn for one image, or comes of an older image's by a salt that is drawn for the new one
-//! ([`Locker::successor`]). A frame's number and size are in what is authenticated, and the index
+//! (`Locker::successor`). A frame's number and size are in what is authenticated, and the index
 //! is authenticated as a whole: frames cannot be moved, left out, or called zeros.
 //! Map: `docs/formats/encrypted.md`.
 //!

@@ -20,7 +20,7 @@ use super::format::{
 };
 use super::load::{Loaded, ZEROED_LEAVES_MAX, load};
 use super::map::{Map, Written};
-use super::seal::{Part, Seal};
+use super::seal::{Part, Seal, random};
 use super::slots::Slots;
 use super::store::Store;
 use crate::format::lock::FrameKey;
@@ -128,7 +128,7 @@ impl Layer {
     /// that were dropped, are no part of this one.
     fn begin_anew(&self) -> Result<(), OverlayError> {
         let mut log = self.log.lock();
-        log.superblock.salt = u64::from_le_bytes(super::tools::random()?);
+        log.superblock.salt = u64::from_le_bytes(random()?);
         if self.state.lock().log_used > 0 {
             drop(log);
             return self.snapshot();

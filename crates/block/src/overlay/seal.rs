@@ -20,6 +20,7 @@ use super::OverlayError;
 use crate::format::lock::{Cipher, FrameKey, ImageKey, TAG_BYTES};
 use ring::aead::{Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::rand::SecureRandom;
+use std::io::Read;
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use zeroize::Zeroizing;
 
@@ -42,7 +43,7 @@ impl LayerLock {
     pub(super) fn new(key: &FrameKey) -> Result<Self, OverlayError> {
         Ok(Self {
             cipher: key.cipher(),
-            salt: super::tools::random()?,
+            salt: random()?,
             code: [0; 32],
         })
     }
@@ -206,6 +207,17 @@ impl Keys {
 /// A grain's key is used once.
 fn only_nonce() -> Nonce {
     Nonce::assume_unique_for_key([0; 12])
+}
+
+/// Random bytes of the system.
+///
+/// # Errors
+/// The system's.
+pub(super) fn random<const N: usize>() -> Result<[u8; N], OverlayError> {
+    let mut bytes = [0; N];
+    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(OverlayError::read)?;
+    Ok(bytes)
 }
 
 const NONCE_BYTES: usize = 24;

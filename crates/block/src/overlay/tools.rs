@@ -11,7 +11,7 @@ use super::format::{Id, Parent, Superblock};
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
 use super::load;
-use super::seal::{LayerLock, Seal};
+use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
 use std::fs::{File, OpenOptions};
@@ -346,13 +346,6 @@ fn directory_of(path: &Path) -> &Path {
         Some(parent) if !parent.as_os_str().is_empty() => parent,
         _ => Path::new("."),
     }
-}
-
-pub(super) fn random<const N: usize>() -> Result<[u8; N], OverlayError> {
-    let mut bytes = [0; N];
-    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_err(OverlayError::read)?;
-    Ok(bytes)
 }
 
 /// What a file says of the overlay in it.
