@@ -23,7 +23,8 @@
 //! takes them from, and switches of process are saved: on two cores neither showed.
 //!
 //! - `abi` (pure): the bytes of requests and answers; `session`: reads and dispatches them;
-//!   `queued`: requests of queues; `outlet`: the way back; `nodes`: what a session asks a file system.
+//!   `queued`: requests of queues; `outlet`: the way back; `nodes`: what a session asks a file
+//!   system.
 //! - `place`: mounting, with and without root; `connection`: ending what somebody still holds.
 //! - `image_fs`: the one file; `gather`: its reads; `behind`: dropping its pages.
 //! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
@@ -212,7 +213,7 @@ impl FuseServer {
         let place = MountPoint::At(dir);
         let (files, runs) = TreeFs::new(tree);
         let beside = |notices: Notices| match runs {
-            Some(runs) => runs.store_with(notices),
+            Some((files, runs)) => store::Runs::new(files, runs).store_with(notices),
             None => Ok(()),
         };
         Self::start_fs(files, false, options, place, beside, on_end)

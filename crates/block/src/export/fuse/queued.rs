@@ -1,25 +1,21 @@
 //! Answering requests that come by a queue over io_uring.
 //!
 //! Why here: such a request lies in two places, and its answer goes into memory that the kernel
-//! takes it from. Everything between is as for the device ([`super::session`]).
+//! takes it from. Everything between is as for the device.
 //!
 //! Must stay true: each entry is given back with an answer, whatever was in it.
 //! Threads: one for each queue, which answers one request at a time.
 //! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`.
 
 use super::abi::{Body, Head, op};
-use super::nodes::Nodes;
 use super::outlet::Outlet;
-use super::session::answer;
 use sidecore_sys::fuse_ring::FuseQueue;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 /// Answers a registered queue's requests until the file system is gone.
-pub(super) fn serve<N: Nodes>(
-    device: BorrowedFd<'_>,
+pub(super) fn serve(
     mut queue: FuseQueue,
-    nodes: &N,
+    mut answer: impl FnMut(&Head, Body<'_>, Outlet<'_>),
 ) -> io::Result<()> {
     let mut body = Vec::new();
     while let Some(entry) = queue.wait()? {
@@ -29,7 +25,7 @@ pub(super) fn serve<N: Nodes>(
         body.extend_from_slice(request.operation);
         body.extend_from_slice(request.payload);
         let outlet = Outlet::of_queue(&mut queue, entry, head.unique);
-        answer(device, nodes, &head, Body(&body), outlet);
+        answer(&head, Body(&body), outlet);
         if head.operation == op::DESTROY {
             break;
         }

@@ -128,7 +128,10 @@ impl<N: Nodes> Session<N> {
                     // The one who listens outlives this thread.
                     let _ = sender.send(result);
                     drop(sender);
-                    registered.and_then(|()| queued::serve(session, queue, nodes))
+                    registered?;
+                    queued::serve(queue, |head, body, outlet| {
+                        answer(session, nodes, head, body, outlet);
+                    })
                 });
                 match started {
                     Ok(thread) => running.push(thread),
@@ -223,7 +226,7 @@ fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> i
 }
 
 /// Answers one request.
-pub(super) fn answer<N: Nodes>(
+fn answer<N: Nodes>(
     device: BorrowedFd<'_>,
     nodes: &N,
     head: &Head,

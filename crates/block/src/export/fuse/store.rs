@@ -14,18 +14,12 @@ use super::tree_fs::{Files, fill};
 use sidecore_erofs::{Extent, Kind};
 use std::io;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::Receiver;
 
 /// The thread's end of the line, before it has begun.
 pub(super) struct Runs {
     files: Arc<Files>,
     runs: Receiver<Run>,
-}
-
-/// Both ends of a line. Dropping the sender ends the thread.
-pub(super) fn line(files: Arc<Files>) -> (SyncSender<Run>, Runs) {
-    let (sender, runs) = sync_channel(WAITING_MAX);
-    (sender, Runs { files, runs })
 }
 
 /// A file of a run: its node, and its place among the bytes of a group.
@@ -44,6 +38,11 @@ struct Group {
 }
 
 impl Runs {
+    /// Those of the line's other end, whose sender ends the thread by being dropped.
+    pub(super) fn new(files: Arc<Files>, runs: Receiver<Run>) -> Self {
+        Self { files, runs }
+    }
+
     /// Starts the thread that stores.
     ///
     /// # Errors
@@ -143,8 +142,6 @@ fn part(buffer: &mut Vec<u8>, len: usize) -> &mut [u8] {
     &mut buffer[..len]
 }
 
-/// Runs that wait for the thread.
-const WAITING_MAX: usize = 64;
 /// A longer file is left to its reader.
 const FILE_BYTES_MAX: u64 = 512 << 10;
 /// Bytes that are read in one go: a run, the last file of which may reach over its end.

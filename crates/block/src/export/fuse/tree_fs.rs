@@ -19,14 +19,13 @@ use super::abi::{Attributes, ROOT, flag};
 use super::ahead::{Ahead, Run};
 use super::gather::{read_through, with_scratch};
 use super::nodes::{Answer, List, Nodes, ReadReply, Space, Terms};
-use super::store::{self, Runs};
 use crate::source::BlockSource;
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use sidecore_erofs::{Bytes, Erofs, Error, Extent, Inode, Kind, Unreadable};
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// An image's file system, open for reading.
 pub struct Tree {
@@ -67,6 +66,9 @@ pub(super) struct TreeFs {
     runs: Option<SyncSender<Run>>,
 }
 
+/// For the thread that stores files ahead: the files, and what to store of them.
+pub(super) type Line = (Arc<Files>, Receiver<Run>);
+
 /// Files of a tree, for the session and for the thread that stores them ahead.
 pub(super) struct Files {
     pub tree: Tree,
@@ -81,7 +83,7 @@ pub(super) struct Files {
 impl TreeFs {
     /// The file system, and the other end of the line to the thread that stores files ahead of
     /// their readers.
-    pub(super) fn new(tree: Tree) -> (Self, Option<Runs>) {
+    pub(super) fn new(tree: Tree) -> (Self, Option<Line>) {
         // Of an image far away each byte that nobody asked for costs.
         let stores = !tree.source.waits_for_a_network();
         let read_with_max_bytes = tree.source.read_with_max_bytes();
@@ -91,7 +93,8 @@ impl TreeFs {
             logged: Mutex::default(),
             ahead: Mutex::default(),
         });
-        let (runs, line) = store::line(Arc::clone(&files));
+        let (runs, line) = sync_channel(RUNS_WAITING_MAX);
+        let line = (Arc::clone(&files), line);
         let file_system = Self {
             files,
             read_with_max_bytes,
@@ -374,6 +377,8 @@ fn mode(kind: Kind) -> u32 {
     }
 }
 
+/// Runs that wait for the thread that stores them.
+const RUNS_WAITING_MAX: usize = 64;
 /// Keeps inodes off FUSE's node 0 (none) and 1 (the root).
 const NODE_OFFSET: u64 = 2;
 /// Inodes that are kept; a power of two.
