@@ -327,7 +327,7 @@ fn patiently<T>(retry: &Retry, seed: u64, make: impl Fn() -> Result<T, Fault>) -
 /// Bytes of the image's beginning that are read when it is opened: what says which format it is,
 /// and the first frames, which hold the superblock.
 const HEAD_BYTES: u64 = 128 << 10;
-/// Bytes of its end: tables of some fourteen thousand frames.
-const TAIL_BYTES: u64 = 512 << 10;
+/// Bytes of its end: tables of some ten thousand frames.
+const TAIL_BYTES: u64 = 384 << 10;
 /// Frames that are prefetched between two looks if the image is still there.
 const PREFETCH_FRAMES: usize = 4096;

@@ -50,7 +50,7 @@ fn wait_for_files(directory: &Path, count: usize) {
 /// Frames that are kept once all were read: those in the head and the tail come with each opening,
 /// and zeros are not asked for.
 fn inner_frames(index: &Index) -> usize {
-    let ends = (128 << 10)..(index.stored_bytes() - (512 << 10));
+    let ends = (128 << 10)..(index.stored_bytes() - (384 << 10));
     let inner = (0..index.frames()).filter(|&i| {
         let frame = index.frame(i);
         let end = frame.offset + u64::from(frame.stored_bytes);

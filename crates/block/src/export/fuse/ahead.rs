@@ -216,28 +216,11 @@ mod tests {
     fn many_readers_side_by_side_do_not_store_what_others_have_read() {
         // Each of 32 has 16 files, as `xargs -P 32 -n 16` deals them out.
         let mut ahead = listing(512);
-        let mut stored = HashSet::new();
-        let mut reads = 0;
-        for step in 0..16 {
-            for reader in 0..32 {
-                let file = reader * 16 + step + 1;
-                if stored.contains(&file) {
-                    continue;
-                }
-                reads += 1;
-                let Some(run) = ahead.read(file) else {
-                    continue;
-                };
-                let (mut last, mut bytes) = (run.mark, 0);
-                while bytes < run.bytes
-                    && let Some(next) = ahead.take_after(run.mark, last)
-                {
-                    assert!(stored.insert(next));
-                    bytes += 10_000;
-                    last = next;
-                }
-            }
-        }
+        let dealt = |step: u64| (0..32).map(move |reader| reader * 16 + step + 1);
+        let files: Vec<u64> = (0..16).flat_map(dealt).collect();
+        let (stored, reads) = walk(&mut ahead, &files, 10_000);
+        let unique: HashSet<_> = stored.iter().collect();
+        assert_eq!(unique.len(), stored.len());
         assert_eq!(reads + stored.len(), 512);
         assert!(ahead.streams.len() <= STREAMS_MAX);
     }
