@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
 const MIB: usize = 1 << 20;
-/// What qemu-io writes: nothing else holds so many of these bytes in a row.
+/// Bytes that qemu-io writes: nothing else holds so many of these bytes in a row.
 const PATTERN: [u8; 64] = [0xa7; 64];
 
 struct Scratch {

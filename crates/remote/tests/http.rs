@@ -244,7 +244,7 @@ fn a_long_table_comes_in_few_requests() {
     assert!(found == raw[30 << 20..][..10_000]);
 }
 
-/// What lies behind the head comes while the image is opened, and its frames are not asked for.
+/// The bytes behind the head come while the image is opened, and their frames are not asked for.
 #[test]
 fn what_is_behind_the_head_comes_with_it() {
     let (raw, image) = packed(8 << 20, Format::Zstd, 64 << 10);

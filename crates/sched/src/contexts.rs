@@ -154,8 +154,8 @@ impl<T> ReadyQueue<T> {
         self.taken - first.taken >= TURNS + others * TURNS_EACH
     }
 
-    /// What a program asked for again and again came: it is ready by an event now. False where it
-    /// is not in the queue as one that polls.
+    /// Makes a program ready by an event: the word that it asked for again and again came. False
+    /// if it is not in the queue as one that polls.
     pub fn came(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
         let polls = &mut self.kinds[POLL];
         let Some(place) = polls.iter().position(|entry| is_it(&entry.program)) else {

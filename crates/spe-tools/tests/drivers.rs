@@ -793,7 +793,7 @@ int main(unsigned long long id, unsigned long long argp)
     assert_eq!(ran(folder.path(), "image", &[]), (String::new(), 4));
 }
 
-/// What a killed process leaves in the cache goes at the next one's work.
+/// Leftovers of a killed process in the cache go at the next one's work.
 #[test]
 fn folders_of_killed_processes_are_removed() {
     let Some(folder) = folder() else { return };

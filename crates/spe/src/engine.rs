@@ -184,7 +184,7 @@ pub(crate) fn push(context: Arc<dyn Work>, ready: Ready) {
     WARDEN.notify_one();
 }
 
-/// What a context asked for again and again came, while it waits for an engine.
+/// Notes that the word which a context asked for again and again came while it waits for an engine.
 pub(crate) fn came(id: u32) {
     let mut pool = POOL.lock();
     pool.ready.came(|context| context.id() == id);

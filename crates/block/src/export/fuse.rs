@@ -18,7 +18,7 @@
 //! namespace can copy the mount, and the server ends by itself when its last user goes, however it
 //! goes. [`MountPoint::At`] is for people without root, through `fusermount3`.
 //!
-//! Where an administrator has set `fuse.enable_uring` (Linux 6.14), requests come by queues over
+//! After an administrator has set `fuse.enable_uring` (Linux 6.14), requests come by queues over
 //! io_uring, one for each processor. Answers are then copied once more, into memory that the kernel
 //! takes them from, and switches of process are saved: on two cores neither showed.
 //!

@@ -155,7 +155,7 @@ pub(super) fn has_later_group(bytes: &[u8], sequence: u64, log: Log<'_>) -> bool
         .any(|at| decode_group(&bytes[at..], log).is_some())
 }
 
-/// What the checks of a log's groups take.
+/// Keys and salt of the checks of a log's groups.
 #[derive(Clone, Copy)]
 pub(super) struct Log<'s> {
     /// The layer's.

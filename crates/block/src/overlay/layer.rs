@@ -295,7 +295,7 @@ impl Layer {
         }
     }
 
-    /// What goes into the slots from `slot` for the grains from `first`, and the changes that name
+    /// The bytes of the slots from `slot` for the grains from `first`, and the changes that name
     /// them.
     fn seal<'b>(
         &self,

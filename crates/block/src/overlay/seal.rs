@@ -60,7 +60,7 @@ pub(super) enum Part {
     Snapshot,
 }
 
-/// How a layer's parts are checked.
+/// Checks of a layer's parts.
 pub(super) enum Seal {
     /// By XXH3-64.
     Open,

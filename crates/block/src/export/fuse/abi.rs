@@ -13,7 +13,7 @@ use rustix::io::Errno;
 pub(super) struct Head {
     /// The request's number in `FUSE_*`, see [`op`].
     pub operation: u32,
-    /// What its answer has to name.
+    /// The number that its answer has to name.
     pub unique: u64,
     /// The node that it is about.
     pub node: u64,
@@ -234,7 +234,7 @@ pub(super) mod flag {
     pub(in super::super) const OVER_IO_URING: u64 = 1 << 41;
 }
 
-/// What an opened file is to the kernel: `FOPEN_*`.
+/// Properties of an opened file: `FOPEN_*`.
 pub(super) mod opened {
     pub(in super::super) const KEEP_CACHE: u32 = 1 << 1;
     pub(in super::super) const NOFLUSH: u32 = 1 << 5;

@@ -150,7 +150,7 @@ pub(super) const RUN_BYTES_MAX: u64 = 1 << 20;
 mod tests {
     use super::*;
 
-    /// What a reader of `files` in this order causes: files stored, and reads that were needed.
+    /// Effects of a reader of `files` in this order: files stored, and reads that were needed.
     fn walk(ahead: &mut Ahead, files: &[u64], size: u64) -> (Vec<u64>, usize) {
         let mut stored = Vec::new();
         let mut reads = 0;

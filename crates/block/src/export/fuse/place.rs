@@ -22,7 +22,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// How a file system is mounted.
+/// Options of a mount.
 #[derive(Debug, Clone)]
 pub(super) struct Kind {
     /// Source that the mount table shows.

@@ -276,7 +276,7 @@ fn answer<N: Nodes>(
     }
 }
 
-/// What follows an answer's head.
+/// The part of an answer behind its head.
 enum Reply {
     Nothing,
     Words(Words),
