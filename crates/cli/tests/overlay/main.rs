@@ -6,132 +6,30 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr)] // A failure here is a failed test.
 
-use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+mod place;
+mod sealed;
+
+use place::{Place, ok, run};
+use std::ops::Deref;
+use std::path::Path;
 
 const MIB: usize = 1 << 20;
 const SIZE: usize = 5 * MIB + 512;
 
-fn run(tool: &str, args: &[&str]) -> Output {
-    Command::new(tool)
-        .args(args)
-        .output()
-        .unwrap_or_else(|error| panic!("cannot run {tool} ({error}); run scripts/setup first"))
-}
-
-fn ok(tool: &str, args: &[&str]) -> String {
-    let output = run(tool, args);
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{tool} {args:?}: {said}{printed}");
-    printed
-}
-
 struct Scratch {
-    directory: tempfile::TempDir,
+    place: Place,
     /// What the device should hold.
     contents: Vec<u8>,
 }
 
 impl Scratch {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let mut contents: Vec<u8> = (0..SIZE).map(|at| (at / 97 % 251) as u8 + 1).collect();
         contents[MIB..2 * MIB].fill(0);
-        std::fs::write(directory.path().join("disk.raw"), &contents).unwrap();
-        let scratch = Self {
-            directory,
-            contents,
-        };
-        scratch.block(&["pack", "disk.raw", "-o", "disk.img"]);
-        scratch
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore"));
-        command
-            .arg("block")
-            .args(args)
-            .current_dir(self.directory.path())
-            .env("SIDECORE_STATE_DIR", self.path("state"));
-        command
-    }
-
-    fn block(&self, args: &[&str]) -> String {
-        let output = self.command(args).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "block {args:?}: {said}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    /// The one line with which a command refuses.
-    fn refused(&self, args: &[&str]) -> String {
-        let output = self.command(args).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "block {args:?}: {said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        said
-    }
-
-    fn json(&self, args: &[&str]) -> serde_json::Value {
-        serde_json::from_str(&self.block(args)).unwrap()
-    }
-
-    fn serve(&self, overlay: &str) -> Serving {
-        let args = [
-            "serve",
-            "disk.img",
-            "--overlay",
-            overlay,
-            "--nbd",
-            "unix:nbd.sock",
-        ];
-        let mut child = self
-            .command(&args)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        if line != "ready\n" {
-            let mut said = String::new();
-            let _ = child.stderr.take().unwrap().read_to_string(&mut said);
-            panic!("the server said `{line}` and {said}");
-        }
-        Serving { child }
-    }
-
-    fn uri(&self) -> String {
-        format!("nbd+unix:///?socket={}", self.path("nbd.sock").display())
-    }
-
-    /// Runs commands of qemu-io on the export.
-    fn qemu_io(&self, commands: &[&str]) -> Output {
-        let uri = self.uri();
-        let mut args = vec!["-f", "raw", "-t", "none"];
-        commands
-            .iter()
-            .for_each(|command| args.extend(["-c", command]));
-        args.push(&uri);
-        run("qemu-io", &args)
-    }
-
-    fn io(&self, commands: &[&str]) {
-        let output = self.qemu_io(commands);
-        let printed = String::from_utf8_lossy(&output.stdout);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{commands:?}: {printed}{said}");
-        assert!(
-            !printed.contains("failed") && !said.contains("failed"),
-            "{printed}{said}"
-        );
+        std::fs::write(place.path("disk.raw"), &contents).unwrap();
+        place.block(&["pack", "disk.raw", "-o", "disk.img"]);
+        Self { place, contents }
     }
 
     fn assert_served(&self) {
@@ -141,21 +39,11 @@ impl Scratch {
     }
 }
 
-struct Serving {
-    child: Child,
-}
+impl Deref for Scratch {
+    type Target = Place;
 
-impl Serving {
-    fn end(mut self, signal: &str) -> Option<i32> {
-        ok("kill", &[signal, &self.child.id().to_string()]);
-        self.child.wait().unwrap().code()
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+    fn deref(&self) -> &Place {
+        &self.place
     }
 }
 

@@ -2,29 +2,26 @@
 //!
 //! Must stay true: nothing that is written lies in the clear but where a command says so.
 
-#![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
+use super::MIB;
+use super::place::{Place, ok};
+use std::ops::Deref;
 
-use std::io::{BufRead, BufReader};
-use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
-
-const MIB: usize = 1 << 20;
 /// Bytes that qemu-io writes: nothing else holds so many of these bytes in a row.
 const PATTERN: [u8; 64] = [0xa7; 64];
 
 struct Scratch {
-    directory: tempfile::TempDir,
+    place: Place,
     contents: Vec<u8>,
     recipient: String,
 }
 
 impl Scratch {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
+        let place = Place::new();
         let contents: Vec<u8> = (0..2 * MIB).map(|at| (at / 97 % 251) as u8).collect();
-        std::fs::write(directory.path().join("disk.raw"), &contents).unwrap();
+        std::fs::write(place.path("disk.raw"), &contents).unwrap();
         let mut scratch = Self {
-            directory,
+            place,
             contents,
             recipient: String::new(),
         };
@@ -35,88 +32,20 @@ impl Scratch {
         scratch
     }
 
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
     /// Makes an identity, and says its public key.
     fn key(&self, name: &str) -> String {
         let path = self.path(name);
-        let keygen = |arguments: &[&str]| {
-            let made = Command::new("age-keygen")
-                .args(arguments)
-                .arg(&path)
-                .output();
-            let made = made.unwrap_or_else(|error| panic!("age-keygen ({error}): scripts/setup"));
-            assert!(made.status.success());
-            String::from_utf8(made.stdout).unwrap().trim().to_owned()
-        };
-        keygen(&["-o"]);
-        keygen(&["-y"])
-    }
-
-    fn command(&self, args: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_sidecore"));
-        command
-            .arg("block")
-            .args(args)
-            .current_dir(self.directory.path())
-            .env("SIDECORE_STATE_DIR", self.path("state"));
-        command
-    }
-
-    fn output(&self, args: &[&str]) -> Output {
-        self.command(args).output().unwrap()
-    }
-
-    fn block(&self, args: &[&str]) -> String {
-        let output = self.output(args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "block {args:?}: {said}");
-        String::from_utf8(output.stdout).unwrap()
-    }
-
-    fn refused(&self, args: &[&str]) -> String {
-        let output = self.output(args);
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert_eq!(output.status.code(), Some(2), "block {args:?}: {said}");
-        assert_eq!(said.lines().count(), 1, "{said}");
-        said
+        let path = path.to_str().unwrap();
+        let keygen = |option| ok("age-keygen", &[option, path]).trim().to_owned();
+        keygen("-o");
+        keygen("-y")
     }
 
     /// Serves the image with an overlay, and has qemu-io do these.
     fn io(&self, overlay: &str, commands: &[&str]) {
-        let args = [
-            "serve",
-            "disk.img",
-            "--overlay",
-            overlay,
-            "--nbd",
-            "unix:nbd.sock",
-        ];
-        let mut child = self
-            .command(&[&args[..], &["--identity", "one"]].concat())
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut line = String::new();
-        let out = child.stdout.take().unwrap();
-        BufReader::new(out).read_line(&mut line).unwrap();
-        let mut serving = Serving(child);
-        assert_eq!(line, "ready\n");
-        let uri = format!("nbd+unix:///?socket={}", self.path("nbd.sock").display());
-        let mut io = Command::new("qemu-io");
-        io.args(["-f", "raw", "-t", "none"]);
-        for command in commands {
-            io.args(["-c", command]);
-        }
-        let done = io.arg(&uri).output();
-        let done = done.unwrap_or_else(|error| panic!("qemu-io ({error}): scripts/setup"));
-        let said = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.success() && !said.contains("failed"), "{said}");
-        let pid = serving.0.id().to_string();
-        assert!(Command::new("kill").arg(pid).status().unwrap().success());
-        assert!(serving.0.wait().unwrap().success());
+        let serving = self.serve_with(overlay, &["--identity", "one"]);
+        self.place.io(commands);
+        assert_eq!(serving.end("-TERM"), Some(0));
     }
 
     /// True where one of the files holds what was written.
@@ -128,12 +57,11 @@ impl Scratch {
     }
 }
 
-struct Serving(Child);
+impl Deref for Scratch {
+    type Target = Place;
 
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+    fn deref(&self) -> &Place {
+        &self.place
     }
 }
 
