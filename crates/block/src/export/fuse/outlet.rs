@@ -108,9 +108,7 @@ impl Notices {
         let head = answer_head(0, notice::INVAL_INODE, body.bytes().len());
         write(self.0.as_fd(), &head, &[body.bytes()])
     }
-}
 
-impl Notices {
     /// Puts bytes of a node into the page cache, as if they had been read. Waits for its pages
     /// that are being read, so the caller must hold nothing that an answer needs.
     ///
