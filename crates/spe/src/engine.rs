@@ -74,6 +74,20 @@ struct Pool {
     /// Engines by their numbers: the clocks of their threads' time on processors.
     clocks: [Clock; ENGINES_MAX],
     reminders: BinaryHeap<Reverse<Reminder>>,
+    watch: Watch,
+}
+
+/// The warden's sleep.
+#[derive(Clone, Copy)]
+enum Watch {
+    /// Until somebody wakes it, or it was woken and has not looked yet.
+    Asleep,
+    Awake,
+    /// Until a time at the latest; `regular` if it comes to look at the queue then.
+    Until {
+        at: Instant,
+        regular: bool,
+    },
 }
 
 /// Clock of an engine's thread.
@@ -118,6 +132,7 @@ static POOL: Mutex<Pool> = Mutex::new(Pool {
     engines: 0,
     clocks: [Clock::None; ENGINES_MAX],
     reminders: BinaryHeap::new(),
+    watch: Watch::Awake,
 });
 static WORK: Condvar = Condvar::new();
 static WARDEN: Condvar = Condvar::new();
@@ -181,6 +196,17 @@ pub(crate) fn push(context: Arc<dyn Work>, ready: Ready) {
         start_engine(&mut pool);
     }
     warden();
+    // A wake-up costs as much as a switch. Who looks every few milliseconds anyway needs none.
+    if !matches!(
+        pool.watch,
+        Watch::Awake | Watch::Until { regular: true, .. }
+    ) {
+        wake_warden(&mut pool);
+    }
+}
+
+fn wake_warden(pool: &mut Pool) {
+    pool.watch = Watch::Awake;
     WARDEN.notify_one();
 }
 
@@ -194,7 +220,14 @@ pub(crate) fn came(id: u32) {
 pub(crate) fn remind(at: Instant, context: Weak<dyn Work>) {
     let mut pool = POOL.lock();
     pool.reminders.push(Reverse(Reminder { at, context }));
-    WARDEN.notify_one();
+    let comes = match pool.watch {
+        Watch::Asleep => false,
+        Watch::Awake => true,
+        Watch::Until { at: comes, .. } => comes <= at,
+    };
+    if !comes {
+        wake_warden(&mut pool);
+    }
 }
 
 fn start_engine(pool: &mut Pool) {
@@ -245,11 +278,12 @@ fn engine(number: usize, relief: bool) {
     let mut pool = POOL.lock();
     pool.clocks[number] = own_clock();
     loop {
-        if let Some(context) = pool.ready.take(now_ns) {
+        let mut looked = None;
+        if let Some(context) = pool.ready.take(|| *looked.get_or_insert_with(now_ns)) {
             pool.taken += 1;
             WAITING.store(pool.ready.len(), Ordering::Relaxed);
             drop(pool);
-            run(&context);
+            run(&context, looked);
             drop(context);
             pool = POOL.lock();
         } else if relief {
@@ -267,10 +301,10 @@ fn engine(number: usize, relief: bool) {
 }
 
 /// Runs a context until it parks, stops, or gives way.
-fn run(context: &Arc<dyn Work>) {
+fn run(context: &Arc<dyn Work>, looked: Option<u64>) {
     trace::runs(context.id());
     let header = context.header();
-    let mut turn = Turn::new(sharing(), now_ns());
+    let mut turn = Turn::new(sharing(), looked.unwrap_or_else(now_ns));
     let mut step = context.take_step();
     loop {
         let answer = match step {
@@ -345,7 +379,9 @@ fn ran_longest(before: &[Duration], now: &[Duration]) -> Duration {
 fn watch() {
     let mut pool = POOL.lock();
     let mut seen: Option<(u64, Vec<Duration>)> = None;
+    let mut taken_before = 0;
     loop {
+        pool.watch = Watch::Awake;
         let now = Instant::now();
         while let Some(Reverse(first)) = pool.reminders.peek()
             && first.at <= now
@@ -358,6 +394,9 @@ fn watch() {
             pool = POOL.lock();
         }
         let mut next = pool.reminders.peek().map(|Reverse(first)| first.at);
+        // An empty queue that was used a moment ago is used again soon.
+        let regular = !pool.ready.is_empty() || pool.taken != taken_before;
+        taken_before = pool.taken;
         if pool.ready.is_empty() {
             seen = None;
         } else {
@@ -373,14 +412,20 @@ fn watch() {
                 }
                 _ => seen = Some((pool.taken, times)),
             }
+        }
+        if regular {
             let look = now + STALL;
             next = Some(next.map_or(look, |next| next.min(look)));
         }
         match next {
             Some(at) => {
+                pool.watch = Watch::Until { at, regular };
                 WARDEN.wait_until(&mut pool, at);
             }
-            None => WARDEN.wait(&mut pool),
+            None => {
+                pool.watch = Watch::Asleep;
+                WARDEN.wait(&mut pool);
+            }
         }
     }
 }
