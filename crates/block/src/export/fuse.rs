@@ -253,14 +253,8 @@ impl FuseServer {
                 kind.source.clone_from(&options.mount_source);
                 kind.for_all = root_user;
                 kind.check_permissions = options.check_permissions || root_user;
-                let (device, at) = place::on(dir, &kind).map_err(|e| {
-                    let hint = if root_user {
-                        ""
-                    } else {
-                        "; is fusermount3 (package fuse3) installed?"
-                    };
-                    os("cannot mount the FUSE file", hint, e)
-                })?;
+                let (device, at) = place::on(dir, &kind)
+                    .map_err(|e| os("cannot mount the FUSE file", place::hint(&e, dir), e))?;
                 (device, None, Some(at))
             }
         };

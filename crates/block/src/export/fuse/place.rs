@@ -141,6 +141,18 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
     }
 }
 
+/// Advice, begun by a semicolon, to who could not mount on `dir`; empty where the error says enough.
+pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
+    let said = error.to_string();
+    if error.kind() == io::ErrorKind::NotFound && dir.exists() {
+        "; install the package fuse3, whose fusermount3 mounts for users"
+    } else if said.contains("/dev/fuse") && said.contains("ermission denied") {
+        "; users may mount once `chmod 666 /dev/fuse` was done as root, as udev does"
+    } else {
+        ""
+    }
+}
+
 /// The descriptor that comes over a socket; `None` where the other side closed it.
 fn receive(socket: &UnixStream) -> Result<Option<OwnedFd>, Errno> {
     let mut byte = [0];
@@ -187,3 +199,20 @@ pub(crate) fn detach(dir: &Path) -> bool {
 
 /// The set-user-id program that mounts FUSE for users, of the package fuse3.
 const HELPER: &str = "fusermount3";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_fits_the_error() {
+        let here = Path::new("/");
+        let missing = io::Error::from(io::ErrorKind::NotFound);
+        assert!(hint(&missing, here).contains("install the package fuse3"));
+        assert_eq!(hint(&missing, Path::new("/no/such folder")), "");
+        let closed = "fusermount3: failed to open /dev/fuse: Permission denied";
+        assert!(hint(&io::Error::other(closed), here).contains("chmod 666 /dev/fuse"));
+        let other = "fusermount3: mountpoint is not empty";
+        assert_eq!(hint(&io::Error::other(other), here), "");
+    }
+}
