@@ -70,6 +70,8 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "include/ppu/si2vmx.h" <- "ppu/include/si2vmx.h",
     "include/ppu/spu2vmx.h" <- "ppu/include/spu2vmx.h",
     "include/ppu/sidecore_assembler.h" <- "ppu/include/sidecore_assembler.h",
+    "include/ppu/sidecore_powerpc.h" <- "ppu/include/sidecore_powerpc.h",
+    "include/ppu/sidecore_reserve.h" <- "ppu/include/sidecore_reserve.h",
     "include/spu++/new" <- "spu/plus/new",
     "include/narrow/bits/pthreadtypes-arch.h" <- "ppu/include-narrow/bits/pthreadtypes-arch.h",
     "include/narrow/bits/semaphore.h" <- "ppu/include-narrow/bits/semaphore.h",

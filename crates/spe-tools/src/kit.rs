@@ -244,8 +244,16 @@ impl Kit {
             let path = fresh.join(format!("include/common/simdmath/{name}.h"));
             write(&path, "#include <simdmath.h>\n")?;
         }
-        for (name, text) in LIBRARIES.iter().flat_map(Library::headers) {
-            write(&fresh.join(format!("include/common/{name}.h")), &text)?;
+        for library in LIBRARIES {
+            for (name, text) in library.headers() {
+                write(&fresh.join(format!("include/common/{name}.h")), &text)?;
+                // As found from the SDK's folder of sources.
+                let folder = library.header.trim_start_matches("lib");
+                write(
+                    &fresh.join(format!("include/common/{folder}/{name}.h")),
+                    &text,
+                )?;
+            }
         }
         for name in C_HEADERS {
             let path = fresh.join(format!("include/spu++/c{name}"));

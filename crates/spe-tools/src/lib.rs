@@ -9,6 +9,8 @@
 //! it unpacks lies in a folder of the user's own, written whole or not at all; a driver ends with
 //! the exit status of the tool that it became, or 2 and one line.
 
+mod assembly;
+mod edits;
 mod embed;
 mod error;
 mod files;
@@ -24,6 +26,7 @@ mod run;
 mod single;
 mod spu;
 mod step;
+mod text;
 mod tokens;
 mod tool;
 

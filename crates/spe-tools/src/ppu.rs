@@ -62,6 +62,7 @@ pub(crate) fn compile(
         let settings = Settings {
             lanes: options.lanes,
             narrow,
+            host: true,
         };
         all.extend(settings.arguments(kit));
     }

@@ -26,6 +26,7 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
     let settings = Settings {
         lanes: options.lanes,
         narrow: false,
+        host: false,
     };
     all.extend(settings.arguments(kit));
     let links = options.links && options.inputs;

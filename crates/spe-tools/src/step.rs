@@ -8,7 +8,7 @@
 //! reads is a copy.
 
 use crate::lanes::{self, Lanes};
-use crate::{Error, Kit, narrow, rewrite, tool};
+use crate::{Error, Kit, assembly, narrow, rewrite, tool};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -20,6 +20,8 @@ pub(crate) struct Settings {
     pub(crate) lanes: Lanes,
     /// True where the host's pointers have 4 bytes.
     pub(crate) narrow: bool,
+    /// True for the host's source, whose assembly is the PowerPC's.
+    pub(crate) host: bool,
 }
 
 impl Settings {
@@ -29,6 +31,9 @@ impl Settings {
         step.push(format!(",{LANES}{}", self.lanes.name()));
         if self.narrow {
             step.push(format!(",{NARROW}"));
+        }
+        if self.host {
+            step.push(format!(",{HOST}"));
         }
         ["-no-integrated-cpp".into(), "-wrapper".into(), step]
     }
@@ -43,6 +48,8 @@ impl Settings {
                 settings.lanes = lanes;
             } else if text == NARROW {
                 settings.narrow = true;
+            } else if text == HOST {
+                settings.host = true;
             } else {
                 break;
             }
@@ -80,7 +87,7 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     let source = std::fs::read(input).map_err(Error::file("read", input))?;
-    let Some(read) = Read::new(kit, &source, settings.lanes) else {
+    let Some(read) = Read::new(kit, &source, settings) else {
         return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     let mut copy = input.clone();
@@ -90,7 +97,7 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
     for word in &arguments {
         if word == input {
             command.arg(&copy);
-        } else if word != "-fpreprocessed" || read.macros.is_empty() {
+        } else if read.macros.is_empty() || !is_for_preprocessed(word) {
             command.arg(word);
         }
     }
@@ -117,15 +124,27 @@ struct Read {
 
 impl Read {
     /// The source in today's words; nothing where it is in them already.
-    fn new(kit: &Kit, source: &[u8], lanes: Lanes) -> Option<Self> {
-        let mut text = rewrite::vectors(source);
-        let exact = lanes::rewrite(text.as_deref().unwrap_or(source), lanes);
+    fn new(kit: &Kit, source: &[u8], settings: Settings) -> Option<Self> {
+        let assembly = settings.host.then(|| assembly::translate(source)).flatten();
+        for line in assembly.iter().flat_map(|found| &found.warnings) {
+            eprintln!("{line}");
+        }
+        let assembly = assembly.filter(|found| found.changed);
+        let source = assembly.as_ref().map_or(source, |found| &found.source);
+        let mut text = rewrite::vectors(source).or(assembly.as_ref().map(|_| source.to_vec()));
+        let exact = lanes::rewrite(text.as_deref().unwrap_or(source), settings.lanes);
         let mut headers = MACROS
             .iter()
             .filter(|(name, _)| find(source, name.as_bytes()))
             .map(|(_, header)| *header)
             .collect::<Vec<_>>();
+        if assembly.is_some() {
+            headers.push(POWERPC);
+        }
         let mut macros = Vec::new();
+        if assembly.is_some() && find(source, RESERVE.as_bytes()) {
+            macros.push("-DSIDECORE_RESERVE_H".into());
+        }
         if let Some(exact) = exact {
             for line in &exact.warnings {
                 eprintln!("{line}");
@@ -147,6 +166,19 @@ impl Read {
     }
 }
 
+/// True for arguments that do not go with preprocessing a second time: line markers, which are no
+/// language's, are there already.
+fn is_for_preprocessed(word: &OsString) -> bool {
+    [
+        "-fpreprocessed",
+        "-pedantic",
+        "-pedantic-errors",
+        "-Wpedantic",
+    ]
+    .iter()
+    .any(|known| word == known)
+}
+
 /// True where the text has the name.
 fn find(text: &[u8], name: &[u8]) -> bool {
     text.windows(name.len()).any(|part| part == name)
@@ -158,5 +190,9 @@ const MACROS: &[(&str, &str)] = &[
     ("__sidecore_altivec_macros", "include/ppu/altivec_macros.h"),
 ];
 const LANE_MACROS: &str = "include/common/sidecore_lane_macros.h";
+const POWERPC: &str = "include/ppu/sidecore_powerpc.h";
+/// A name that only what `sidecore_powerpc.h` includes declares.
+const RESERVE: &str = "__sidecore_lines";
 const LANES: &str = "--lanes=";
 const NARROW: &str = "--narrow";
+const HOST: &str = "--host";

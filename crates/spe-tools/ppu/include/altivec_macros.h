@@ -67,8 +67,6 @@
 #define vec_madd(a, b, c) ({ __auto_type __a = (a); __a * (__typeof__(__a))(b) + (__typeof__(__a))(c); })
 #define vec_nmsub(a, b, c) ({ __auto_type __a = (a); (__typeof__(__a))(c) - __a * (__typeof__(__a))(b); })
 #define vec_mladd(a, b, c) vec_madd(a, b, c)
-#define vec_mul(a, b) __vec_binary(a, b, *)
-#define vec_div(a, b) __vec_binary(a, b, /)
 #define vec_madds(a, b, c) __vec_madds((vec_short8)(a), (vec_short8)(b), (vec_short8)(c), 0)
 #define vec_mradds(a, b, c) __vec_madds((vec_short8)(a), (vec_short8)(b), (vec_short8)(c), 0x4000)
 #define __vec_mul_at(a, b, n) ({ __auto_type __a = (a); __auto_type __b = (b); \
@@ -113,7 +111,6 @@
 	(__a >> 1) + (__b >> 1) + ((__a | __b) & 1); })
 #define vec_re(a) (1.0f / (vec_float4)(a))
 #define vec_rsqrte(a) (1.0f / __builtin_ia32_sqrtps((vec_float4)(a)))
-#define vec_sqrt(a) __builtin_ia32_sqrtps((vec_float4)(a))
 #define vec_expte(a) __vec_expte((vec_float4)(a))
 #define vec_loge(a) __vec_loge((vec_float4)(a))
 #define vec_ceil(a) __vec_ceil((vec_float4)(a))

@@ -1,8 +1,7 @@
 /* Intrinsics of the PPE that have a meaning on this machine.
  *
  * The time base counts at the rate of the Cell's (79.8 MHz), from the system's monotonic clock, as the
- * decrementer of our SPUs does. Atomic updates by reservation hold for one thread between __lwarx and
- * __stwcx: the store succeeds where the word still has the value that was read.
+ * decrementer of our SPUs does.
  */
 #ifndef _PPU_INTRINSICS_H
 #define _PPU_INTRINSICS_H
@@ -10,6 +9,7 @@
 
 #include <stdint.h>
 #include <time.h>
+#include <sidecore_reserve.h>
 
 #define __PPU_INLINE static __inline__ __attribute__((always_inline, unused))
 
@@ -110,29 +110,16 @@ __PPU_INLINE uint64_t __ppu_mask64(unsigned int begin, unsigned int end)
 #define __stdbrx(p, x) ((void)(*(volatile uint64_t *)(p) = __builtin_bswap64(x)))
 
 /* Reservations. */
-static __thread uint64_t __ppu_reserved __attribute__((unused));
 __PPU_INLINE unsigned int __lwarx(volatile void *p)
 {
-	unsigned int x = __atomic_load_n((volatile unsigned int *)p, __ATOMIC_ACQUIRE);
-	__ppu_reserved = x;
-	return x;
+	return (unsigned int)__sidecore_reserve((uintptr_t)p, 4);
 }
 __PPU_INLINE int __stwcx(volatile void *p, unsigned int x)
 {
-	unsigned int old = (unsigned int)__ppu_reserved;
-	return __atomic_compare_exchange_n((volatile unsigned int *)p, &old, x, 0, __ATOMIC_SEQ_CST,
-					   __ATOMIC_RELAXED);
+	return __sidecore_store((uintptr_t)p, x, 4) >> 1;
 }
-__PPU_INLINE uint64_t __ldarx(volatile void *p)
-{
-	return __ppu_reserved = __atomic_load_n((volatile uint64_t *)p, __ATOMIC_ACQUIRE);
-}
-__PPU_INLINE int __stdcx(volatile void *p, uint64_t x)
-{
-	uint64_t old = __ppu_reserved;
-	return __atomic_compare_exchange_n((volatile uint64_t *)p, &old, x, 0, __ATOMIC_SEQ_CST,
-					   __ATOMIC_RELAXED);
-}
+__PPU_INLINE uint64_t __ldarx(volatile void *p) { return __sidecore_reserve((uintptr_t)p, 8); }
+__PPU_INLINE int __stdcx(volatile void *p, uint64_t x) { return __sidecore_store((uintptr_t)p, x, 8) >> 1; }
 
 /* Floating point. */
 #define __fabs(x) __builtin_fabs(x)

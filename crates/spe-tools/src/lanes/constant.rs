@@ -1,8 +1,8 @@
 //! Vectors of numbers as the bytes of an SPU's register, for initializers that a compiler must
 //! evaluate: there a cast can be no function.
 
-use super::text::Text;
 use super::types::{Shape, Types};
+use crate::text::Text;
 use crate::tokens::Kind;
 use std::fmt::Write as _;
 

@@ -11,10 +11,8 @@
 //! their numbers; memory has the element size that its declaration says.
 
 mod constant;
-mod edits;
 mod operand;
 mod pass;
-mod text;
 mod types;
 
 /// The treatment of lane order that is asked for.
@@ -67,7 +65,7 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
     if !source.windows(4).any(|part| part == b"vec_") {
         return None;
     }
-    let text = text::Text::new(source);
+    let text = crate::text::Text::new(source);
     let types = types::Types::read(&text);
     // With elements of one size nothing is to be turned.
     let several = types.widths.len() > 1 || !types.shared.is_empty();

@@ -1,7 +1,7 @@
 //! Extents of C's unary expressions, by their pieces.
 
-use super::text::Text;
 use super::types::Types;
+use crate::text::Text;
 use crate::tokens::Kind;
 
 /// The place behind the unary expression that begins at `place`; nothing where none does.

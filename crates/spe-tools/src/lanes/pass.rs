@@ -1,9 +1,9 @@
 //! The pass: casts, bytes of vectors through pointers, and unions.
 
-use super::edits::Edits;
-use super::text::Text;
 use super::types::Types;
 use super::{Lanes, constant, operand};
+use crate::edits::Edits;
+use crate::text::Text;
 
 /// One walk over a source.
 pub(super) struct Pass<'a> {

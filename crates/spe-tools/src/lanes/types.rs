@@ -3,7 +3,7 @@
 //! Why without a compiler's tree: what an expression's type is the compiler itself decides, in the
 //! macros that the pass writes; here only the shape of casts and unions is read.
 
-use super::text::Text;
+use crate::text::Text;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A vector's or number's type.

@@ -1,4 +1,4 @@
-//! Source as the lanes' pass reads it: pieces without blanks, and where each stands.
+//! Source as passes read it: pieces without blanks, and where each stands.
 //!
 //! Must stay true: places are indices of pieces that the compiler sees; a place of a system's
 //! header is never the user's.
@@ -6,7 +6,7 @@
 use crate::tokens::{Kind, Token, tokens};
 
 /// Preprocessed source in pieces.
-pub(super) struct Text<'a> {
+pub(crate) struct Text<'a> {
     source: &'a [u8],
     pieces: Vec<Token>,
     places: Vec<Place>,
@@ -24,7 +24,7 @@ struct Place {
 }
 
 impl<'a> Text<'a> {
-    pub(super) fn new(source: &'a [u8]) -> Self {
+    pub(crate) fn new(source: &'a [u8]) -> Self {
         let mut text = Self {
             source,
             pieces: Vec::new(),
@@ -59,28 +59,28 @@ impl<'a> Text<'a> {
     }
 
     /// Number of pieces.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.pieces.len()
     }
 
     /// The bytes of a piece; nothing behind the last.
-    pub(super) fn at(&self, place: usize) -> &'a [u8] {
+    pub(crate) fn at(&self, place: usize) -> &'a [u8] {
         let source = self.source;
         self.pieces
             .get(place)
             .map_or(&[][..], |piece| piece.text(source))
     }
 
-    pub(super) fn is_word(&self, place: usize) -> bool {
+    pub(crate) fn is_word(&self, place: usize) -> bool {
         self.kind(place) == Some(Kind::Word)
     }
 
-    pub(super) fn kind(&self, place: usize) -> Option<Kind> {
+    pub(crate) fn kind(&self, place: usize) -> Option<Kind> {
         self.pieces.get(place).map(|piece| piece.kind)
     }
 
     /// The bracket that closes or opens the one at `place`.
-    pub(super) fn partner(&self, place: usize) -> Option<usize> {
+    pub(crate) fn partner(&self, place: usize) -> Option<usize> {
         self.partners
             .get(place)
             .copied()
@@ -88,21 +88,21 @@ impl<'a> Text<'a> {
     }
 
     /// First byte of a piece in the source.
-    pub(super) fn start(&self, place: usize) -> usize {
+    pub(crate) fn start(&self, place: usize) -> usize {
         self.pieces
             .get(place)
             .map_or(self.source.len(), |piece| piece.start)
     }
 
     /// The byte behind a piece.
-    pub(super) fn end(&self, place: usize) -> usize {
+    pub(crate) fn end(&self, place: usize) -> usize {
         self.pieces
             .get(place)
             .map_or(self.source.len(), |piece| piece.end)
     }
 
     /// Source from the piece `from` to the one before `to`.
-    pub(super) fn span(&self, from: usize, to: usize) -> String {
+    pub(crate) fn span(&self, from: usize, to: usize) -> String {
         let bytes = &self.source[self.start(from)..self.end(to.saturating_sub(1))];
         // A marker within would end the macro's line.
         let lines = bytes.split(|byte| *byte == b'\n');
@@ -111,17 +111,17 @@ impl<'a> Text<'a> {
     }
 
     /// True for a piece of the user's own files.
-    pub(super) fn is_users(&self, place: usize) -> bool {
+    pub(crate) fn is_users(&self, place: usize) -> bool {
         self.places.get(place).is_some_and(|place| place.user)
     }
 
     /// True within an initializer that the compiler must evaluate.
-    pub(super) fn is_constant(&self, place: usize) -> bool {
+    pub(crate) fn is_constant(&self, place: usize) -> bool {
         self.places.get(place).is_some_and(|place| place.constant)
     }
 
     /// File and line of a piece.
-    pub(super) fn position(&self, place: usize) -> (String, u32) {
+    pub(crate) fn position(&self, place: usize) -> (String, u32) {
         let Some(found) = self.places.get(place) else {
             return (String::new(), 0);
         };

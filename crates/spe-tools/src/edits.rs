@@ -2,23 +2,23 @@
 
 /// Changes in any order.
 #[derive(Debug, Default)]
-pub(super) struct Edits {
+pub(crate) struct Edits {
     /// Start, end, new text.
     all: Vec<(usize, usize, String)>,
 }
 
 impl Edits {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
     /// Puts `new` in the place of the bytes from `start` to `end`.
-    pub(super) fn replace(&mut self, start: usize, end: usize, new: impl Into<String>) {
+    pub(crate) fn replace(&mut self, start: usize, end: usize, new: impl Into<String>) {
         self.all.push((start, end, new.into()));
     }
 
     /// The source with the changes; line ends that a change covers are kept behind its text.
-    pub(super) fn apply(mut self, source: &[u8]) -> Vec<u8> {
+    pub(crate) fn apply(mut self, source: &[u8]) -> Vec<u8> {
         // Stable: what was closed first stands first.
         self.all.sort_by_key(|(start, end, _)| (*start, *end));
         let mut output = Vec::with_capacity(source.len() + source.len() / 8);

@@ -1,0 +1,80 @@
+//! Assembly of the PowerPC in a host's source becomes C that does the same.
+//!
+//! Without an x32 ABI of the compiler's the part with pointers of 4 bytes says so and passes.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// The drivers' folder, of a kit in the build's own temporary folder.
+fn drivers() -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.parent().and_then(Path::parent);
+    let program = folder
+        .expect("tests lie in deps")
+        .join("examples/spe-driver");
+    let output = cache(&mut Command::new(program)).output();
+    let text = String::from_utf8(output.expect("the example runs").stdout);
+    let text = text.expect("shell lines are text");
+    PathBuf::from(text.split('\'').nth(1).expect("the folder is quoted"))
+}
+
+fn cache(command: &mut Command) -> &mut Command {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    command.env("SIDECORE_SPE_CACHE", folder.join("assembly-cache"))
+}
+
+/// Compiles a source of the folder's by a driver, with options between blanks.
+fn compiled(folder: &Path, driver: &str, options: &str) -> Output {
+    let mut command = Command::new(drivers().join(driver));
+    command.args(options.split_whitespace()).current_dir(folder);
+    cache(&mut command).output().expect("a driver starts")
+}
+
+#[test]
+fn assembly_of_the_powerpc_runs_here() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let source = include_str!("programs/assembly.c");
+    std::fs::write(folder.path().join("assembly.c"), source).expect("written");
+    for (driver, options) in [
+        ("ppu-gcc", "-O0"),
+        ("ppu-gcc", "-O2 -std=gnu89"),
+        ("ppu-g++", "-O2 -x c++"),
+        ("ppu32-gcc", "-O2"),
+    ] {
+        if driver == "ppu32-gcc" {
+            std::fs::write(folder.path().join("empty.c"), "#include <stdio.h>\n").expect("written");
+            let mut probe = Command::new("gcc");
+            probe
+                .args(["-mx32", "-c", "empty.c"])
+                .current_dir(folder.path());
+            if !probe.output().is_ok_and(|output| output.status.success()) {
+                eprintln!(
+                    "skipped: gcc -mx32 needs gcc-multilib and libc6-dev-x32 (scripts/setup)"
+                );
+                continue;
+            }
+        }
+        let options = format!("{options} -Wall -Werror -o own assembly.c");
+        let output = compiled(folder.path(), driver, &options);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{driver} {options}: {said}");
+        let own = Command::new(folder.path().join("own")).output();
+        let own = own.expect("the program starts");
+        let printed = String::from_utf8_lossy(&own.stdout);
+        assert_eq!(own.status.code(), Some(0), "{driver} {options}: {printed}");
+    }
+}
+
+/// One line names the instruction; the assembler's own error follows it.
+#[test]
+fn an_instruction_that_is_not_known_is_named() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let source = "int f(int x) {\n\tint y;\n\tasm(\"mr %0,%1\\n lswi %0,%1,4\" : \"=r\"(y)\n\
+                  : \"r\"(x));\n\treturn y;\n}\n";
+    std::fs::write(folder.path().join("other.c"), source).expect("written");
+    let output = compiled(folder.path(), "ppu-gcc", "-c other.c");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success(), "{said}");
+    let wanted = "other.c:3: warning: assembly: `lswi` is not known here";
+    assert!(said.lines().any(|line| line == wanted), "{said}");
+}
