@@ -27,7 +27,7 @@ typedef struct mfc_list_element {
 
 #ifndef __SPU__
 /* Registers of problem-state areas, which spe_ps_area_get gives: mailboxes block as long as they are full
- * or empty. Plain loads and stores of these registers have no effect here. */
+ * or empty. Plain loads and stores of these registers do the same, but cost two signals each here. */
 #include <cbea_map.h>
 #include <sched.h>
 #ifdef __cplusplus
@@ -38,11 +38,11 @@ extern unsigned int sidecore_spe_register_read(volatile void *);
 
 static __inline__ unsigned int _spe_out_mbox_status(volatile spe_spu_control_area_t *area)
 {
-	return area->SPU_Mbox_Stat & 0xff;
+	return sidecore_spe_register_read(&area->SPU_Mbox_Stat) & 0xff;
 }
 static __inline__ unsigned int _spe_in_mbox_status(volatile spe_spu_control_area_t *area)
 {
-	return area->SPU_Mbox_Stat >> 8 & 0xff;
+	return sidecore_spe_register_read(&area->SPU_Mbox_Stat) >> 8 & 0xff;
 }
 static __inline__ unsigned int _spe_out_mbox_read(volatile spe_spu_control_area_t *area)
 {

@@ -1,13 +1,17 @@
 //! Problem-state areas: addresses at which another context's registers can be written by DMA.
 //!
-//! An area is a page of memory. What an MFC puts to a signal register or to the inbound mailbox of
-//! an area reaches the context; the mailbox status word of the control area is kept up to date.
-//! Plain loads and stores of the host are not seen: `cbe_mfc.h`'s functions for registers, and
-//! libspe2's calls, are for those.
+//! An area is a page that no plain access gets through to: the words that it shows lie in a second
+//! one. What an MFC puts to a signal register or to the inbound mailbox of an area reaches the
+//! context; the mailbox status word of the control area is kept up to date. A plain load or store
+//! of the host's faults and is done in the second page by a single step; before a load of the
+//! outbound mailbox its word is taken, and a word that was stored is written to the register.
 //!
-//! Must stay true: the table's lock is held only for a look-up, and no context's lock under it.
+//! Must stay true: the table's lock is held only for a look-up, and no context's lock under it; the
+//! library itself reads and writes the second pages alone, so that the handler's locks are free.
 
+use crate::stray;
 use parking_lot::RwLock;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::io;
@@ -67,6 +71,18 @@ impl Write {
 }
 
 const PAGE: u64 = 4096;
+/// Distance from a register's address to the word that it shows; areas lie at multiples of it.
+const SHADOW: u64 = 32 * 1024;
+/// The bit of a page fault's error that says that something was stored.
+const ERROR_STORE: i64 = 2;
+/// Bytes of an instruction at most.
+const INSTRUCTION_BYTES: u64 = 15;
+
+thread_local! {
+    /// The address of a plain store that a single step does.
+    static STORED: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
 /// Offsets of registers within their areas (Cell Broadband Engine Architecture).
 const SIGNAL: u64 = 12;
 const IN_MAILBOX: u64 = 12;
@@ -90,11 +106,14 @@ pub(crate) struct Areas {
 
 impl Areas {
     pub(crate) fn new(context: Weak<dyn Target>) -> io::Result<Areas> {
-        let bytes = Kind::ALL.len() * PAGE as usize;
         let access = libc::PROT_READ | libc::PROT_WRITE;
         // Below 4 GiB: programs keep these addresses in 32-bit words.
-        let pages = crate::store::map_low(bytes, access)? as u64;
+        let pages = crate::store::map_low(2 * SHADOW as usize, access)? as u64;
         let areas = Areas { pages };
+        // SAFETY: the lower half of the mapping, which nobody knows yet.
+        if unsafe { libc::mprotect(pages as *mut _, SHADOW as usize, libc::PROT_NONE) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
         areas.show(Kind::Command, QUEUE_STATUS, QUEUE_EMPTY | PROXY_QUEUE);
         areas.show(Kind::Command, TAG_STATUS, u32::MAX);
         TABLE.write().insert(pages, context);
@@ -114,9 +133,8 @@ impl Areas {
 
     /// Shows a register's value to loads of the host.
     fn show(&self, kind: Kind, offset: usize, value: u32) {
-        let at = self.address(kind) as usize + offset;
-        // SAFETY: an aligned word of our own page, which lives as long as this value.
-        let word = unsafe { AtomicU32::from_ptr(at as *mut u32) };
+        // SAFETY: an area of this context, which lives as long as this value.
+        let word = unsafe { shown(self.address(kind) + offset as u64) };
         // Release: whoever sees an entry counted sees what was written before it.
         word.store(value, Ordering::Release);
     }
@@ -126,9 +144,8 @@ impl Drop for Areas {
     fn drop(&mut self) {
         TABLE.write().remove(&self.pages);
         COUNT.fetch_sub(1, Ordering::Release);
-        let bytes = Kind::ALL.len() * PAGE as usize;
         // SAFETY: the mapping of `new`; the table no longer names it.
-        unsafe { crate::store::unmap_low(self.pages as usize, bytes) };
+        unsafe { crate::store::unmap_low(self.pages as usize, 2 * SHADOW as usize) };
     }
 }
 
@@ -144,13 +161,78 @@ fn place(address: u64) -> Option<(Weak<dyn Target>, Kind, u64)> {
     Some((context.clone(), *kind, offset % PAGE))
 }
 
+/// The word that the register at an address shows.
+///
+/// # Safety
+/// The address is in an area, whose context lives.
+unsafe fn shown<'a>(address: u64) -> &'a AtomicU32 {
+    // SAFETY: an aligned word of the area's second page.
+    unsafe { AtomicU32::from_ptr(((address + SHADOW) & !3) as *mut u32) }
+}
+
 /// Reads the register at an address: the outbound mailbox's word, 0 where there is none, is taken.
-/// `None` where no register can be read there.
+/// `None` where there is no register.
 pub(crate) fn read(address: u64) -> Option<u32> {
     let (context, kind, offset) = place(address)?;
-    let mailbox = matches!((kind, offset), (Kind::Control, OUT_MAILBOX));
-    let context = context.upgrade().filter(|_| mailbox)?;
-    Some(context.read_mailbox().unwrap_or(0))
+    let context = context.upgrade()?;
+    if matches!((kind, offset), (Kind::Control, OUT_MAILBOX)) {
+        return Some(context.read_mailbox().unwrap_or(0));
+    }
+    // SAFETY: an area of the context, which is kept.
+    Some(unsafe { shown(address) }.load(Ordering::Acquire))
+}
+
+/// Where memory of the process lies: what areas show lies in their second pages.
+pub(crate) fn memory(address: u64) -> u64 {
+    match place(address) {
+        Some(_) => address + SHADOW,
+        None => address,
+    }
+}
+
+/// Sets a plain access of the host's to an area, which has faulted, up to be done by a single step;
+/// false where it is none, or an instruction that is not known.
+pub(crate) fn redirect(gregs: &mut [i64; 23]) -> bool {
+    let address = gregs[libc::REG_CR2 as usize] as u64;
+    let Some((context, kind, offset)) = place(address) else {
+        return false;
+    };
+    let stores = gregs[libc::REG_ERR as usize] & ERROR_STORE != 0;
+    let pc = gregs[libc::REG_RIP as usize] as u64;
+    // The next page is read where the instruction goes on there alone.
+    let near = INSTRUCTION_BYTES.min(PAGE - pc % PAGE);
+    let base = (address & !(SHADOW - 1)) + SHADOW;
+    let done = [near, INSTRUCTION_BYTES].into_iter().any(|bytes| {
+        // SAFETY: the interrupted instruction.
+        let code = unsafe { std::slice::from_raw_parts(pc as *const u8, bytes as usize) };
+        stray::redirect(code, gregs, base, SHADOW - 1).is_some()
+    });
+    if !done {
+        return false;
+    }
+    if let (false, Kind::Control, OUT_MAILBOX, Some(context)) =
+        (stores, kind, offset, context.upgrade())
+    {
+        let word = context.read_mailbox().unwrap_or(0);
+        // SAFETY: an area of the context, which is kept.
+        unsafe { shown(address) }.store(word, Ordering::Release);
+    }
+    STORED.with(|stored| stored.set(stores.then_some(address)));
+    true
+}
+
+/// Writes what a single step has stored to its register.
+pub(crate) fn stepped() {
+    let Some(address) = STORED.with(Cell::take) else {
+        return;
+    };
+    if place(address).is_some() {
+        // SAFETY: an area, in which a step of this thread has just stored.
+        let value = unsafe { shown(address) }.load(Ordering::Acquire);
+        if let Some(write) = find(address, value) {
+            write.deliver();
+        }
+    }
 }
 
 /// The register at an address of the process, if it is one.

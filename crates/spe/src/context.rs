@@ -11,6 +11,7 @@
 use crate::area::{Areas, Kind, Register, Target};
 use crate::channel::{Channels, Outcome, Stop};
 use crate::engine::{self, Request, Work};
+use crate::fault;
 use crate::image::{Image, ImageError};
 use crate::mail::{Mail, watch};
 use crate::mfc::{self, Command, Traffic};
@@ -159,6 +160,8 @@ impl Context {
     /// Address of one of the context's problem-state areas.
     pub(crate) fn area(&self, kind: Kind) -> io::Result<u64> {
         if self.areas.get().is_none() {
+            // Its handler does the host's accesses.
+            fault::install();
             let areas = Areas::new(self.own.clone())?;
             // Another thread's set, if it was first, is as good.
             self.areas.set(areas).ok();

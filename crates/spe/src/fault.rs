@@ -1,14 +1,15 @@
 //! Faults of programs: SIGSEGV, SIGBUS, SIGILL and SIGFPE inside a store end that program, not the
 //! process; inside the guarded copy they end the copy. Accesses outside of the store are done
-//! within it, as an SPU does them ([`crate::stray`]), unless SIDECORE_SPE_STRICT is set.
+//! within it, as an SPU does them ([`crate::stray`]), unless SIDECORE_SPE_STRICT is set; the host's
+//! to problem-state areas reach the registers ([`crate::area`]).
 //!
 //! Must stay true: the handler touches only the header of the program that runs on its thread and
 //! the interrupted registers; a fault that is not a program's goes to whoever handled the signal
 //! before. Threads that run programs call [`prepare_thread`] first.
 
 use crate::store::{STORE_BYTES, STORE_MASK};
-use crate::stray;
 use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, copy_recovery, leave_pc};
+use crate::{area, stray};
 use parking_lot::Mutex;
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -148,6 +149,9 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     let header = RUNNING.with(Cell::get);
+    if header.is_null() && registers_of_an_area(signal, gregs) {
+        return;
+    }
     if !header.is_null() {
         // A single step that is done, or that faulted in its turn.
         let stepped = stray::finish(gregs, signal == libc::SIGTRAP);
@@ -179,6 +183,22 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     pass_on(signal, info, context);
+}
+
+/// Does a plain access of the host's to a problem-state area; false where it is none.
+fn registers_of_an_area(signal: c_int, gregs: &mut [i64; 23]) -> bool {
+    // SAFETY: this thread's own error number, which the interrupted code may be about to read.
+    let error = unsafe { *libc::__errno_location() };
+    let stepped = stray::finish(gregs, signal == libc::SIGTRAP);
+    let done = if signal == libc::SIGTRAP && stepped {
+        area::stepped();
+        true
+    } else {
+        !stepped && signal == libc::SIGSEGV && area::redirect(gregs)
+    };
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = error };
+    done
 }
 
 /// Sets an access outside of the store up to be done within it; false where it is a fault.

@@ -214,6 +214,7 @@ impl Mfc {
 
     fn get(&mut self, store: &Store, lsa: u32, ea: u64, size: u32) -> Result<(), u32> {
         self.traffic.got_bytes += u64::from(size);
+        let ea = area::memory(ea);
         if !in_pieces(lsa, size, |offset, at, bytes| {
             // SAFETY: the store's part lies inside it; the rest is memory that the program names.
             unsafe { copy(store.at(at), ea + offset, bytes) }
@@ -232,6 +233,7 @@ impl Mfc {
                 return Ok(());
             }
         }
+        let ea = area::memory(ea);
         if !in_pieces(lsa, size, |offset, at, bytes| {
             // SAFETY: as in `get`.
             unsafe { copy(ea + offset, store.at(at), bytes) }

@@ -105,6 +105,12 @@ fn mailboxes_signals_gangs_and_their_errors() {
 }
 
 #[test]
+fn plain_loads_and_stores_reach_the_registers_of_areas() {
+    let Some(bench) = Bench::new() else { return };
+    passes(&mut bench.pair("area"));
+}
+
+#[test]
 fn events_by_their_handler() {
     let Some(bench) = Bench::new() else { return };
     let mut host = std::process::Command::new(bench.host("events_host"));

@@ -247,8 +247,8 @@ pub extern "C" fn sidecore_spe_register_write(register: *const c_void, value: c_
     })
 }
 
-/// `sidecore_spe_register_read`: the outbound mailbox's word, 0 where there is none or where no
-/// register can be read.
+/// `sidecore_spe_register_read`: a register of a problem-state area; of the outbound mailbox its
+/// word. 0 where there is none.
 #[unsafe(no_mangle)]
 pub extern "C" fn sidecore_spe_register_read(register: *const c_void) -> c_uint {
     call(0, || Ok(area::read(register as u64).unwrap_or(0)))
