@@ -70,6 +70,22 @@ pub(crate) fn translate(side: Side, arguments: Vec<OsString>) -> Result<Options,
     }
 }
 
+impl Options {
+    /// Leaves standards of C++ out in which vectors' operations have no types: the one that the
+    /// drivers ask for has all that programs wrote then.
+    pub(crate) fn drop_old_plus(&mut self) {
+        let known = [
+            "-ansi",
+            "-std=c++98",
+            "-std=gnu++98",
+            "-std=c++03",
+            "-std=gnu++03",
+        ];
+        let old = |argument: &OsString| known.iter().any(|known| argument == known);
+        self.arguments.retain(|argument| !old(argument));
+    }
+}
+
 fn read(side: Side, arguments: Vec<OsString>) -> Options {
     let mut options = Options {
         links: true,

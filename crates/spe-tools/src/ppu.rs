@@ -20,8 +20,11 @@ pub(crate) fn compile(
     narrow: bool,
     arguments: Vec<OsString>,
 ) -> Result<ExitCode, Error> {
-    let options = options::translate(Side::Host, arguments)?;
+    let mut options = options::translate(Side::Host, arguments)?;
     let plus = plus || options.plus;
+    if plus {
+        options.drop_old_plus();
+    }
     let narrow_name = narrow;
     let narrow = match options.width {
         Some(Width::Pointers4) => true,
@@ -40,7 +43,7 @@ pub(crate) fn compile(
     if !plus {
         all.extend(spu::C.iter().map(OsString::from));
     } else {
-        all.push("-fpermissive".into());
+        all.extend([spu::PLUS_STANDARD, "-fpermissive"].map(OsString::from));
     }
     if narrow {
         all.extend(NARROW.iter().map(OsString::from));
@@ -137,6 +140,14 @@ const COMPILE: &[&str] = &[
     "-D__PPU__=1",
     "-D__VEC__=10206",
     "-D__ALTIVEC__=1",
+    // Sources that have vectors of both machines take the PPE's.
+    "-U__MMX__",
+    "-U__SSE__",
+    "-U__SSE2__",
+    "-U__SSE3__",
+    "-U__SSSE3__",
+    "-U__SSE4_1__",
+    "-U__SSE4_2__",
 ];
 /// For code that shares neither its stack's guard nor its tables of characters with the C library.
 /// Its tables of lines are the compiler's, whose addresses have 4 bytes as in the rest of what

@@ -11,6 +11,7 @@
 //! [`sidecore_vectors.h`]: https://github.com/sidecore/sidecore
 
 use crate::tokens::{Kind, Token, next_seen, tokens};
+use std::collections::HashMap;
 
 /// The name of the source, by the first line marker.
 pub(crate) fn first_name(source: &[u8]) -> Option<&str> {
@@ -90,6 +91,11 @@ fn closing(source: &[u8], tokens: &[Token], open: usize) -> Option<usize> {
 
 /// The source with its vectors in today's words; nothing where there are none.
 pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
+    vectors_of(source, &scalars(source))
+}
+
+/// The same, with the types that the whole source has names for.
+fn vectors_of(source: &[u8], scalars: &Scalars) -> Option<Vec<u8>> {
     let tokens = tokens(source);
     let mut output = Vec::with_capacity(source.len() + source.len() / 16);
     let mut changed = false;
@@ -98,7 +104,7 @@ pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
         let text = token.text(source);
         if token.kind == Kind::Word
             && (text == b"vector" || text == b"__vector")
-            && let Some((name, end)) = vector_type(source, &tokens, at)
+            && let Some((name, end)) = vector_type(source, &tokens, at, scalars)
         {
             output.extend_from_slice(name.as_bytes());
             keep_lines(source, &tokens[at..end], &mut output);
@@ -107,9 +113,9 @@ pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         if text == b"("
-            && let Some(literal) = literal(source, &tokens, at)
+            && let Some(literal) = literal(source, &tokens, at, scalars)
         {
-            literal.write(source, &tokens, &mut output);
+            literal.write(source, &tokens, &mut output, scalars);
             changed = true;
             at = literal.end;
             continue;
@@ -120,8 +126,70 @@ pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
     changed.then_some(output)
 }
 
+/// Names that `typedef` gave to numbers, and the type of a vector of each.
+type Scalars = HashMap<Vec<u8>, &'static str>;
+
+/// The names of numbers that the source's `vector` stands before; compilers whose `vector` was an
+/// attribute took them as they took keywords.
+fn scalars(source: &[u8]) -> Scalars {
+    let mut found = Scalars::new();
+    let tokens = tokens(source);
+    let seen = tokens
+        .iter()
+        .filter(|token| token.kind != Kind::Blank)
+        .collect::<Vec<_>>();
+    let mut words = seen
+        .windows(2)
+        .map(|pair| [pair[0].text(source), pair[1].text(source)]);
+    let named = words.any(|[first, second]| {
+        (first == b"vector" || first == b"__vector") && !Keywords::default().add(second)
+    });
+    if !named {
+        return found;
+    }
+    for (place, token) in seen.iter().enumerate() {
+        if token.text(source) != b"typedef" {
+            continue;
+        }
+        let mut keywords = Keywords::default();
+        let mut known = None;
+        let mut last = None;
+        for next in &seen[place + 1..] {
+            let text = next.text(source);
+            if text == b";" {
+                break;
+            }
+            if let Some(name) = last.replace(text)
+                && !keywords.add(name)
+            {
+                known = found.get(name).copied();
+                if known.is_none() {
+                    last = None;
+                    break;
+                }
+            }
+        }
+        let vector = known.or_else(|| keywords.name());
+        if let (Some(name), Some(vector)) = (last, vector) {
+            found.insert(name.to_vec(), vector);
+        }
+    }
+    found
+}
+
 /// The type that begins with `vector` at `at`, and the place behind its last keyword.
-fn vector_type(source: &[u8], tokens: &[Token], at: usize) -> Option<(&'static str, usize)> {
+fn vector_type(
+    source: &[u8],
+    tokens: &[Token],
+    at: usize,
+    scalars: &Scalars,
+) -> Option<(&'static str, usize)> {
+    if let Some(name) = tokens.get(next_seen(tokens, at + 1))
+        && let Some(vector) = scalars.get(name.text(source))
+        && !is_tag(source, tokens, at)
+    {
+        return Some((vector, next_seen(tokens, at + 1) + 1));
+    }
     let mut found = Keywords::default();
     let mut end = at + 1;
     loop {
@@ -135,6 +203,20 @@ fn vector_type(source: &[u8], tokens: &[Token], at: usize) -> Option<(&'static s
         end = next + 1;
     }
     found.name().map(|name| (name, end))
+}
+
+/// True for a name of a structure's.
+fn is_tag(source: &[u8], tokens: &[Token], at: usize) -> bool {
+    let before = tokens[..at]
+        .iter()
+        .rev()
+        .find(|token| token.kind != Kind::Blank);
+    before.is_some_and(|token| {
+        matches!(
+            token.text(source),
+            b"struct" | b"union" | b"enum" | b"class" | b"." | b">" | b":"
+        )
+    })
 }
 
 /// Keywords of one type.
@@ -215,14 +297,14 @@ struct Literal {
 }
 
 /// The literal whose cast opens at `at`.
-fn literal(source: &[u8], tokens: &[Token], at: usize) -> Option<Literal> {
+fn literal(source: &[u8], tokens: &[Token], at: usize, scalars: &Scalars) -> Option<Literal> {
     let first = next_seen(tokens, at + 1);
     let word = tokens
         .get(first)
         .filter(|token| token.kind == Kind::Word)?
         .text(source);
     let (name, behind) = if word == b"vector" || word == b"__vector" {
-        let (name, end) = vector_type(source, tokens, first)?;
+        let (name, end) = vector_type(source, tokens, first, scalars)?;
         (name.to_owned(), end)
     } else {
         let name = std::str::from_utf8(word).ok()?;
@@ -277,13 +359,13 @@ fn is_number(source: &[u8], tokens: &[Token]) -> bool {
 
 impl Literal {
     /// Writes it with braces; a lone number as often as there are elements.
-    fn write(&self, source: &[u8], tokens: &[Token], output: &mut Vec<u8>) {
+    fn write(&self, source: &[u8], tokens: &[Token], output: &mut Vec<u8>, scalars: &Scalars) {
         output.extend_from_slice(format!("({}){{", self.name).as_bytes());
         keep_lines(source, &tokens[self.start..self.open], output);
         let inner = &tokens[self.open + 1..self.close];
         let inner = &source[inner[0].start..inner[inner.len() - 1].end];
         // Elements may hold vectors themselves.
-        let inner = vectors(inner).unwrap_or_else(|| inner.to_vec());
+        let inner = vectors_of(inner, scalars).unwrap_or_else(|| inner.to_vec());
         output.extend_from_slice(&inner);
         if self.alone {
             for _ in 1..elements(&self.name).unwrap_or(1) {
@@ -343,6 +425,23 @@ mod tests {
             "struct vector v;",
         ] {
             assert_eq!(vectors(same.as_bytes()), None, "{same}");
+        }
+    }
+
+    #[test]
+    fn names_of_numbers_are_read_as_keywords() {
+        let types = "typedef unsigned int __u; typedef __u u32; typedef short s16[2];";
+        assert_eq!(
+            rewritten(&format!(
+                "{types} __vector u32 a; f((vector u32)(1, 2, 3, 4));"
+            )),
+            format!("{types} __spe_vec_uint4 a; f((__spe_vec_uint4){{1, 2, 3, 4}});")
+        );
+        for same in ["struct vector u32;", "__vector s16 b;", "vector other c;"] {
+            assert_eq!(
+                rewritten(&format!("{types} {same}")),
+                format!("{types} {same}")
+            );
         }
     }
 

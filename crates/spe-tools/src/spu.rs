@@ -14,11 +14,14 @@ use std::process::{Command, ExitCode};
 
 /// Compiles and links with the arguments of `spu-gcc`, or `spu-g++` where `plus`.
 pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
-    let options = options::translate(Side::Spu, arguments)?;
-    if let Some(source) = options.assembly.filter(|source| !is_ours(source)) {
+    let mut options = options::translate(Side::Spu, arguments)?;
+    if let Some(source) = options.assembly.take().filter(|source| !is_ours(source)) {
         return Err(Error::Refused(format!("{source}: {}", names::NO_ASSEMBLER)));
     }
     let plus = plus || options.plus;
+    if plus {
+        options.drop_old_plus();
+    }
     let mut all = defaults(kit, plus)
         .into_iter()
         .map(OsString::from)
@@ -122,8 +125,12 @@ pub(crate) const C: &[&str] = &[
     "-Wno-error=incompatible-pointer-types",
     "-Wno-error=int-conversion",
 ];
+/// The standard of C++ that has both what programs of the time wrote, such as lists of exceptions,
+/// and what the vectors' operations are made of.
+pub(crate) const PLUS_STANDARD: &str = "-std=gnu++14";
 /// For C++: a store has no room for unwinding.
 const PLUS: &[&str] = &[
+    PLUS_STANDARD,
     "-nostdinc++",
     "-fno-exceptions",
     "-fno-rtti",

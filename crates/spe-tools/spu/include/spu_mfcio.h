@@ -4,6 +4,8 @@
 #define _SPU_MFCIO_H_
 #include <sidecore_begin.h>
 
+/* The headers of the time brought INT_MAX and its like along. */
+#include <limits.h>
 #include <stdint.h>
 #include <cbe_mfc.h>
 #include <spu_intrinsics.h>
