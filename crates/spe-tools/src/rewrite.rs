@@ -89,6 +89,100 @@ fn closing(source: &[u8], tokens: &[Token], open: usize) -> Option<usize> {
     None
 }
 
+/// The source with the ends of a program's parts, where they are cast to numbers, as places within
+/// the store: programs count by them what the store has left. Nothing where there are none.
+pub(crate) fn ends(source: &[u8]) -> Option<Vec<u8>> {
+    let tokens = tokens(source);
+    let mut places = Vec::new();
+    let seen = tokens
+        .iter()
+        .filter(|token| token.kind != Kind::Blank)
+        .collect::<Vec<_>>();
+    let text = |place: usize| seen[place].text(source);
+    for end in 3..seen.len() {
+        if !matches!(text(end), b"_end" | b"_edata" | b"_etext" | b"__bss_start") {
+            continue;
+        }
+        let mut and = end - 1;
+        while text(and) == b"(" && and > 2 {
+            and -= 1;
+        }
+        if text(and) != b"&" {
+            continue;
+        }
+        let open = usize::from(text(and - 1) == b"(" && and > 2);
+        // A cast's name stands between parentheses.
+        let mut word = and - 1 - open;
+        if text(word) != b")" {
+            continue;
+        }
+        let mut number = false;
+        while word > 0 && seen[word - 1].kind == Kind::Word {
+            word -= 1;
+            number |= is_number_type(text(word));
+        }
+        if number && word > 0 && text(word - 1) == b"(" {
+            let shut = end + (end - 1 - and);
+            places.push((seen[and].start, seen[shut.min(seen.len() - 1)].end));
+        }
+    }
+    let mut output = Vec::with_capacity(source.len() + 32 * places.len());
+    let mut copied = 0;
+    for (start, end) in &places {
+        output.extend_from_slice(&source[copied..*start]);
+        output.extend_from_slice(b"(0x3ffffu & (unsigned int)");
+        output.extend_from_slice(&source[*start..*end]);
+        output.push(b')');
+        copied = *end;
+    }
+    output.extend_from_slice(&source[copied..]);
+    (!places.is_empty()).then_some(output)
+}
+
+/// The source with the sections that it names kept, though nothing in the program names what lies
+/// there: hosts and programs find such tables by the section. Nothing where there are none.
+pub(crate) fn sections(source: &[u8]) -> Option<Vec<u8>> {
+    let tokens = tokens(source);
+    let seen = tokens
+        .iter()
+        .filter(|token| token.kind != Kind::Blank)
+        .collect::<Vec<_>>();
+    let mut output = Vec::with_capacity(source.len() + 64);
+    let mut copied = 0;
+    for place in seen.windows(4) {
+        let [name, open, text, shut] = [0, 1, 2, 3].map(|at| place[at].text(source));
+        let named = name == b"section" || name == b"__section__";
+        if named && open == b"(" && text.starts_with(b"\"") && shut == b")" {
+            output.extend_from_slice(&source[copied..place[3].end]);
+            output.extend_from_slice(b", __retain__");
+            copied = place[3].end;
+        }
+    }
+    output.extend_from_slice(&source[copied..]);
+    (copied > 0).then_some(output)
+}
+
+/// True for keywords and usual names of whole numbers.
+fn is_number_type(word: &[u8]) -> bool {
+    matches!(
+        word,
+        b"int"
+            | b"unsigned"
+            | b"signed"
+            | b"long"
+            | b"size_t"
+            | b"uintptr_t"
+            | b"intptr_t"
+            | b"uint32_t"
+            | b"int32_t"
+            | b"uint64_t"
+            | b"uint"
+            | b"ulong"
+            | b"u32"
+            | b"u64"
+    )
+}
+
 /// The source with its vectors in today's words; nothing where there are none.
 pub(crate) fn vectors(source: &[u8]) -> Option<Vec<u8>> {
     vectors_of(source, &scalars(source))
@@ -455,6 +549,41 @@ mod tests {
         assert_eq!(rewritten("(vector signed int)(x)"), "(__spe_vec_int4)(x)");
         assert_eq!(rewritten("(vec_int4)(a + b)"), "(vec_int4)(a + b)");
         assert_eq!(rewritten("f((vec_t)(1, 2))"), "f((vec_t)(1, 2))");
+    }
+
+    #[test]
+    fn ends_that_are_numbers_are_places_in_the_store() {
+        let ended = |source: &str| ends(source.as_bytes()).map(String::from_utf8);
+        assert_eq!(
+            ended("left = 0x40000 - (int)(&_end);"),
+            Some(Ok(
+                "left = 0x40000 - (int)((0x3ffffu & (unsigned int)&_end));".into()
+            ))
+        );
+        assert_eq!(
+            ended("(unsigned int) &_end"),
+            Some(Ok("(unsigned int) (0x3ffffu & (unsigned int)&_end)".into()))
+        );
+        for same in [
+            "char *p = &_end;",
+            "(char *)&_end",
+            "f(&_end)",
+            "(int)(a & _end)",
+        ] {
+            assert_eq!(ended(same), None, "{same}");
+        }
+    }
+
+    #[test]
+    fn sections_with_names_are_kept() {
+        let kept = |source: &str| sections(source.as_bytes()).map(String::from_utf8);
+        assert_eq!(
+            kept("int a __attribute__((used, section(\".table\")));"),
+            Some(Ok(
+                "int a __attribute__((used, section(\".table\"), __retain__));".into()
+            ))
+        );
+        assert_eq!(kept("section(1); x = section;"), None);
     }
 
     #[test]

@@ -130,8 +130,17 @@ impl Read {
             eprintln!("{line}");
         }
         let assembly = assembly.filter(|found| found.changed);
-        let source = assembly.as_ref().map_or(source, |found| &found.source);
-        let mut text = rewrite::vectors(source).or(assembly.as_ref().map(|_| source.to_vec()));
+        let ends = (!settings.host).then(|| {
+            let kept = rewrite::sections(source);
+            rewrite::ends(kept.as_deref().unwrap_or(source)).or(kept)
+        });
+        let ends = ends.flatten();
+        let changed = assembly
+            .as_ref()
+            .map(|found| &found.source)
+            .or(ends.as_ref());
+        let source = changed.map_or(source, Vec::as_slice);
+        let mut text = rewrite::vectors(source).or(changed.cloned());
         let exact = lanes::rewrite(text.as_deref().unwrap_or(source), settings.lanes);
         let mut headers = MACROS
             .iter()

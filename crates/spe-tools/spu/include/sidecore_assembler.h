@@ -8,6 +8,13 @@ __asm__(".ifndef sidecore_macros\n"
 	".macro syncc\n mfence\n .endm\n"
 	".macro dsync\n mfence\n .endm\n"
 	".macro lnop\n .endm\n"
+	/* With the register that it does not write, as an SPU's has. */
+	".macro nop register=\n .byte 0x90\n .endm\n"
+	/* Hints of branches. */
+	".macro hbr a, b\n .endm\n"
+	".macro hbra a, b\n .endm\n"
+	".macro hbrr a, b\n .endm\n"
+	".macro hbrp a=, b=\n .endm\n"
 	".endif\n");
 #endif
 #endif
