@@ -7,6 +7,9 @@
 #define SIDECORE_SYNC_H
 #include <sidecore_begin.h>
 
+#ifdef __SPU__
+#include <sync_utils.h>
+#endif
 typedef unsigned long long eaddr_t;
 typedef eaddr_t atomic_ea_t;
 typedef eaddr_t mutex_ea_t;

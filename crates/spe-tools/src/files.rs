@@ -61,6 +61,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "include/spu/spu_macros.h" <- "spu/include/spu_macros.h",
     "include/spu/spu_mfcio.h" <- "spu/include/spu_mfcio.h",
     "include/spu/spu_timer.h" <- "spu/include/spu_timer.h",
+    "include/spu/sync_utils.h" <- "spu/include/sync_utils.h",
     "include/spu/sys/mman.h" <- "spu/include/sys/mman.h",
     "include/spu/vmx2spu.h" <- "spu/include/vmx2spu.h",
     "include/host/libspe.h" <- "ppu/include/libspe.h",
