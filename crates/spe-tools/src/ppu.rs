@@ -43,7 +43,7 @@ pub(crate) fn compile(
     if !plus {
         all.extend(spu::C.iter().map(OsString::from));
     } else {
-        all.extend([spu::PLUS_STANDARD, "-fpermissive"].map(OsString::from));
+        all.extend([spu::PLUS_STANDARD, "-faligned-new", "-fpermissive"].map(OsString::from));
     }
     if narrow {
         all.extend(NARROW.iter().map(OsString::from));

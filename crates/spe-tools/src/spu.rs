@@ -9,7 +9,7 @@ use crate::options::{self, Side};
 use crate::step::Settings;
 use crate::{Error, Kit, kit, names, tool};
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 /// Compiles and links with the arguments of `spu-gcc`, or `spu-g++` where `plus`.
@@ -101,14 +101,11 @@ pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
     let mut all = COMPILE.iter().map(ToString::to_string).collect::<Vec<_>>();
     all.extend(NO_ERRORS.iter().map(ToString::to_string));
     all.extend(if plus { PLUS } else { C }.iter().map(ToString::to_string));
-    let plain: &[&str] = &["include/spu", "include/common"];
-    for folder in if plus {
-        &["include/spu++", "include/spu", "include/common"]
-    } else {
-        plain
-    } {
+    let own = if plus { plus_folders(kit) } else { Vec::new() };
+    let folders = ["include/spu", "include/common"].map(|folder| kit.path(folder));
+    for folder in own.into_iter().chain(folders) {
         all.push("-isystem".into());
-        all.push(kit.path(folder).to_string_lossy().into_owned());
+        all.push(folder.to_string_lossy().into_owned());
     }
     // By its name alone it is found as a system's header, which lists of dependencies leave out.
     for header in ["sidecore_vectors.h", "sidecore_assembler.h"] {
@@ -116,6 +113,29 @@ pub(crate) fn defaults(kit: &Kit, plus: bool) -> Vec<String> {
     }
     all
 }
+
+/// Folders of C++'s headers: those of the system's library, whose templates need no code of it;
+/// without them the kit's own few. The part of them that depends on the processor lies where gcc
+/// looks for another ABI of it alone.
+fn plus_folders(kit: &Kit) -> Vec<PathBuf> {
+    let (all, part) = (Path::new(PLUS_HEADERS), Path::new(PLUS_PART));
+    let versions = std::fs::read_dir(all).into_iter().flatten().flatten();
+    let numbers = versions.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let newest = numbers
+        .filter(|version| part.join(version.to_string()).is_dir())
+        .max();
+    match newest.map(|version| version.to_string()) {
+        Some(version) => vec![
+            all.join(&version),
+            part.join(&version),
+            all.join(&version).join("backward"),
+        ],
+        None => vec![kit.path("include/spu++")],
+    }
+}
+
+const PLUS_HEADERS: &str = "/usr/include/c++";
+const PLUS_PART: &str = "/usr/include/x86_64-linux-gnu/c++";
 
 /// For C alone: what compilers of the time accepted.
 pub(crate) const C: &[&str] = &[
@@ -131,6 +151,7 @@ pub(crate) const PLUS_STANDARD: &str = "-std=gnu++14";
 /// For C++: a store has no room for unwinding.
 const PLUS: &[&str] = &[
     PLUS_STANDARD,
+    "-faligned-new",
     "-nostdinc++",
     "-fno-exceptions",
     "-fno-rtti",

@@ -272,6 +272,22 @@ void __assert(const char *text, const char *file, int line) { __assert_fail(text
 /* C++. */
 extern void *memalign(size_t, size_t);
 void __cxa_pure_virtual(void) { abort(); }
+/* What the templates of C++'s library call where they would throw. */
+__attribute__((noreturn)) static void no_exceptions(void)
+{
+	fprintf(stderr, "an exception of the C++ library ends the program: there are none here\n");
+	abort();
+}
+#define THROWS(name) __attribute__((noreturn)) void name(void) { no_exceptions(); }
+THROWS(_ZSt17__throw_bad_allocv)
+THROWS(_ZSt28__throw_bad_array_new_lengthv)
+THROWS(_ZSt20__throw_length_errorPKc)
+THROWS(_ZSt19__throw_logic_errorPKc)
+THROWS(_ZSt20__throw_out_of_rangePKc)
+THROWS(_ZSt24__throw_out_of_range_fmtPKcz)
+THROWS(_ZSt24__throw_invalid_argumentPKc)
+THROWS(_ZSt25__throw_bad_function_callv)
+
 void *_Znwj(size_t bytes) { return malloc(bytes); }
 void *_Znaj(size_t bytes) { return malloc(bytes); }
 void *_Znwm(size_t bytes) { return malloc(bytes); }

@@ -593,8 +593,8 @@ impl<'a> Code<'a> {
             }
         }
         // An operand that the template does not name is used nonetheless.
-        for number in 0..operands.len() {
-            if matched(&operands[number]).is_none() {
+        for (number, operand) in operands.iter().enumerate() {
+            if matched(operand).is_none() {
                 let _ = write!(text, "(void)__sidecore_o{number}; ");
             }
         }

@@ -1,6 +1,7 @@
-//! Assembly of the PowerPC in a host's source becomes C that does the same.
+//! Source as it was written for the compilers of the time: a host's assembly becomes C that does
+//! the same; C++ of SPU programs finds its library's templates.
 //!
-//! Without an x32 ABI of the compiler's the part with pointers of 4 bytes says so and passes.
+//! Without an x32 ABI of the compiler's what needs one says so and passes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -30,6 +31,56 @@ fn compiled(folder: &Path, driver: &str, options: &str) -> Output {
     cache(&mut command).output().expect("a driver starts")
 }
 
+/// True where gcc has the ABI of a store; a line where it has not.
+fn has_x32(folder: &Path) -> bool {
+    std::fs::write(folder.join("empty.c"), "#include <stdio.h>\n").expect("written");
+    let mut probe = Command::new("gcc");
+    probe.args(["-mx32", "-c", "empty.c"]).current_dir(folder);
+    let has = probe.output().is_ok_and(|output| output.status.success());
+    if !has {
+        eprintln!("skipped: gcc -mx32 needs gcc-multilib and libc6-dev-x32 (scripts/setup)");
+    }
+    has
+}
+
+#[test]
+fn templates_of_the_library_run_on_an_spu() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    if !has_x32(folder) {
+        return;
+    }
+    for (name, source) in [
+        ("templates.cc", include_str!("programs/templates.cc")),
+        ("host.c", include_str!("programs/host.c")),
+    ] {
+        std::fs::write(folder.join(name), source).expect("written");
+    }
+    for options in ["-O0", "-O2 -ansi"] {
+        let options = format!("{options} -Wall -o image templates.cc");
+        let output = compiled(folder, "spu-g++", &options);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{options}: {said}");
+        // Addresses that a word has room for.
+        let host = Command::new("gcc")
+            .args(["-O1", "-no-pie", "-o", "host", "host.c"])
+            .current_dir(folder)
+            .status();
+        assert!(host.expect("gcc starts").success());
+        let output = Command::new(folder.join("host"))
+            .arg("image")
+            .current_dir(folder)
+            .output();
+        let output = output.expect("the host runs");
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(printed, "19 5 18 7 1 2.5\n", "{options}");
+        assert_eq!(output.status.code(), Some(0), "{options}");
+    }
+    let image = std::fs::read(folder.join("image")).expect("it was linked");
+    let name = b".table.of.host\0";
+    assert!(image.windows(name.len()).any(|part| part == name));
+}
+
 #[test]
 fn assembly_of_the_powerpc_runs_here() {
     let folder = tempfile::tempdir().expect("a folder for the test");
@@ -41,18 +92,8 @@ fn assembly_of_the_powerpc_runs_here() {
         ("ppu-g++", "-O2 -x c++"),
         ("ppu32-gcc", "-O2"),
     ] {
-        if driver == "ppu32-gcc" {
-            std::fs::write(folder.path().join("empty.c"), "#include <stdio.h>\n").expect("written");
-            let mut probe = Command::new("gcc");
-            probe
-                .args(["-mx32", "-c", "empty.c"])
-                .current_dir(folder.path());
-            if !probe.output().is_ok_and(|output| output.status.success()) {
-                eprintln!(
-                    "skipped: gcc -mx32 needs gcc-multilib and libc6-dev-x32 (scripts/setup)"
-                );
-                continue;
-            }
+        if driver == "ppu32-gcc" && !has_x32(folder.path()) {
+            continue;
         }
         let options = format!("{options} -Wall -Werror -o own assembly.c");
         let output = compiled(folder.path(), driver, &options);
