@@ -181,6 +181,8 @@ impl Kit {
                 "-w",
                 "-c",
             ])
+            // Of an SPU's program what the user wrote is kept whole, by its visibility.
+            .args((option == "-mx32").then_some("-fvisibility=hidden"))
             .args(&sources)
             .current_dir(work)
             .output()

@@ -171,6 +171,7 @@ const LINK: &[&str] = &[
     "-Wl,--build-id=none",
     "-Wl,--hash-style=gnu",
     "-Wl,--gc-sections",
+    "-Wl,--gc-keep-exported",
     "-Wl,-u,_start",
     // It may be in an archive of the user's, before ours, which asks for it.
     "-Wl,-u,main",

@@ -43,6 +43,8 @@ static STRICT: AtomicBool = AtomicBool::new(false);
 const STACK_NEAR: u64 = 16 * 1024;
 /// The bit of a page fault's error that says that an instruction was fetched.
 const ERROR_FETCH: i64 = 0x10;
+/// Below it lies what describes a program, and no code.
+const FIRST_CODE: u64 = 64;
 /// Bytes of an instruction at most.
 const INSTRUCTION_BYTES: usize = 15;
 
@@ -215,13 +217,14 @@ unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
     let overflows = below.contains(&fault) && stack < base + STACK_NEAR;
     // Data that was jumped to is another case.
     let fetch = gregs[libc::REG_ERR as usize] & ERROR_FETCH != 0;
+    // A function by its place in the store, as hosts read it from the program's symbols.
     // Relaxed: a setting.
-    if STRICT.load(Ordering::Relaxed)
-        || overflows
-        || fetch
-        || !store.contains(&pc)
-        || !store.contains(&stack)
-    {
+    let strict = STRICT.load(Ordering::Relaxed);
+    if fetch && pc == fault && FIRST_CODE <= pc && pc < STORE_BYTES as u64 && !strict {
+        gregs[libc::REG_RIP as usize] = (base + pc) as i64;
+        return store.contains(&stack);
+    }
+    if strict || overflows || fetch || !store.contains(&pc) || !store.contains(&stack) {
         return false;
     }
     let bytes = INSTRUCTION_BYTES.min((store.end - pc) as usize);

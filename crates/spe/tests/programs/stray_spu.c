@@ -3,6 +3,8 @@
 
 static u32 words[16] __attribute__((aligned(16)));
 
+static __attribute__((noinline)) u32 answer(u32 x) { return x + 40; }
+
 int spu(u64 id, u64 argp, u64 envp, u32 *registers)
 {
 	volatile u32 zero = 0, far = 0x40000, store = (u32)words & ~0x3ffffu;
@@ -28,6 +30,9 @@ int spu(u64 id, u64 argp, u64 envp, u32 *registers)
 	each = (u32)beside;
 	__asm__ volatile("mov (%q0), %0" : "+r"(each) : : "memory");
 	bad |= each != 100 ? 32 : 0;
+	/* A function by its place in the store. */
+	u32 (*volatile place)(u32) = (u32 (*)(u32))(u64)((u32)(u64)answer & 0x3ffffu);
+	bad |= place(2) != 42 ? 64 : 0;
 	/* The SPU's stop instruction in data, called: an exit with 9. Its bytes are an access here. */
 	volatile u32 stop[4] = {0x2009, 0x4020007f, 0x4020007f, 0x35000000};
 	if (!bad)
