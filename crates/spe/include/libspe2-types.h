@@ -71,7 +71,7 @@ enum ps_area {
 	SPE_SIG_NOTIFY_2_AREA
 };
 
-/* Flags of spe_context_create; isolation is refused with ENODEV. */
+/* Flags of spe_context_create; isolation is refused with ENODEV, its emulation is an ordinary context. */
 #define SPE_CFG_SIGNOTIFY1_OR 0x00000010
 #define SPE_CFG_SIGNOTIFY2_OR 0x00000020
 #define SPE_MAP_PS            0x00000040

@@ -113,14 +113,27 @@ impl Channels {
         self.signals[index] = Some(old | value);
     }
 
-    /// Finds events: conditions that hold now and did not at the last look.
-    fn refresh(&mut self, mail: &Mail) {
+    /// Conditions of events that hold now, but the mailboxes'.
+    fn conditions(&self) -> u32 {
         let holds = |condition: bool, bit: u32| if condition { bit } else { 0 };
-        let now = holds(self.tag_status().is_some(), event::TAG)
+        holds(self.tag_status().is_some(), event::TAG)
             | holds(self.mfc.stall_mask != 0, event::LIST_STALL)
             | holds(self.mfc.free() > 0, event::QUEUE)
             | holds(self.signals[0].is_some(), event::SIGNAL_1)
-            | holds(self.signals[1].is_some(), event::SIGNAL_2);
+            | holds(self.signals[1].is_some(), event::SIGNAL_2)
+    }
+
+    /// True where an event that the mask lets through has come, and the time of the next look, if
+    /// one is needed. Asked from outside as well: what only the program's side may take stays.
+    pub(crate) fn interrupts(&mut self, mail: &Mail) -> (bool, Option<Instant>) {
+        let next = self.look_at_time();
+        let comes = self.conditions() & !self.before | mail.pending_events();
+        (self.event_count || comes & self.event_mask != 0, next)
+    }
+
+    /// Finds events: conditions that hold now and did not at the last look.
+    fn refresh(&mut self, mail: &Mail) {
+        let now = self.conditions();
         self.raise(now & !self.before | mail.events());
         self.before = now;
     }

@@ -13,6 +13,7 @@ use crate::channel::{Channels, Outcome, Stop};
 use crate::engine::{self, Request, Work};
 use crate::fault;
 use crate::image::{Image, ImageError};
+use crate::interrupt::{self, Interrupts};
 use crate::mail::{Mail, watch};
 use crate::mfc::{self, Command, Traffic};
 use crate::source::{Source, Sources};
@@ -72,6 +73,8 @@ pub(crate) struct Inner {
     patience: Patience,
     /// Time of the trace's last `at` line.
     traced_at: Option<Instant>,
+    /// Time at which an event that interrupts is looked for, if one is set.
+    look_at: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -140,6 +143,7 @@ impl Context {
                 asks: false,
                 patience: Patience::default(),
                 traced_at: None,
+                look_at: None,
             }),
             spun: AtomicU32::new(0),
             news: AtomicU32::new(0),
@@ -253,6 +257,8 @@ impl Context {
         };
         let frame: Vec<u8> = start.frame().iter().flat_map(|w| w.to_le_bytes()).collect();
         let at = STORE_BYTES - TOP_BYTES - frame.len();
+        self.interrupts().set(0);
+        self.mail.unwatch(watch::INTERRUPTS);
         self.store.write(at, &frame);
         // SAFETY: the header of our own store; no engine has the context, as it is not active.
         unsafe { (*self.store.header()).store_stack = base + at as u64 };
@@ -395,6 +401,32 @@ impl Context {
             self.mail.unwatch(watch::PARKED);
             engine::came(self.id);
         }
+        self.interrupt(inner);
+    }
+
+    fn interrupts(&self) -> &Interrupts {
+        // SAFETY: the header of our own store; the fields behind the reference are atomic.
+        unsafe { &(*self.store.header()).interrupts }
+    }
+
+    /// Interrupts the program if an event is there and it enabled that, and sees to it that it is
+    /// looked again where only a look finds one.
+    fn interrupt(&self, inner: &mut Inner) {
+        if !self.interrupts().are_enabled() {
+            return;
+        }
+        let now = Instant::now();
+        let (comes, mut next) = inner.channels.interrupts(&self.mail);
+        if comes {
+            self.interrupts().raise();
+            next = Some(now + interrupt::AGAIN);
+        }
+        if let Some(at) = next
+            && inner.look_at.is_none_or(|set| set > at || set <= now)
+        {
+            inner.look_at = Some(at);
+            engine::remind(at, self.own.clone());
+        }
     }
 
     /// Waits on the host's side for a place inbound, or for an interrupting entry.
@@ -525,6 +557,13 @@ impl Context {
                 // SAFETY: the header of our own store, which this engine has.
                 unsafe { (*self.store.header()).break_at = self.store.at(a & !3) };
                 Outcome::Value(0)
+            }
+            9 => {
+                match a & 0xffff_ffff {
+                    0 => self.mail.unwatch(watch::INTERRUPTS),
+                    _ => self.mail.watch(watch::INTERRUPTS),
+                }
+                Outcome::Value(self.interrupts().set(a & 0xffff_ffff))
             }
             OP_FAULT => Outcome::Stopped(self.fault(inner)),
             _ => Outcome::Stopped(Stop::BadInstruction),
@@ -689,6 +728,7 @@ impl Work for Context {
             let mut inner = self.inner.lock();
             let outcome = self.perform(&mut inner, &request);
             self.settle(&mut inner);
+            self.interrupt(&mut inner);
             if trace::is_due(&mut inner.traced_at) {
                 trace::at(self.id, inner.traffic(), self.usage());
             }

@@ -11,6 +11,7 @@
 //! program's; the queue's lock is taken under a context's, never the other way round.
 
 use crate::fault;
+use crate::interrupt;
 use crate::switch::{Header, enter};
 use crate::trace;
 use parking_lot::{Condvar, Mutex};
@@ -297,6 +298,7 @@ fn engine(number: usize, relief: bool) {
     pool.engines -= 1;
     pool.clocks[number] = Clock::None;
     drop(pool);
+    interrupt::retire();
     fault::release_thread();
 }
 
@@ -326,7 +328,13 @@ fn run(context: &Arc<dyn Work>, looked: Option<u64>) {
         fault::set_running(header);
         // SAFETY: an active context, which this engine took from the queue, so nobody else has it;
         // the thread was prepared.
-        unsafe { enter(header, answer) };
+        unsafe {
+            let interrupts = interrupt::inside(header);
+            enter(header, answer);
+            if interrupts {
+                interrupt::outside(header);
+            }
+        }
         fault::set_running(std::ptr::null_mut());
         // SAFETY: the header of a live store; the program stands in the gate.
         let (op, args) = unsafe { ((*header).op, (*header).args) };

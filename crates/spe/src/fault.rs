@@ -1,12 +1,14 @@
 //! Faults of programs: SIGSEGV, SIGBUS, SIGILL and SIGFPE inside a store end that program, not the
 //! process; inside the guarded copy they end the copy. Accesses outside of the store are done
 //! within it, as an SPU does them ([`crate::stray`]), unless SIDECORE_SPE_STRICT is set; the host's
-//! to problem-state areas reach the registers ([`crate::area`]).
+//! to problem-state areas reach the registers ([`crate::area`]). A SIGTRAP that is sent to an
+//! engine's thread is an interrupt of its program's ([`crate::interrupt`]).
 //!
 //! Must stay true: the handler touches only the header of the program that runs on its thread and
 //! the interrupted registers; a fault that is not a program's goes to whoever handled the signal
 //! before. Threads that run programs call [`prepare_thread`] first.
 
+use crate::interrupt;
 use crate::store::{STORE_BYTES, STORE_MASK};
 use crate::switch::{HEADER_BEFORE, Header, OP_FAULT, copy_recovery, leave_pc};
 use crate::{area, stray};
@@ -151,6 +153,15 @@ extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut 
         return;
     }
     let header = RUNNING.with(Cell::get);
+    // SAFETY: the kernel's pointer.
+    let sent = signal == libc::SIGTRAP && unsafe { (*info).si_code } == libc::SI_TKILL;
+    if sent && STACK.with(|own| !own.get().is_null()) {
+        if !header.is_null() {
+            // SAFETY: the header of the program on this thread.
+            unsafe { interrupt::in_program(header, gregs) };
+        }
+        return;
+    }
     if header.is_null() && registers_of_an_area(signal, gregs) {
         return;
     }

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Layers, top down: `api` is the C surface; `context` a context's life; `engine` the threads that
-//! run contexts; `channel`, `mail` and `mfc` the SPU's side; `switch`, `store`, `image`, `fault`
-//! the machine.
+//! run contexts; `channel`, `mail` and `mfc` the SPU's side; `switch`, `store`, `image`, `fault`,
+//! `interrupt` the machine.
 //! On other processors than x86-64 the headers alone are here: SPU programs are x32 code.
 //!
 //! Must stay true: structures and numbers are libspe2's; nothing unwinds into the program; what a
@@ -35,6 +35,8 @@ mod events;
 mod fault;
 #[cfg(target_arch = "x86_64")]
 mod image;
+#[cfg(target_arch = "x86_64")]
+mod interrupt;
 #[cfg(target_arch = "x86_64")]
 mod line;
 #[cfg(target_arch = "x86_64")]

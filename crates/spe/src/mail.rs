@@ -39,6 +39,8 @@ pub(crate) mod watch {
     pub(crate) const AREAS: u32 = 8;
     /// DMA overwrites the last inbound entry.
     pub(crate) const OVERWRITE: u32 = 16;
+    /// The program's interrupts are enabled.
+    pub(crate) const INTERRUPTS: u32 = 32;
 }
 
 const DEPTH: u32 = IN_DEPTH as u32;
@@ -313,10 +315,15 @@ impl Mail {
         risen
     }
 
-    /// True where [`Mail::events`] would find one.
-    pub(crate) fn has_events(&self) -> bool {
+    /// Events that [`Mail::events`] would find, without taking them.
+    pub(crate) fn pending_events(&self) -> u32 {
         let known = self.own.known.load(Ordering::Relaxed);
-        self.own.risen.load(Ordering::Relaxed) | self.conditions() & !known != 0
+        self.own.risen.load(Ordering::Relaxed) | self.conditions() & !known
+    }
+
+    /// True where there are such events.
+    pub(crate) fn has_events(&self) -> bool {
+        self.pending_events() != 0
     }
 
     /// True where the inbound mailbox can be read.

@@ -97,6 +97,10 @@ impl Mfc {
     /// The runtime exception.
     pub(crate) fn issue(&mut self, store: &Store, command: Command) -> Result<(), u32> {
         self.traffic.commands += 1;
+        let command = Command {
+            ea: effective(command.ea),
+            ..command
+        };
         let kind = kind(command.code)?;
         if command.tag > 31 {
             return Err(INVALID_DMA);
@@ -288,6 +292,16 @@ fn kind(code: u32) -> Result<Kind, u32> {
         0xc0 | 0xc8 | 0xcc | 0x80 | 0x81 | 0x89 | 0x8d | 0x8f => Kind::Nothing,
         _ => return Err(INVALID_DMA),
     })
+}
+
+/// An effective address as 32 bits where it was made of such a pointer by its sign: hosts with
+/// pointers of 4 bytes cast them to 64-bit numbers, and no process has memory up there.
+const fn effective(ea: u64) -> u64 {
+    if ea >> 31 == 0x1_ffff_ffff {
+        ea & 0xffff_ffff
+    } else {
+        ea
+    }
 }
 
 fn check(kind: &Kind, command: &Command) -> Result<(), u32> {

@@ -7,6 +7,7 @@
 //! it from the stack pointer alone; the fields' order, because the assembly knows it; the program
 //! uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a call keeps.
 
+use crate::interrupt::Interrupts;
 use std::arch::global_asm;
 use std::ffi::c_void;
 
@@ -41,6 +42,7 @@ pub(crate) struct Header {
     pub(crate) strayed: u64,
     /// The context's number, for what is reported of it.
     pub(crate) id: u64,
+    pub(crate) interrupts: Interrupts,
 }
 
 /// Performs an operation on a channel at once, if that can be done: context, operation, channel,

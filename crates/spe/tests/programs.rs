@@ -117,6 +117,17 @@ fn events_by_their_handler() {
     passes(host.arg(bench.spu("mailbox_spu")));
 }
 
+/// On one engine as well, where the programs that wait keep it from one another.
+#[test]
+fn events_interrupt_programs_that_never_look() {
+    let Some(bench) = Bench::new() else { return };
+    let (host, spu) = (bench.host("interrupt_host"), bench.spu("interrupt_spu"));
+    for engines in ["1", "6"] {
+        let mut command = std::process::Command::new(&host);
+        passes(command.arg(&spu).env("SIDECORE_SPE_ENGINES", engines));
+    }
+}
+
 #[test]
 fn busy_programs_share_an_engine_and_die_with_the_process() {
     use std::os::unix::process::ExitStatusExt;

@@ -2,6 +2,7 @@
 
 use super::{SpeContext, call, context};
 use crate::mfc::Command;
+use crate::switch;
 use std::ffi::{c_int, c_uint, c_void};
 
 /// Tags that proxy commands may use: the upper half was the kernel's.
@@ -60,13 +61,17 @@ pub unsafe extern "C" fn spe_mfcio_tag_status_read(
     call(-1, || {
         // SAFETY: NULL or a context, as the header asks for.
         let own = unsafe { context(spe) }?;
-        // SAFETY: NULL or the caller's variable.
-        let place = unsafe { status.as_mut() }.ok_or(libc::EINVAL)?;
+        if status.is_null() {
+            return Err(libc::EINVAL);
+        }
         if !(1..=3).contains(&behaviour) {
             return Err(libc::EINVAL);
         }
-        *place = own.proxy_status(mask);
-        Ok(0)
+        let done = own.proxy_status(mask);
+        // Programs of the time hand over a pointer that they never set.
+        // SAFETY: the caller's variable; memory that cannot be accessed makes the copy fail.
+        let written = unsafe { switch::copy(status as u64, &raw const done as u64, 4) };
+        written.then_some(0).ok_or(libc::EFAULT)
     })
 }
 

@@ -83,7 +83,8 @@ const FLAG_ISOLATE: c_uint = 0x80;
 const FLAG_ISOLATE_EMULATE: c_uint = 0x100;
 const FLAG_EVENTS: c_uint = 0x1000;
 const FLAG_NEAR_MEMORY: c_uint = 0x2000;
-const FLAGS: c_uint = 0x10 | 0x20 | FLAG_MAP_PS | FLAG_EVENTS | FLAG_NEAR_MEMORY | 0x4000;
+const FLAGS: c_uint =
+    0x10 | 0x20 | FLAG_MAP_PS | FLAG_ISOLATE_EMULATE | FLAG_EVENTS | FLAG_NEAR_MEMORY | 0x4000;
 /// Bytes of a program's file at most: a store and as much for what is not loaded, generously.
 const IMAGE_MAX: u64 = 64 << 20;
 
@@ -176,7 +177,8 @@ pub unsafe extern "C" fn spe_context_create_affinity(
 }
 
 fn create(flags: c_uint, gang: *mut SpeGang, placed: bool) -> Result<*mut SpeContext, c_int> {
-    if flags & (FLAG_ISOLATE | FLAG_ISOLATE_EMULATE) != 0 {
+    // Emulated isolation isolates nothing there either: an ordinary context.
+    if flags & FLAG_ISOLATE != 0 {
         return Err(libc::ENODEV);
     }
     if flags & !FLAGS != 0 {
