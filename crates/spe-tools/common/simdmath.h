@@ -66,8 +66,23 @@ __SIMDMATH_1(log10, log10f, log10)
 __SIMDMATH_1(log1p, log1pf, log1p)
 __SIMDMATH_1(log2, log2f, log2)
 __SIMDMATH_1(logb, logb, logb)
+#ifdef __SPU__
+/* Floats are cut; doubles go by the register of rounding. */
+#ifdef __cplusplus
+extern "C"
+#endif
+double __sidecore_rounded(double, int);
+#define __SIMDMATH_WHOLE(x) __sidecore_rounded(x, i)
+__SIMDMATH_1(nearbyint, truncf, __SIMDMATH_WHOLE)
+__SIMDMATH_1(rint, truncf, __SIMDMATH_WHOLE)
+#define __SIMDMATH_CUT truncf
+#define __SIMDMATH_NEAREST __SIMDMATH_WHOLE
+#else
 __SIMDMATH_1(nearbyint, nearbyintf, nearbyint)
 __SIMDMATH_1(rint, rintf, rint)
+#define __SIMDMATH_CUT rintf
+#define __SIMDMATH_NEAREST rint
+#endif
 __SIMDMATH_1(round, roundf, round)
 __SIMDMATH_1(sin, sinf, sin)
 __SIMDMATH_1(sinh, sinhf, sinh)
@@ -128,7 +143,7 @@ __SIMDMATH_TEST_2(islessequal, __builtin_islessequal(x[i], y[i]))
 __SIMDMATH_TEST_2(islessgreater, __builtin_islessgreater(x[i], y[i]))
 __SIMDMATH_TEST_2(isunordered, __builtin_isunordered(x[i], y[i]))
 __SIMDMATH_INTEGERS(ilogb, ilogb, ilogb)
-__SIMDMATH_ALL(vec_llong2, double, 2, llrintd2, (vec_double2 x), (x), llrint(x[i]))
+__SIMDMATH_ALL(vec_llong2, double, 2, llrintd2, (vec_double2 x), (x), (long long)__SIMDMATH_NEAREST(x[i]))
 __SIMDMATH_ALL(vec_llong2, double, 2, llroundd2, (vec_double2 x), (x), llround(x[i]))
 typedef struct llroundf4_s { vec_llong2 vll[2]; } llroundf4_t;
 typedef llroundf4_t llrintf4_t;
@@ -139,9 +154,10 @@ typedef llroundf4_t llrintf4_t;
 		return r;                                                                          \
 	}                                                                                          \
 	__SIMDMATH llroundf4_t _##name(vec_float4 x) { return name(x); }
-__SIMDMATH_LONG(llrintf4, llrint)
+#define __SIMDMATH_LONG_CUT(x) ((long long)__SIMDMATH_CUT(x))
+__SIMDMATH_LONG(llrintf4, __SIMDMATH_LONG_CUT)
 __SIMDMATH_LONG(llroundf4, llround)
-__SIMDMATH_ALL(vec_int4, float, 4, irintf4, (vec_float4 x), (x), (int)rintf(x[i]))
+__SIMDMATH_ALL(vec_int4, float, 4, irintf4, (vec_float4 x), (x), (int)__SIMDMATH_CUT(x[i]))
 __SIMDMATH_ALL(vec_int4, float, 4, iroundf4, (vec_float4 x), (x), (int)roundf(x[i]))
 __SIMDMATH_ALL(vec_float4, float, 4, ldexpf4, (vec_float4 x, vec_int4 y), (x, y), ldexpf(x[i], y[i]))
 __SIMDMATH_ALL(vec_double2, double, 2, ldexpd2, (vec_double2 x, vec_llong2 y), (x, y),
@@ -163,6 +179,12 @@ __SIMDMATH vec_float4 sqrtf4_fast(vec_float4 x) { return sqrtf4(x); }
 __SIMDMATH vec_float4 _sqrtf4_fast(vec_float4 x) { return sqrtf4(x); }
 __SIMDMATH vec_float4 rsqrtf4_fast(vec_float4 x) { return rsqrtf4(x); }
 __SIMDMATH vec_float4 _rsqrtf4_fast(vec_float4 x) { return rsqrtf4(x); }
+__SIMDMATH vec_float4 ceilf4_fast(vec_float4 x) { return ceilf4(x); }
+__SIMDMATH vec_float4 _ceilf4_fast(vec_float4 x) { return ceilf4(x); }
+__SIMDMATH vec_float4 floorf4_fast(vec_float4 x) { return floorf4(x); }
+__SIMDMATH vec_float4 _floorf4_fast(vec_float4 x) { return floorf4(x); }
+__SIMDMATH vec_float4 fmodf4_fast(vec_float4 x, vec_float4 y) { return fmodf4(x, y); }
+__SIMDMATH vec_float4 _fmodf4_fast(vec_float4 x, vec_float4 y) { return fmodf4(x, y); }
 
 __SIMDMATH vec_int4 absi4(vec_int4 x) { return (x ^ (x >> 31)) - (x >> 31); }
 __SIMDMATH vec_int4 _absi4(vec_int4 x) { return absi4(x); }
@@ -198,10 +220,13 @@ __SIMDMATH_DIV(lldivu2, vec_ullong2, 2)
 	__SIMDMATH void name(V x, V *s, V *c)                                                      \
 	{                                                                                          \
 		int i;                                                                             \
+		V sines = {0}, cosines = {0};                                                      \
 		for (i = 0; i < count; i++) {                                                      \
-			(*s)[i] = sine(x[i]);                                                      \
-			(*c)[i] = cosine(x[i]);                                                    \
+			sines[i] = sine(x[i]);                                                     \
+			cosines[i] = cosine(x[i]);                                                 \
 		}                                                                                  \
+		*s = sines;                                                                        \
+		*c = cosines;                                                                      \
 	}                                                                                          \
 	__SIMDMATH void _##name(V x, V *s, V *c) { name(x, s, c); }
 __SIMDMATH_SINCOS(sincosf4, vec_float4, sinf, cosf, 4)
@@ -211,12 +236,14 @@ __SIMDMATH_SINCOS(sincosd2, vec_double2, sin, cos, 2)
 	__SIMDMATH V name(V x, V y, W *quotients)                                                  \
 	{                                                                                          \
 		V r = {0};                                                                         \
+		W all = {0};                                                                       \
 		int i;                                                                             \
 		for (i = 0; i < count; i++) {                                                      \
 			int quotient;                                                              \
 			r[i] = call(x[i], y[i], &quotient);                                        \
-			(*quotients)[i] = quotient;                                                \
+			all[i] = quotient;                                                         \
 		}                                                                                  \
+		*quotients = all;                                                                  \
 		return r;                                                                          \
 	}                                                                                          \
 	__SIMDMATH V _##name(V x, V y, W *quotients) { return name(x, y, quotients); }
@@ -227,12 +254,14 @@ __SIMDMATH_REMQUO(remquod2, vec_double2, vec_llong2, remquo, 2)
 	__SIMDMATH V name(V x, W *parts)                                                           \
 	{                                                                                          \
 		V r = {0};                                                                         \
+		W all = {0};                                                                       \
 		int i;                                                                             \
 		for (i = 0; i < count; i++) {                                                      \
 			E part;                                                                    \
 			r[i] = call(x[i], &part);                                                  \
-			(*parts)[i] = part;                                                        \
+			all[i] = part;                                                             \
 		}                                                                                  \
+		*parts = all;                                                                      \
 		return r;                                                                          \
 	}                                                                                          \
 	__SIMDMATH V _##name(V x, W *parts) { return name(x, parts); }
@@ -240,6 +269,23 @@ __SIMDMATH_PARTS(modff4, vec_float4, vec_float4, float, modff, 4)
 __SIMDMATH_PARTS(modfd2, vec_double2, vec_double2, double, modf, 2)
 __SIMDMATH_PARTS(frexpf4, vec_float4, vec_int4, int, frexpf, 4)
 __SIMDMATH_PARTS(frexpd2, vec_double2, vec_llong2, int, frexp, 2)
+#ifndef __cplusplus
+/* Programs also hand over words, which a pointer to doublewords writes high half first. */
+#define __SIMDMATH_HALVES(name, call, ...)                                                         \
+	({                                                                                         \
+		__auto_type __parts = (name);                                                      \
+		vec_llong2 __wide;                                                                 \
+		vec_double2 __result = call(__VA_ARGS__, &__wide);                                 \
+		if (sizeof((*__parts)[0]) == 4)                                                    \
+			__wide = __wide << 32 | (__wide >> 32 & 0xffffffff);                       \
+		*(vec_llong2 *)__parts = __wide;                                                   \
+		__result;                                                                          \
+	})
+#define frexpd2(x, parts) __SIMDMATH_HALVES(parts, frexpd2, x)
+#define _frexpd2(x, parts) __SIMDMATH_HALVES(parts, frexpd2, x)
+#define remquod2(x, y, parts) __SIMDMATH_HALVES(parts, remquod2, x, y)
+#define _remquod2(x, y, parts) __SIMDMATH_HALVES(parts, remquod2, x, y)
+#endif
 
 #include <sidecore_end.h>
 #endif

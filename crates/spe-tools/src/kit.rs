@@ -243,8 +243,11 @@ impl Kit {
             write(&fresh.join(name), text)?;
         }
         for name in simdmath_names() {
-            let path = fresh.join(format!("include/common/simdmath/{name}.h"));
-            write(&path, "#include <simdmath.h>\n")?;
+            // By both ways that the library's guide and its headers name.
+            for folder in ["", "simdmath/"] {
+                let path = fresh.join(format!("include/common/{folder}{name}.h"));
+                write(&path, "#include <simdmath.h>\n")?;
+            }
         }
         for library in LIBRARIES {
             for (name, text) in library.headers() {
@@ -489,9 +492,12 @@ const SIMDMATH: &[&str] = &[
 ];
 const SIMDMATH_INTEGERS: &[&str] = &[
     "absi4",
+    "ceilf4_fast",
     "divf4_fast",
     "divi4",
     "divu4",
+    "floorf4_fast",
+    "fmodf4_fast",
     "llabsi2",
     "lldivi2",
     "lldivu2",

@@ -38,6 +38,10 @@ pub(crate) fn compile(kit: &Kit, plus: bool, arguments: Vec<OsString>) -> Result
         all.extend(LINK.iter().map(OsString::from));
         if options.partial {
             all.retain(|argument| argument != "-static-pie");
+        } else {
+            let mut script = OsString::from("-Wl,-T,");
+            script.push(kit.path(INTERRUPT_SCRIPT));
+            all.push(script);
         }
         all.extend(options.arguments);
         if !options.partial {
@@ -75,6 +79,7 @@ pub(crate) fn link(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error>
             "-u",
             "_start",
         ]);
+        command.arg("-T").arg(kit.path(INTERRUPT_SCRIPT));
     }
     let kept = options::translate(Side::Spu, arguments.to_vec())?.arguments;
     command.args(kept);
@@ -176,3 +181,5 @@ const LINK: &[&str] = &[
     // It may be in an archive of the user's, before ours, which asks for it.
     "-Wl,-u,main",
 ];
+/// The part of the linker's script that keeps the handler of interrupts.
+const INTERRUPT_SCRIPT: &str = "spu/interrupt.ld";

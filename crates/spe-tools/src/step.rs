@@ -8,7 +8,7 @@
 //! reads is a copy.
 
 use crate::lanes::{self, Lanes};
-use crate::{Error, Kit, assembly, narrow, rewrite, tool};
+use crate::{Error, Kit, assembly, narrow, print, rewrite, stack, tool};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -141,6 +141,14 @@ impl Read {
             .or(ends.as_ref());
         let source = changed.map_or(source, Vec::as_slice);
         let mut text = rewrite::vectors(source).or(changed.cloned());
+        if find(source, SPU_HEADER) {
+            let stack = stack::registers(text.as_deref().unwrap_or(source));
+            text = stack.or(text);
+            if find(source, b"__sidecore_spu_macros") {
+                let printed = print::arguments(text.as_deref().unwrap_or(source));
+                text = printed.or(text);
+            }
+        }
         let exact = lanes::rewrite(text.as_deref().unwrap_or(source), settings.lanes);
         let mut headers = MACROS
             .iter()
@@ -198,6 +206,8 @@ const MACROS: &[(&str, &str)] = &[
     ("__sidecore_spu_macros", "include/spu/spu_macros.h"),
     ("__sidecore_altivec_macros", "include/ppu/altivec_macros.h"),
 ];
+/// Text of a header that every source of an SPU begins with.
+const SPU_HEADER: &[u8] = b"__sidecore_iret";
 const LANE_MACROS: &str = "include/common/sidecore_lane_macros.h";
 const POWERPC: &str = "include/ppu/sidecore_powerpc.h";
 /// A name that only what `sidecore_powerpc.h` includes declares.

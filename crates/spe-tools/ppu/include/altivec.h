@@ -205,31 +205,43 @@ __ALTIVEC_INLINE vec_uint4 __vec_unpack_pixels(vec_ushort8 a, int first)
 	return r;
 }
 
-/* The parts of a quadword from an address on, at the left, and before it, at the right; zeros beside. */
-__ALTIVEC_INLINE vec_uchar16 __vec_lvlx(const void *p)
+/* The parts of a quadword from an address on, at the left, and before it, at the right; zeros beside. Bytes
+ * are counted from the most significant one of each element, in memory (wide bytes each) as in the vector.
+ */
+__ALTIVEC_INLINE vec_uchar16 __vec_lvlx(const void *p, unsigned int wide)
 {
+	unsigned int from = (__UINTPTR_TYPE__)p & 15, turn = wide - 1, i;
+	const unsigned char *q = (const unsigned char *)p - from;
 	vec_uchar16 r = {0};
-	__builtin_memcpy(&r, p, 16 - ((__UINTPTR_TYPE__)p & 15));
+	for (i = 0; i + from < 16; i++)
+		r[i ^ turn] = q[(i + from) ^ turn];
 	return r;
 }
 
-__ALTIVEC_INLINE vec_uchar16 __vec_lvrx(const void *p)
+__ALTIVEC_INLINE vec_uchar16 __vec_lvrx(const void *p, unsigned int wide)
 {
+	unsigned int before = (__UINTPTR_TYPE__)p & 15, turn = wide - 1, i;
+	const unsigned char *q = (const unsigned char *)p - before;
 	vec_uchar16 r = {0};
-	__UINTPTR_TYPE__ before = (__UINTPTR_TYPE__)p & 15;
-	__builtin_memcpy((char *)&r + 16 - before, (const char *)p - before, before);
+	for (i = 0; i < before; i++)
+		r[(16 - before + i) ^ turn] = q[i ^ turn];
 	return r;
 }
 
-__ALTIVEC_INLINE void __vec_stvlx(vec_uchar16 a, void *p)
+__ALTIVEC_INLINE void __vec_stvlx(vec_uchar16 a, void *p, unsigned int own, unsigned int wide)
 {
-	__builtin_memcpy(p, &a, 16 - ((__UINTPTR_TYPE__)p & 15));
+	unsigned int from = (__UINTPTR_TYPE__)p & 15, i;
+	unsigned char *q = (unsigned char *)p - from;
+	for (i = 0; i + from < 16; i++)
+		q[(i + from) ^ (wide - 1)] = a[i ^ (own - 1)];
 }
 
-__ALTIVEC_INLINE void __vec_stvrx(vec_uchar16 a, void *p)
+__ALTIVEC_INLINE void __vec_stvrx(vec_uchar16 a, void *p, unsigned int own, unsigned int wide)
 {
-	__UINTPTR_TYPE__ before = (__UINTPTR_TYPE__)p & 15;
-	__builtin_memcpy((char *)p - before, (const char *)&a + 16 - before, before);
+	unsigned int before = (__UINTPTR_TYPE__)p & 15, i;
+	unsigned char *q = (unsigned char *)p - before;
+	for (i = 0; i < before; i++)
+		q[i ^ (wide - 1)] = a[(16 - before + i) ^ (own - 1)];
 }
 
 __ALTIVEC_INLINE vec_int4 __vec_sum2s(vec_int4 a, vec_int4 b)

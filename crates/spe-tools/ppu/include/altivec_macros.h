@@ -47,14 +47,16 @@
 #define vec_lvsr(n, p) __vec_lvsr((const void *)__vec_at((n), (p)), sizeof((p)[0]))
 
 /* The Cell's own, for data that is not aligned. */
-#define __vec_part(f, n, p) ((__typeof__(vec_ld(0, (p))))f((const void *)__vec_at((n), (p))))
+#define __vec_wide(p) sizeof(vec_ld(0, (p))[0])
+#define __vec_part(f, n, p) \
+	((__typeof__(vec_ld(0, (p))))f((const void *)__vec_at((n), (p)), __vec_wide(p)))
 #define vec_lvlx(n, p) __vec_part(__vec_lvlx, n, p)
 #define vec_lvlxl(n, p) vec_lvlx(n, p)
 #define vec_lvrx(n, p) __vec_part(__vec_lvrx, n, p)
 #define vec_lvrxl(n, p) vec_lvrx(n, p)
-#define vec_stvlx(a, n, p) __vec_stvlx((vec_uchar16)(a), (void *)__vec_at((n), (p)))
+#define vec_stvlx(a, n, p) __vec_stvlx((vec_uchar16)(a), (void *)__vec_at((n), (p)), sizeof((a)[0]), __vec_wide(p))
 #define vec_stvlxl(a, n, p) vec_stvlx(a, n, p)
-#define vec_stvrx(a, n, p) __vec_stvrx((vec_uchar16)(a), (void *)__vec_at((n), (p)))
+#define vec_stvrx(a, n, p) __vec_stvrx((vec_uchar16)(a), (void *)__vec_at((n), (p)), sizeof((a)[0]), __vec_wide(p))
 #define vec_stvrxl(a, n, p) vec_stvrx(a, n, p)
 
 /* Arithmetic. */

@@ -64,6 +64,18 @@ static inline unsigned long long __spe_cache_ea(const volatile void *ea) { retur
 	__spe_values; })
 #define cache_pr_stats(name) __spe_cache_named(pr_stats, name)()
 
+/* The same of the cache that CACHE_NAME names where they stand. */
+#define __cache_rd(ea) cache_rd(CACHE_NAME, ea)
+#define __cache_wr(ea, value) cache_wr(CACHE_NAME, ea, value)
+#define __cache_rw(ea, ...) cache_rw(CACHE_NAME, ea)
+#define __cache_touch(ea, ...) cache_touch(CACHE_NAME, ea)
+#define __cache_wait(lsa) cache_wait(CACHE_NAME, lsa)
+#define __cache_lock(lsa) cache_lock(CACHE_NAME, lsa)
+#define __cache_unlock(lsa) cache_unlock(CACHE_NAME, lsa)
+#define __cache_flush() cache_flush(CACHE_NAME)
+#define __cache_pr_stats() cache_pr_stats(CACHE_NAME)
+#define __load_vec_uint4(w, x, y, z) ((vec_uint4){(w), (x), (y), (z)})
+
 /* States of a line, in the bits that its address leaves free. */
 #define __SPE_CACHE_VALID 1u
 #define __SPE_CACHE_WRITTEN 2u
@@ -295,6 +307,25 @@ __SPE_CACHE_INLINE void __spe_cache(pr_stats)(void)
 #else
 __SPE_CACHE_INLINE void __spe_cache(pr_stats)(void) {}
 #endif
+
+/* And by names that begin with the cache's. */
+#define __spe_cache_own_joined(name, part) name##_cache_##part
+#define __spe_cache_own_named(name, part) __spe_cache_own_joined(name, part)
+#define __spe_cache_own(part) __spe_cache_own_named(CACHE_NAME, part)
+__SPE_CACHE_INLINE CACHED_TYPE __spe_cache_own(rd)(unsigned int ea) { return __spe_cache(rd)(ea); }
+__SPE_CACHE_INLINE CACHED_TYPE *__spe_cache_own(rw)(unsigned int ea) { return __spe_cache(rw)(ea); }
+__SPE_CACHE_INLINE CACHED_TYPE *__spe_cache_own(touch)(unsigned int ea) { return __spe_cache(touch)(ea); }
+#if CACHE_TYPE == CACHE_TYPE_RW
+__SPE_CACHE_INLINE void __spe_cache_own(wr)(unsigned int ea, CACHED_TYPE value)
+{
+	__spe_cache(wr)(ea, value);
+}
+#endif
+__SPE_CACHE_INLINE void __spe_cache_own(flush)(void) { __spe_cache(flush)(); }
+__SPE_CACHE_INLINE void __spe_cache_own(pr_stats)(void) { __spe_cache(pr_stats)(); }
+#undef __spe_cache_own_joined
+#undef __spe_cache_own_named
+#undef __spe_cache_own
 
 #undef __SPE_CACHE_COUNT
 #undef CACHE_NAME

@@ -15,6 +15,10 @@ __asm__(".ifndef sidecore_macros\n"
 	".macro hbra a, b\n .endm\n"
 	".macro hbrr a, b\n .endm\n"
 	".macro hbrp a=, b=\n .endm\n"
+	/* An interrupt's handler ends; e and d as the instruction's features. */
+	".macro iret\n jmp __sidecore_iret\n .endm\n"
+	".macro irete\n jmp __sidecore_irete\n .endm\n"
+	".macro iretd\n jmp __sidecore_iret\n .endm\n"
 	".endif\n");
 #endif
 #endif

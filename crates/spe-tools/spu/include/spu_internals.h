@@ -12,6 +12,10 @@ extern unsigned long long __sidecore_call(unsigned int, unsigned long long, unsi
 	unsigned long long, unsigned long long) __attribute__((visibility("hidden")));
 extern void __sidecore_stop(unsigned int) __attribute__((visibility("hidden")));
 extern void __sidecore_halt(void) __attribute__((visibility("hidden")));
+extern void __sidecore_ienable(void);
+extern void __sidecore_idisable(void);
+/* The register of floats' rounding and exceptions as programs wrote it. */
+extern vec_uint4 __sidecore_fpscr;
 /* The driver's step looks for this name. */
 typedef int __sidecore_spu_macros;
 #ifdef __cplusplus

@@ -8,6 +8,8 @@
 #ifndef _SPU_INTRINSICS_H_
 #define _SPU_INTRINSICS_H_
 
+/* Programs count on it. */
+#include <stddef.h>
 #include <vec_types.h>
 #include <spu_internals.h>
 

@@ -140,25 +140,50 @@
 	__a[(n) & (16 / sizeof(__a[0]) - 1)] = __x; __a; })
 #define spu_promote(x, n) ({ __auto_type __s = (x); __auto_type __p = __spu_splat_any(__s); __p; })
 
+/* An argument that is printed as a number: of a vector the first word, as in a register of the SPU. */
+#ifdef __cplusplus
+#define __sidecore_print(...) (__VA_ARGS__)
+#else
+#define __sidecore_word(V, expression, ...) ({ union { __typeof__((void)0, (__VA_ARGS__)) __v; V __e; } \
+	__u = {(__VA_ARGS__)}; expression; })
+#define __sidecore_bytes(V, ...) __sidecore_word(V, (unsigned int)(unsigned char)__u.__e[0] << 24 | \
+	(unsigned char)__u.__e[1] << 16 | (unsigned char)__u.__e[2] << 8 | (unsigned char)__u.__e[3], __VA_ARGS__)
+#define __sidecore_halves(V, ...) __sidecore_word(V, \
+	(unsigned int)(unsigned short)__u.__e[0] << 16 | (unsigned short)__u.__e[1], __VA_ARGS__)
+#define __sidecore_first(V, ...) __sidecore_word(V, __u.__e[0], __VA_ARGS__)
+#define __sidecore_print(...) _Generic(((void)0, (__VA_ARGS__)), \
+	__spe_vec_uchar16: __sidecore_bytes(__spe_vec_uchar16, __VA_ARGS__), \
+	__spe_vec_char16: __sidecore_bytes(__spe_vec_char16, __VA_ARGS__), \
+	__spe_vec_ushort8: __sidecore_halves(__spe_vec_ushort8, __VA_ARGS__), \
+	__spe_vec_short8: __sidecore_halves(__spe_vec_short8, __VA_ARGS__), \
+	__spe_vec_uint4: __sidecore_first(__spe_vec_uint4, __VA_ARGS__), \
+	__spe_vec_int4: __sidecore_first(__spe_vec_int4, __VA_ARGS__), \
+	__spe_vec_ullong2: __sidecore_first(__spe_vec_ullong2, __VA_ARGS__), \
+	__spe_vec_llong2: __sidecore_first(__spe_vec_llong2, __VA_ARGS__), \
+	__spe_vec_float4: __sidecore_first(__spe_vec_float4, __VA_ARGS__), \
+	__spe_vec_double2: __sidecore_first(__spe_vec_double2, __VA_ARGS__), \
+	default: (__VA_ARGS__))
+#endif
+
 /* Control. */
 #define spu_stop(code) __sidecore_stop(code)
 #define spu_stopd() __sidecore_stop(0x3fff)
 #define spu_sync() __asm__ volatile("mfence" : : : "memory")
 #define spu_sync_c() __asm__ volatile("mfence" : : : "memory")
 #define spu_dsync() __asm__ volatile("mfence" : : : "memory")
-#define spu_ienable() ((void)0)
-#define spu_idisable() ((void)0)
-#define spu_mffpscr() ((vec_uint4){0, 0, 0, 0})
-#define spu_mtfpscr(a) ((void)(a))
+#define spu_ienable() __sidecore_ienable()
+#define spu_idisable() __sidecore_idisable()
+#define spu_mffpscr() ((vec_uint4)__sidecore_fpscr)
+#define spu_mtfpscr(a) ((void)(__sidecore_fpscr = (__typeof__(__sidecore_fpscr))(a)))
 #define spu_mfspr(n) (0u)
 #define spu_mtspr(n, a) ((void)(a))
 #define spu_nop() ((void)0)
 #define spu_lnop() ((void)0)
 #define spu_hcmpeq(a, b) ((a) == (b) ? __sidecore_halt() : (void)0)
 #define spu_hcmpgt(a, b) ((a) > (b) ? __sidecore_halt() : (void)0)
-#define spu_bisled(function) ((void)0)
-#define spu_bisled_d(function) ((void)0)
-#define spu_bisled_e(function) ((void)0)
+#define spu_bisled(function) ((void)(spu_readchcnt(0) ? (((void (*)(void))(function))(), 0) : 0))
+#define spu_bisled_d(function) (spu_idisable(), spu_bisled(function))
+#define spu_bisled_e(function) (spu_ienable(), spu_bisled(function))
 
 /* Channels. */
 #define spu_readch(channel) ({ unsigned int __got = (unsigned int)__sidecore_call(1, (channel), 0, 0, 0); __got; })
@@ -358,8 +383,8 @@
 #define si_cfltu(a, n) __si_q(__spu_convtu(__si_as(vec_float4, a), n))
 #define si_frds(a) __si_q(__spu_roundtf(__si_as(vec_double2, a)))
 #define si_fesd(a) __si_q(__spu_extend_f(__si_as(vec_float4, a)))
-#define si_fscrrd() ((qword){0})
-#define si_fscrwr(a) ((void)(a))
+#define si_fscrrd() __si_q(spu_mffpscr())
+#define si_fscrwr(a) spu_mtfpscr(__si_as(vec_uint4, a))
 #define si_il(n) __si_q(__si_fill(vec_int4, (short)(n)))
 #define si_ilh(n) __si_q(__si_fill(vec_ushort8, n))
 #define si_ilhu(n) __si_q(__si_fill(vec_uint4, (unsigned int)(n) << 16))
@@ -398,8 +423,8 @@
 #define si_syncc() spu_sync_c()
 #define si_mfspr(n) si_from_uint(0)
 #define si_mtspr(n, a) ((void)(a))
-#define si_bisled(function) ((void)0)
-#define si_bisledd(function) ((void)0)
-#define si_bislede(function) ((void)0)
+#define si_bisled(function) spu_bisled(si_to_ptr(function))
+#define si_bisledd(function) spu_bisled_d(si_to_ptr(function))
+#define si_bislede(function) spu_bisled_e(si_to_ptr(function))
 
 #endif

@@ -1,8 +1,7 @@
 /* The SPU's clock and timers, as libspu_timer has them.
  *
- * The decrementer interrupts nobody here: a timer's function runs when the clock is read, when
- * spu_clock_slih is called, and when a timer is started or stopped. Reads of the clock less than 53
- * seconds apart lose nothing.
+ * The clock runs by interrupts, as there, if spu_clock_slih is registered; a timer's function is called
+ * by them, when the clock is read, and when a timer is started or stopped.
  */
 #ifndef _SPU_TIMER_H_
 #define _SPU_TIMER_H_

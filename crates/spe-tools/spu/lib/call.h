@@ -16,6 +16,7 @@ enum {
 	GATE_EXIT = 5,
 	GATE_HALT = 6,
 	GATE_MFC = 7,
+	GATE_INTERRUPTS = 9,
 };
 
 enum { STOP_C99 = 0x2100, STOP_POSIX = 0x2101, STOP_MEMORY = 0x2102 };

@@ -1,12 +1,18 @@
-/* The clock of spu_timer.h: 64 bits that count up, by the decrementer's 32 that count down.
+/* The clock of spu_timer.h: 64 bits that count up, by the decrementer's 32 that count down. The decrementer
+ * is set to pass zero, which interrupts, when the next timer is due.
  *
  * Must stay true: a timer's function is called outside of the update, so that it may use the clock and
- * the timers itself.
+ * the timers itself; interrupts are disabled while the clock's words change.
  */
 #include <spu_timer.h>
 #include "call.h"
 
-enum { WRITE_DECREMENTER = 7, READ_DECREMENTER = 8 };
+extern void __sidecore_ienable(void);
+
+enum { WRITE_MASK = 1, WRITE_DECREMENTER = 7, READ_DECREMENTER = 8, READ_MASK = 11 };
+enum { DECREMENTER_EVENT = 0x20 };
+/* The decrementer's longest way: half a turn, so that a late look loses nothing. */
+static const u64 FAR = 0x7fffffff;
 enum state { FREE, STOPPED, ACTIVE };
 
 static unsigned running, last;
@@ -18,6 +24,13 @@ static struct timer {
 	void (*function)(int);
 } timers[SPU_TIMER_NTIMERS];
 
+static u32 hold(void) { return (u32)__sidecore_call(GATE_INTERRUPTS, 0, 0, 0, 0); }
+static void release(u32 held)
+{
+	if (held)
+		__sidecore_call(GATE_INTERRUPTS, held, 0, 0, 0);
+}
+
 static void update(void)
 {
 	unsigned now;
@@ -26,6 +39,30 @@ static void update(void)
 	now = (unsigned)__sidecore_call(GATE_READ, READ_DECREMENTER, 0, 0, 0);
 	clock += last - now;
 	last = now;
+}
+
+/* Sets the decrementer for the timer that is due next. */
+static void arm(void)
+{
+	u64 next = FAR;
+	int id;
+	update();
+	if (!running)
+		return;
+	for (id = 0; id < SPU_TIMER_NTIMERS; id++)
+		if (timers[id].state == ACTIVE) {
+			u64 left = timers[id].due > clock ? timers[id].due - clock : 1;
+			next = left < next ? left : next;
+		}
+	last = (unsigned)next;
+	__sidecore_call(GATE_WRITE, WRITE_DECREMENTER, last, 0, 0);
+}
+
+static void event(int enable)
+{
+	u32 mask = (u32)__sidecore_call(GATE_READ, READ_MASK, 0, 0, 0);
+	mask = enable ? mask | DECREMENTER_EVENT : mask & ~DECREMENTER_EVENT;
+	__sidecore_call(GATE_WRITE, WRITE_MASK, mask, 0, 0);
 }
 
 /* Calls the functions of timers that are due, each once. */
@@ -50,8 +87,10 @@ void spu_clock_start(void)
 	if (running++)
 		return;
 	clock = 0;
-	last = ~0u;
-	__sidecore_call(GATE_WRITE, WRITE_DECREMENTER, last, 0, 0);
+	last = (unsigned)__sidecore_call(GATE_READ, READ_DECREMENTER, 0, 0, 0);
+	arm();
+	event(1);
+	__sidecore_ienable();
 }
 
 int spu_clock_stop(void)
@@ -66,15 +105,21 @@ int spu_clock_stop(void)
 	for (id = 0; id < SPU_TIMER_NTIMERS; id++)
 		if (timers[id].state == ACTIVE)
 			return SPU_CLOCK_ERR_TIMERS_ACTIVE;
-	update();
+	hold();
+	event(0);
 	running = 0;
+	clock = 0;
 	return 0;
 }
 
 uint64_t spu_clock_read(void)
 {
+	u32 held = hold();
+	u64 now;
 	look();
-	return clock;
+	now = clock;
+	release(held);
+	return now;
 }
 
 static int exists(int id)
@@ -109,6 +154,7 @@ int spu_timer_free(int id)
 
 int spu_timer_start(int id)
 {
+	u32 held;
 	if (!exists(id))
 		return SPU_TIMER_ERR_INVALID_ID;
 	if (timers[id].state == FREE)
@@ -117,22 +163,28 @@ int spu_timer_start(int id)
 		return SPU_TIMER_ERR_ACTIVE;
 	if (!running)
 		return SPU_TIMER_ERR_NOCLOCK;
+	held = hold();
 	look();
 	timers[id].state = ACTIVE;
 	timers[id].due = clock + (unsigned)timers[id].interval;
+	arm();
+	release(held);
 	return 0;
 }
 
 int spu_timer_stop(int id)
 {
+	u32 held;
 	if (!exists(id))
 		return SPU_TIMER_ERR_INVALID_ID;
 	if (timers[id].state != ACTIVE)
 		return SPU_TIMER_ERR_NOT_ACTIVE;
 	if (!running)
 		return SPU_TIMER_ERR_NOCLOCK;
+	held = hold();
 	look();
 	timers[id].state = STOPPED;
+	release(held);
 	return 0;
 }
 
@@ -141,16 +193,9 @@ unsigned spu_timebase(void)
 	return 79800000;
 }
 
-/* Interrupts do not happen, so there is nothing to hand on. */
-void spu_slih_register(unsigned mask, unsigned (*handler)(unsigned))
-{
-	(void)mask;
-	(void)handler;
-}
-
 unsigned spu_clock_slih(unsigned mask)
 {
-	enum { DECREMENTER_EVENT = 0x20 };
 	look();
+	arm();
 	return mask & ~DECREMENTER_EVENT;
 }

@@ -1,0 +1,158 @@
+//! Vectors that programs print as numbers.
+//!
+//! Why: an SPU passes an argument in a register of its own, whatever its type, so that a vector
+//! for `%x` is its first word there. Here vectors and numbers travel by different registers. So
+//! each argument behind a format without a vector's conversion is put through a macro of the
+//! kit's, which gives a vector's first word and anything else as it is.
+//!
+//! Must stay true: calls whose format is no literal, or has `%v`, stay as they are.
+
+use crate::tokens::{Kind, Token, next_seen, tokens};
+
+/// The source with the macro around what is printed; nothing where nothing is.
+pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
+    let tokens = tokens(source);
+    let text = |place: usize| {
+        tokens
+            .get(place)
+            .map_or(&b""[..], |token| token.text(source))
+    };
+    let mut marks: Vec<(usize, &[u8])> = Vec::new();
+    let mut last = &b""[..];
+    for (place, token) in tokens.iter().enumerate() {
+        let word = text(place);
+        let before = last;
+        if token.kind != Kind::Blank {
+            last = word;
+        }
+        let Some((_, format)) = PRINTERS.iter().find(|(name, _)| *name == word) else {
+            continue;
+        };
+        let open = next_seen(&tokens, place + 1);
+        if text(open) != b"(" || before == b"." || before == b">" {
+            continue;
+        }
+        let all = parts(source, &tokens, open);
+        let Some((first, rest)) = all.get(*format..).and_then(<[_]>::split_first) else {
+            continue;
+        };
+        if !is_plain(source, &tokens[first.0..first.1]) {
+            continue;
+        }
+        for (start, end) in rest {
+            marks.push((tokens[*start].start, b"__sidecore_print("));
+            marks.push((tokens[*end - 1].end, b")"));
+        }
+    }
+    if marks.is_empty() {
+        return None;
+    }
+    // Where calls are nested, an inner one's marks come behind an outer one's of the same place.
+    marks.sort_by_key(|mark| mark.0);
+    let mut output = Vec::with_capacity(source.len() + 18 * marks.len());
+    let mut copied = 0;
+    for (place, mark) in marks {
+        output.extend_from_slice(&source[copied..place]);
+        output.extend_from_slice(mark);
+        copied = place;
+    }
+    output.extend_from_slice(&source[copied..]);
+    Some(output)
+}
+
+/// The arguments of a call, by the places of their pieces, without blanks around them.
+fn parts(source: &[u8], tokens: &[Token], open: usize) -> Vec<(usize, usize)> {
+    let mut all = Vec::new();
+    let mut depth = 0_usize;
+    let mut range: Option<(usize, usize)> = None;
+    for (place, token) in tokens.iter().enumerate().skip(open) {
+        let word = token.text(source);
+        if token.kind == Kind::Mark {
+            match word {
+                b"(" | b"[" | b"{" => depth += 1,
+                b")" | b"]" | b"}" => depth -= 1,
+                _ => {}
+            }
+        }
+        if depth == 0 || (depth == 1 && word == b",") {
+            let Some(part) = range.take() else {
+                return Vec::new();
+            };
+            all.push(part);
+            if depth == 0 {
+                return all;
+            }
+        } else if place > open && token.kind != Kind::Blank {
+            range = Some((range.map_or(place, |range| range.0), place + 1));
+        }
+    }
+    Vec::new()
+}
+
+/// True for a literal that has conversions of numbers and strings alone.
+fn is_plain(source: &[u8], format: &[Token]) -> bool {
+    format.iter().all(|token| match token.kind {
+        Kind::Blank => true,
+        Kind::Quoted => {
+            let text = token.text(source);
+            let mut conversions = text.split(|byte| *byte == b'%').skip(1);
+            text.starts_with(b"\"") && !conversions.any(is_vectors)
+        }
+        _ => false,
+    })
+}
+
+/// True where the text behind a percent sign converts a vector.
+fn is_vectors(text: &[u8]) -> bool {
+    let flags = b"-+ #0123456789.*,;:_hlL";
+    text.iter().find(|byte| !flags.contains(byte)) == Some(&b'v')
+}
+
+/// Functions that print, and the place of their formats.
+const PRINTERS: &[(&[u8], usize)] = &[
+    (b"printf", 0),
+    (b"fprintf", 1),
+    (b"sprintf", 1),
+    (b"snprintf", 2),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::arguments;
+
+    fn rewritten(source: &str) -> Option<String> {
+        arguments(source.as_bytes()).map(|text| String::from_utf8(text).expect("text"))
+    }
+
+    #[test]
+    fn what_is_printed_goes_through_the_macro() {
+        for (source, wanted) in [
+            (
+                "printf(\"%x %d\\n\", spu_gather(a, b) , f[1, 2]);",
+                "printf(\"%x %d\\n\", __sidecore_print(spu_gather(a, b)) , __sidecore_print(f[1, 2]));",
+            ),
+            (
+                "fprintf(out, \"%\" \"d\", printf(\"%s\", a));",
+                "fprintf(out, \"%\" \"d\", \
+                 __sidecore_print(printf(\"%s\", __sidecore_print(a))));",
+            ),
+        ] {
+            assert_eq!(rewritten(source).as_deref(), Some(wanted));
+        }
+    }
+
+    #[test]
+    fn other_calls_stay_as_they_are() {
+        for source in [
+            "printf(\"%vd %d\", a, b);",
+            "printf(\"%8.3,vf\", a);",
+            "printf(format, a);",
+            "int printf(const char *, ...);",
+            "a.printf(\"%d\", a); a->printf(\"%d\", a);",
+            "printf(\"100%\");",
+            "printf();",
+        ] {
+            assert_eq!(rewritten(source), None, "{source}");
+        }
+    }
+}

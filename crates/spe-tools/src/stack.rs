@@ -1,0 +1,158 @@
+//! Programs that look at the SPU's register 1, the stack's, by a variable of that register.
+//!
+//! Why: `register T name asm("1")` names no register of this machine. A pointer or number becomes
+//! this machine's stack register; a vector, which holds the stack pointer and the bytes between
+//! stack and heap, becomes a call of the library that says both.
+//!
+//! Must stay true: declarations of other registers and all other source stay as they are, and
+//! lines keep their numbers.
+
+use crate::tokens::{Kind, Token, next_seen, tokens};
+use std::ops::Range;
+
+/// The source with variables of register 1 in this machine's words; nothing where there are none.
+pub(crate) fn registers(source: &[u8]) -> Option<Vec<u8>> {
+    if !source.windows(8).any(|word| word == b"register") {
+        return None;
+    }
+    let tokens = tokens(source);
+    let text = |place: usize| {
+        tokens
+            .get(place)
+            .map_or(&b""[..], |token| token.text(source))
+    };
+    let mut edits: Vec<(Range<usize>, Vec<u8>)> = Vec::new();
+    for start in 0..tokens.len() {
+        if text(start) != b"register" {
+            continue;
+        }
+        let Some(found) = declaration(source, &tokens, start) else {
+            continue;
+        };
+        if !found.vector {
+            edits.push((found.register..found.register + 1, b"\"rsp\"".to_vec()));
+            continue;
+        }
+        edits.push((start..found.end, CALL_DECLARATION.to_vec()));
+        for place in found.end..tokens.len() {
+            let member = matches!(text(before(&tokens, place)), b"." | b">");
+            if text(place) == found.name && !member {
+                edits.push((place..place + 1, CALL.to_vec()));
+            }
+        }
+    }
+    if edits.is_empty() {
+        return None;
+    }
+    edits.sort_by_key(|edit| edit.0.start);
+    let mut output = Vec::with_capacity(source.len() + 64);
+    let mut at = 0;
+    for (range, words) in edits {
+        if range.start < at {
+            continue;
+        }
+        for token in &tokens[at..range.start] {
+            output.extend_from_slice(token.text(source));
+        }
+        output.extend_from_slice(&words);
+        let lines = tokens[range.clone()]
+            .iter()
+            .flat_map(|token| token.text(source));
+        output.extend(lines.filter(|byte| **byte == b'\n'));
+        at = range.end;
+    }
+    for token in &tokens[at..] {
+        output.extend_from_slice(token.text(source));
+    }
+    Some(output)
+}
+
+/// A variable of register 1, by the places of its pieces.
+struct Declaration<'a> {
+    name: &'a [u8],
+    vector: bool,
+    /// The register's string.
+    register: usize,
+    /// Behind the semicolon.
+    end: usize,
+}
+
+/// The declaration that begins with `register` at `start`, if it is one of register 1.
+fn declaration<'a>(source: &'a [u8], tokens: &[Token], start: usize) -> Option<Declaration<'a>> {
+    let text = |place: usize| {
+        tokens
+            .get(place)
+            .map_or(&b""[..], |token| token.text(source))
+    };
+    let (mut name, mut vector, mut pointer) = (None, false, false);
+    let mut at = next_seen(tokens, start + 1);
+    loop {
+        match text(at) {
+            b"asm" | b"__asm__" | b"__asm" => break,
+            b"*" => pointer = true,
+            word if tokens.get(at)?.kind == Kind::Word => {
+                vector |= word == b"vector" || word.windows(4).any(|part| part == b"vec_");
+                name = Some(at);
+            }
+            _ => return None,
+        }
+        at = next_seen(tokens, at + 1);
+    }
+    let open = next_seen(tokens, at + 1);
+    let register = next_seen(tokens, open + 1);
+    let close = next_seen(tokens, register + 1);
+    let end = next_seen(tokens, close + 1);
+    let shape = (text(open), text(close), text(end)) == (b"(", b")", b";");
+    (shape && NAMES.contains(&text(register))).then_some(Declaration {
+        name: text(name?),
+        vector: vector && !pointer,
+        register,
+        end: end + 1,
+    })
+}
+
+/// The last piece before `place` that the compiler sees.
+fn before(tokens: &[Token], place: usize) -> usize {
+    let seen = tokens[..place]
+        .iter()
+        .rposition(|token| token.kind != Kind::Blank);
+    seen.unwrap_or(tokens.len())
+}
+
+/// Names of register 1.
+const NAMES: &[&[u8]] = &[b"\"1\"", b"\"$1\"", b"\"sp\"", b"\"$sp\"", b"\"r1\""];
+const CALL: &[u8] = b"__sidecore_stack_register()";
+const CALL_DECLARATION: &[u8] = b"extern __spe_vec_uint4 __sidecore_stack_register(void);";
+
+#[cfg(test)]
+mod tests {
+    use super::registers;
+
+    fn rewritten(source: &str) -> Option<String> {
+        registers(source.as_bytes()).map(|text| String::from_utf8(text).expect("text"))
+    }
+
+    #[test]
+    fn pointers_are_this_machines_stack_register() {
+        let source = "register volatile unsigned *top\n asm(\"1\"); int a = top != 0;";
+        let wanted = "register volatile unsigned *top\n asm(\"rsp\"); int a = top != 0;";
+        assert_eq!(rewritten(source).as_deref(), Some(wanted));
+        for other in [
+            "register int i; asm(\"1\");",
+            "register int i asm(\"3\");",
+            "register void f(int) asm(\"1\");",
+            "int register_1;",
+        ] {
+            assert_eq!(rewritten(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn vectors_are_asked_of_the_library() {
+        let source = "register volatile __spe_vec_uint4 r1\n__asm__(\"$sp\"); \
+                      int a = spu_extract(r1, 1) + b.r1 + c->r1;";
+        let wanted = "extern __spe_vec_uint4 __sidecore_stack_register(void);\n \
+                      int a = spu_extract(__sidecore_stack_register(), 1) + b.r1 + c->r1;";
+        assert_eq!(rewritten(source).as_deref(), Some(wanted));
+    }
+}
