@@ -44,6 +44,13 @@
 #define __lane_place(p) ((void *)((__UINTPTR_TYPE__)(p) & ~(__UINTPTR_TYPE__)15))
 /* The place of number i among numbers of type T that share memory with a vector. */
 #define __lane_shared(T, width, i) ((i) ^ ((width) > sizeof(T) ? (width) / sizeof(T) - 1 : 0))
+/* Two of them, which are handed on in the order that they have on the Cell. */
+#ifdef __cplusplus
+#define __lane_words(T, width, array) (array)
+#else
+#define __lane_words(T, width, array) (__builtin_choose_expr(sizeof(array) == 2 * sizeof(T), \
+	((T[2]){(array)[__lane_shared(T, width, 0)], (array)[__lane_shared(T, width, 1)]}), (array)))
+#endif
 #define __lane_index(T, E, i) __lane_shared(T, __lane_width(E), i)
 
 #endif

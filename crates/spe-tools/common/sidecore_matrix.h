@@ -123,6 +123,60 @@ __SDK_INLINE vec_float4 _xform_norm3(vec_float4 v, const vec_float4 *matrix)
 	return _xform_vec4(__sdk_of(v[0], v[1], v[2], 0.0f), matrix);
 }
 
+/* The same of four vectors at once, by a matrix whose entries are vectors each (splat_matrix4x4). */
+#define __SDK_ENTRY(m, i, x, y, z) ((x) * (m)[i] + (y) * (m)[4 + (i)] + (z) * (m)[8 + (i)])
+__SDK_INLINE void _xform_norm3_v(vec_float4 *xout, vec_float4 *yout, vec_float4 *zout, vec_float4 x,
+	vec_float4 y, vec_float4 z, const vec_float4 *m)
+{
+	*xout = __SDK_ENTRY(m, 0, x, y, z);
+	*yout = __SDK_ENTRY(m, 1, x, y, z);
+	*zout = __SDK_ENTRY(m, 2, x, y, z);
+}
+__SDK_INLINE void _xform_vec4_v(vec_float4 *xout, vec_float4 *yout, vec_float4 *zout, vec_float4 *wout,
+	vec_float4 x, vec_float4 y, vec_float4 z, vec_float4 w, const vec_float4 *m)
+{
+	*xout = __SDK_ENTRY(m, 0, x, y, z) + w * m[12];
+	*yout = __SDK_ENTRY(m, 1, x, y, z) + w * m[13];
+	*zout = __SDK_ENTRY(m, 2, x, y, z) + w * m[14];
+	*wout = __SDK_ENTRY(m, 3, x, y, z) + w * m[15];
+}
+__SDK_INLINE void _xform_vec3_v(vec_float4 *xout, vec_float4 *yout, vec_float4 *zout, vec_float4 *wout,
+	vec_float4 x, vec_float4 y, vec_float4 z, const vec_float4 *m)
+{
+	_xform_vec4_v(xout, yout, zout, wout, x, y, z, __sdk_all(1.0f), m);
+}
+/* The sides of the volume of normalized coordinates that a vertex lies beyond. */
+#define CLIP_CODE_LEFT 0x01
+#define CLIP_CODE_RIGHT 0x02
+#define CLIP_CODE_BOTTOM 0x04
+#define CLIP_CODE_TOP 0x08
+#define CLIP_CODE_NEAR 0x10
+#define CLIP_CODE_FAR 0x20
+__SDK_INLINE unsigned int _clipcode_ndc(vec_float4 v)
+{
+	unsigned int code = 0;
+	int axis;
+	for (axis = 0; axis < 3; axis++) {
+		code |= v[axis] < -v[3] ? CLIP_CODE_LEFT << 2 * axis : 0;
+		code |= v[axis] > v[3] ? CLIP_CODE_RIGHT << 2 * axis : 0;
+	}
+	return code;
+}
+__SDK_INLINE vec_uint4 _clipcode_ndc_v(vec_float4 x, vec_float4 y, vec_float4 z, vec_float4 w)
+{
+	vec_uint4 codes = { 0, 0, 0, 0 };
+	int i;
+	for (i = 0; i < 4; i++)
+		codes[i] = _clipcode_ndc(__sdk_of(x[i], y[i], z[i], w[i]));
+	return codes;
+}
+/* Where the ray from v1 (0) to v2 (1) meets a plane. */
+__SDK_INLINE vec_float4 _clip_ray(vec_float4 v1, vec_float4 v2, vec_float4 plane)
+{
+	float first = _dot_product4(v1, plane), second = _dot_product4(v2, plane);
+	return __sdk_all(first / (first - second));
+}
+
 /* libmatrix; an output may be an input. */
 
 __SDK_INLINE void _identity_matrix4x4(vec_float4 *out)
@@ -248,6 +302,40 @@ __SDK_INLINE void _quat_to_rot_matrix4x4(vec_float4 *out, vec_float4 q)
 	out[1] = __sdk_of(2 * (x * y - w * z), 1 - 2 * (x * x + z * z), 2 * (y * z + w * x), 0);
 	out[2] = __sdk_of(2 * (x * z + w * y), 2 * (y * z - w * x), 1 - 2 * (x * x + y * y), 0);
 	out[3] = __sdk_of(0, 0, 0, 1);
+}
+/* Of a rotation, whose diagonal has a sum above 0. */
+__SDK_INLINE vec_float4 _rot_matrix4x4_to_quat(vec_float4 *matrix)
+{
+	float w = sqrtf(matrix[0][0] + matrix[1][1] + matrix[2][2] + 1.0f) / 2, by = 1.0f / (4 * w);
+	return __sdk_of((matrix[1][2] - matrix[2][1]) * by, (matrix[2][0] - matrix[0][2]) * by,
+			(matrix[0][1] - matrix[1][0]) * by, w);
+}
+/* Along the great arc between two orientations; along the line where they are near to each other. */
+__SDK_INLINE vec_float4 _slerp_quat(vec_float4 q1, vec_float4 q2, float t)
+{
+	float cosine = _dot_product4(q1, q2), angle, first = 1 - t, second = t;
+	if (cosine < 0) {
+		q2 = -q2;
+		cosine = -cosine;
+	}
+	if (cosine < 0.9999f) {
+		angle = acosf(cosine);
+		first = sinf(first * angle) / sinf(angle);
+		second = sinf(t * angle) / sinf(angle);
+	}
+	return q1 * __sdk_all(first) + q2 * __sdk_all(second);
+}
+__SDK_INLINE void _cast_matrix4x4_to_dbl(vec_double2 *out, vec_float4 *in)
+{
+	int i;
+	for (i = 7; i >= 0; i--)
+		out[i] = (vec_double2){ in[i / 2][i % 2 * 2], in[i / 2][i % 2 * 2 + 1] };
+}
+__SDK_INLINE void _cast_matrix4x4_to_flt(vec_float4 *out, vec_double2 *in)
+{
+	int i;
+	for (i = 0; i < 4; i++)
+		out[i] = __sdk_of(in[2 * i][0], in[2 * i][1], in[2 * i + 1][0], in[2 * i + 1][1]);
 }
 
 #include <sidecore_end.h>

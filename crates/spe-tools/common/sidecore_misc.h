@@ -133,6 +133,11 @@ __MISC_INLINE vec_uchar16 _load_vec_unaligned(const unsigned char *from)
 	return v;
 }
 __MISC_INLINE void _store_vec_unaligned(unsigned char *to, vec_uchar16 v) { __builtin_memcpy(to, &v, 16); }
+#ifdef __SPU__
+/* Bytes of the store to and from the host's memory, whatever their places. */
+extern size_t _copy_from_ls(unsigned long long to, unsigned int from, size_t bytes);
+extern size_t _copy_to_ls(unsigned int to, unsigned long long from, size_t bytes);
+#endif
 
 #include <sidecore_end.h>
 #endif

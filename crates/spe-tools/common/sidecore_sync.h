@@ -95,11 +95,9 @@ static __inline__ void _atomic_add(int value, atomic_ea_t ea) { __libsync_add(ea
 static __inline__ void _atomic_sub(int value, atomic_ea_t ea) { __libsync_add(ea, -value); }
 static __inline__ void _atomic_inc(atomic_ea_t ea) { __libsync_add(ea, 1); }
 static __inline__ void _atomic_dec(atomic_ea_t ea) { __libsync_add(ea, -1); }
-static __inline__ int _atomic_sub_and_test(int value, atomic_ea_t ea)
-{
-	return __libsync_add(ea, -value) == value;
-}
-static __inline__ int _atomic_dec_and_test(atomic_ea_t ea) { return __libsync_add(ea, -1) == 1; }
+/* 1 where the value before was 0. */
+static __inline__ int _atomic_sub_and_test(int value, atomic_ea_t ea) { return !__libsync_add(ea, -value); }
+static __inline__ int _atomic_dec_and_test(atomic_ea_t ea) { return !__libsync_add(ea, -1); }
 /* The value behind it, which is negative where nothing was changed. */
 static __inline__ int _atomic_dec_if_positive(atomic_ea_t ea)
 {

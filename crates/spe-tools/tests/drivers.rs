@@ -186,6 +186,29 @@ fn libraries_of_the_sdk_do_the_same_on_both_sides() {
     driven(folder.path(), "spu-g++", "-O1 -x c++ -c sdk.c -o plus.o");
 }
 
+/// Large numbers against themselves, and what has another place here than on an SPU.
+#[test]
+fn large_numbers_registers_and_printed_vectors() {
+    let Some(folder) = folder() else { return };
+    for level in ["-O0", "-O2"] {
+        let options = format!("{level} -o image more.c -lmpm -lmc_rand -lisolation -lmisc");
+        driven(folder.path(), "spu-gcc", &options);
+        let wanted = "0x7 -5 text c\na bvalue c rest\n";
+        assert_eq!(ran(folder.path(), "image", &[]), (wanted.into(), 0));
+    }
+}
+
+#[test]
+fn handlers_of_interrupts_are_the_sections_or_the_librarys() {
+    let Some(folder) = folder() else { return };
+    driven(folder.path(), "spu-gcc", "-DOWN -O1 -o image interrupts.c");
+    let wanted = "handler 0\nhandler 1\nhandler 2\n3 12\n";
+    assert_eq!(ran(folder.path(), "image", &[]), (wanted.into(), 0));
+    driven(folder.path(), "spu-gcc", "-O2 -o image interrupts.c");
+    let wanted = "events 20\nevents 20\nevents 20\n3 12\n";
+    assert_eq!(ran(folder.path(), "image", &[]), (wanted.into(), 0));
+}
+
 /// Every header of one function stands alone, and leaves the name without the underscore free.
 #[test]
 fn headers_of_one_function_stand_alone() {

@@ -412,6 +412,7 @@ impl<'a> Pass<'a> {
     fn member(&mut self, _dot: usize, name: usize) {
         let text = self.text;
         if text.at(name + 1) != b"[" {
+            self.halves(name);
             return;
         }
         if let Some(shared) = self.types.shared.get(text.at(name)) {
@@ -423,6 +424,35 @@ impl<'a> Pass<'a> {
             self.edits.replace(start, start, call);
             let behind = text.start(close);
             self.edits.replace(behind, behind, ")");
+        }
+    }
+
+    /// A union's array that is written whole into a mailbox, whose words programs send in the order
+    /// of the halves of an address there.
+    fn halves(&mut self, name: usize) {
+        let text = self.text;
+        let Some(shared) = self.types.shared.get(text.at(name)) else {
+            return;
+        };
+        let mut start = name;
+        while start > 0 && !matches!(text.at(start - 1), b"," | b"(" | b";" | b"{" | b"}") {
+            start -= 1;
+            if matches!(text.at(start), b")" | b"]") {
+                start = text.partner(start).unwrap_or(start);
+            }
+        }
+        let is_second = (0..start)
+            .rev()
+            .take(CALL_PIECES_MAX)
+            .find(|at| text.at(*at) == b"(");
+        let call = is_second.filter(|open| {
+            *open > 0 && text.at(open - 1) == b"spe_in_mbox_write" && text.at(name + 1) == b","
+        });
+        if call.is_some() {
+            let begin = format!("__lane_words({}, {}, ", shared.element, shared.width);
+            self.edits
+                .replace(text.start(start), text.start(start), begin);
+            self.edits.replace(text.end(name), text.end(name), ")");
         }
     }
 
@@ -513,3 +543,6 @@ pub(super) fn looks_at_addresses(text: &Text<'_>) -> bool {
                 || TURNS.contains(&word)
         })
 }
+
+/// Pieces of a call's first argument at most.
+const CALL_PIECES_MAX: usize = 16;

@@ -175,3 +175,19 @@ fn what_keeps_memorys_order_is_said_where_it_is_declared() {
         assert_eq!(said(quiet), Vec::<String>::new(), "{quiet}");
     }
 }
+
+#[test]
+fn halves_that_are_mailed_together_have_the_order_of_the_cell() {
+    let declared = "__spe_vec_uint4 v; union { unsigned long long ea; unsigned int ui[2]; } a; ";
+    let wanted = "spe_in_mbox_write(s[i].spe, __lane_words(unsigned int, \
+                  sizeof(unsigned long long), p->a.ui), 2, 1);";
+    let source = "spe_in_mbox_write(s[i].spe, p->a.ui, 2, 1);";
+    assert_eq!(
+        exact(&format!("{declared}{source}")),
+        format!("{declared}{wanted}")
+    );
+    for other in ["send(s, a.ui, 2);", "spe_in_mbox_write(s, words, 2, 1);"] {
+        let source = format!("{declared}{other}");
+        assert_eq!(exact(&source), source);
+    }
+}

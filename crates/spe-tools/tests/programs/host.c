@@ -16,6 +16,9 @@ static jmp_buf ended;
 static int status;
 static uint32_t channels[128], mailbox[MAILBOX_MAX];
 static int mailbox_next;
+/* The library's entry while interrupts are enabled, and once one is due. */
+static uint64_t enabled;
+uint64_t interrupt_entry;
 static char stack[STACK_BYTES] __attribute__((aligned(16)));
 uint64_t stack_top;
 
@@ -68,6 +71,12 @@ __attribute__((used)) uint64_t answer(uint32_t operation, uint64_t a, uint64_t b
 		return a == 24 ? channels[22] : channels[a & 127];
 	case 2:
 		channels[a & 127] = b;
+		/* The decrementer passes zero at once. */
+		if (a == 7 && enabled && channels[1] & 0x20) {
+			channels[0] = 0x20;
+			interrupt_entry = enabled;
+			enabled = 0;
+		}
 		if (a == 28 || a == 30)
 			printf("mailbox %u: %u\n", (unsigned int)a, (unsigned int)b);
 		return 0;
@@ -96,13 +105,21 @@ __attribute__((used)) uint64_t answer(uint32_t operation, uint64_t a, uint64_t b
 			channels[27] = 0;
 		} else
 			printf("command %x\n", (unsigned int)d & 0xff);
+		return 0;
+	case 9: {
+		uint64_t before = enabled;
+		enabled = (uint32_t)a;
+		return before;
+	}
 	}
 	return 0;
 }
 
 uint64_t gate(void);
 __asm__("gate: push %rbp\n mov %rsp, %rbp\n mov stack_top(%rip), %rsp\n call answer\n"
-	"mov %rbp, %rsp\n pop %rbp\n ret\n");
+	"mov %rbp, %rsp\n pop %rbp\n cmpq $0, interrupt_entry(%rip)\n jne 1f\n ret\n"
+	"1: mov interrupt_entry(%rip), %r11\n movq $0, interrupt_entry(%rip)\n pop %r10\n"
+	"lea -136(%rsp), %rsp\n mov %r10, (%rsp)\n jmp *%r11\n");
 void enter(uint64_t id, uint64_t argp, uint64_t envp, uint64_t gate, uint64_t registers, uint64_t entry,
 	   uint64_t stack);
 __asm__("enter: mov 8(%rsp), %rax\n mov %rax, %rsp\n jmp *%r9\n");

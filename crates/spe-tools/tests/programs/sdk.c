@@ -1,5 +1,6 @@
 /* The SDK's libraries of small functions; the exit status is the number of checks that fail. */
 #include <libgmath.h>
+#include <liblarge_matrix.h>
 #include <libmatrix.h>
 #include <libmisc.h>
 #include <libsim.h>
@@ -52,6 +53,23 @@ static void numbers(void)
 #endif
 	check("scaled", scalbnf4(mixed, load_vec_int4(1, 2, 0, 0))[1] == 36);
 }
+
+#ifndef __cplusplus
+static void large(void)
+{
+	float a[16] = { 2, 1, 1, 0, 4, 3, 3, 1, 8, 7, 9, 5, 6, 7, 9, 8 }, b[4] = { 4, 11, 29, 30 };
+	float turned[16], product[16] = { 0 };
+	int order[4], i;
+	transpose_matrix(4, 4, a, 4, turned, 4);
+	madd_matrix_matrix(4, 4, 4, a, 4, turned, 4, product, 4);
+	check("turned", turned[4] == 1 && turned[3] == 6 && product[1] == 2 * 4 + 3 + 3);
+	check("largest", index_max_abs_col(4, a, 0, 4) == 2 && index_max_abs_vec(4, a + 4) == 0);
+	check("solved", solve_linear_system_1(4, a, 4, order, b) == 0);
+	for (i = 0; i < 4; i++)
+		check("all ones", near(b[i], 1));
+	check("singular", lu2_decomp(2, 2, product + 12, 0, order) == -4);
+}
+#endif
 
 static void vectors(void)
 {
@@ -107,6 +125,10 @@ static void matrices(void)
 	check("quaternion", alike(other[0], 0, 1, 0, 0) && alike(other[1], -1, 0, 0, 0));
 	back = load_vec_float4(0, 0, sinf(half / 2), cosf(half / 2));
 	check("quaternions", alike(mult_quat(back, back), 0, 0, 1, 0));
+	check("quaternion of a rotation", near(rot_matrix4x4_to_quat(other)[2], sinf(half / 2)));
+	check("half way", near(slerp_quat(back, load_vec_float4(0, 0, 0, 1), 0.5f)[3], cosf(half / 4)));
+	xform_vec4_v(&all[0], &all[1], &all[2], &all[3], load_vec_float4(1, 0, 0, 0), load_vec_float4(0, 1, 0, 0),
+		     load_vec_float4(0, 0, 1, 0), load_vec_float4(0, 0, 0, 1), all);
 	perspective_matrix4x4(own, half, 2, 1, 3);
 	check("perspective", near(own[0][0], 0.5f) && near(own[1][1], 1) && near(own[2][2], -2)
 		&& near(own[2][3], -1) && near(own[3][2], -3));
@@ -124,7 +146,10 @@ static void variables(eaddr_t line)
 	atomic_sub(2, word);
 	atomic_inc(word);
 	check("counts", atomic_dec_return(word) == 7 && atomic_read(word) == 6);
-	check("tests", !atomic_dec_and_test(word) && atomic_sub_and_test(5, word));
+	/* The value before is compared with 0. */
+	check("tests", !atomic_dec_and_test(word) && !atomic_sub_and_test(5, word));
+	check("tests of 0", atomic_sub_and_test(1, word) && atomic_read(word) == -1);
+	atomic_set(word, 0);
 	check("not below", atomic_dec_if_positive(word) == -1 && atomic_read(word) == 0);
 	mutex_init(word);
 	mutex_lock(word);
@@ -207,6 +232,9 @@ int main(void)
 	vectors();
 	numbers();
 	matrices();
+#ifndef __cplusplus
+	large();
+#endif
 	prof_cp31();
 	return bad;
 }
