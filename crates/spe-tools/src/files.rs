@@ -14,6 +14,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "spu/crt.c" <- "spu/lib/crt.c",
     "spu/ea.c" <- "spu/lib/ea.c",
     "spu/fpscr.c" <- "spu/lib/fpscr.c",
+    "spu/errors.c" <- "spu/lib/errors.c",
     "spu/folders.c" <- "spu/lib/folders.c",
     "spu/format.c" <- "spu/lib/format.c",
     "spu/format.h" <- "spu/lib/format.h",

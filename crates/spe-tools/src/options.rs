@@ -347,6 +347,7 @@ const DROPPED_STARTS: &[&str] = &[
     "-mvsx",
     "-mcall-",
     "-mdual-nops=",
+    "-mdouble=",
     "-mlong-double-",
     // Names of the compiler's passes, which changed.
     "-fdump-",

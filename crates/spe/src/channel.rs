@@ -167,7 +167,6 @@ impl Channels {
             8 => Some(self.decrementer_value()),
             11 => Some(self.event_mask),
             12 => Some(self.tag_mask),
-            13 => Some(0),
             15 => Some(self.save),
             24 => self.tag_status().inspect(|_| self.tag_update = None),
             25 => Some(std::mem::take(&mut self.mfc.stall_mask)).filter(|mask| *mask != 0),

@@ -521,6 +521,8 @@ impl Context {
         }
         let channels = &mut inner.channels;
         match request.op {
+            // The machine's status: whether interrupts are enabled.
+            1 if a == 13 => Outcome::Value(self.interrupts().are_enabled().into()),
             1 => channels.read(&self.mail, a),
             2 => channels.write(&self.store, &self.mail, a, b as u32),
             3 => channels.count(&self.mail, a),

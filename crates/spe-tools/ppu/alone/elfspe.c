@@ -42,6 +42,8 @@ int main(int count, char **arguments)
 	}
 	registers[0][0] = count - 1;
 	registers[1][0] = (uintptr_t)list;
+	/* Says that these are texts to copy. */
+	registers[2][0] = 0x7374786574;
 	image = spe_image_open(arguments[1]);
 	if (!image) {
 		fprintf(stderr, "elfspe: %s: %s\n", arguments[1], strerror(errno));

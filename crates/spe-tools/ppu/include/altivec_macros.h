@@ -4,15 +4,15 @@
 
 #include "../common/sidecore_vector_macros.h"
 
-#define __vec_same(a, x) ((__typeof__(a))(x))
-#define __vec_binary(a, b, operation) ({ __auto_type __a = (a); __auto_type __b = (b); \
-	__a operation __vec_same(__a, __b); })
-#define __vec_logic(a, b, expression) ({ __auto_type __s = (a); __auto_type __t = (b); \
-	vec_uint4 __a = (vec_uint4)__s, __b = (vec_uint4)__t; (__typeof__(__s))(expression); })
-#define __vec_compare(a, b, operation) ({ __auto_type __a = (a); __auto_type __b = (b); \
-	(__spu_mask_of(__a))(__a operation __vec_same(__a, __b)); })
 /* The type of both: truth values, which have no sign here, take that of the other operand. */
-#define __vec_common(a, b) __typeof__(__spu_choose(__spu_integer_of_sign(b), (b), (a)))
+#define __vec_common(a, b) __typeof__(__spu_choose(!__spu_floats(a) && \
+	(__spu_floats(b) || __spu_integer_of_sign(b)), (b), (a)))
+#define __vec_binary(a, b, operation) ({ __auto_type __s = (a); __auto_type __t = (b); \
+	typedef __vec_common(__s, __t) __vec_b; (__vec_b)__s operation (__vec_b)__t; })
+#define __vec_logic(a, b, expression) ({ __auto_type __s = (a); __auto_type __t = (b); \
+	vec_uint4 __a = (vec_uint4)__s, __b = (vec_uint4)__t; (__vec_common(__s, __t))(expression); })
+#define __vec_compare(a, b, operation) ({ __auto_type __s = (a); __auto_type __t = (b); \
+	typedef __vec_common(__s, __t) __vec_b; (__spu_mask_of(__s))((__vec_b)__s operation (__vec_b)__t); })
 #define __vec_by_type(f, a, b) ({ __auto_type __a = (a); __auto_type __b = (b); \
 	typedef __vec_common(__a, __b) __vec_t; __vec_t __s = {0}; \
 	(__vec_t)__spu_choose(sizeof(__a[0]) == 1, \

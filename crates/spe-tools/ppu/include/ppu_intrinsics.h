@@ -148,12 +148,51 @@ __PPU_INLINE int __stdcx(volatile void *p, uint64_t x) { return __sidecore_store
 #define __fctidz(x) ((long long)(x))
 #define __fcfid(x) ((double)(x))
 #define __frsp(x) ((float)(x))
-#define __mffs() (0.0)
-#define __mtfsf(mask, x) ((void)(x))
-#define __mtfsfi(field, x) ((void)0)
-#define __mtfsb0(bit) ((void)0)
-#define __mtfsb1(bit) ((void)0)
-#define __setflm(x) (x)
+
+/* The register of floats' states keeps what is written; of its fields the rounding mode has an effect. */
+__attribute__((weak, visibility("hidden"))) __thread uint32_t __sidecore_fpscr;
+
+__PPU_INLINE void __sidecore_set_fpscr(uint32_t value)
+{
+	/* To the nearest, to zero, up, down; here to the nearest, down, up, to zero. */
+	uint32_t mode = (0 - value) & 3;
+	/* Bit 2 sums up those of invalid operations. */
+	__sidecore_fpscr = (value & ~0x20000000u) | (value & 0x01f80700 ? 0x20000000 : 0);
+	__builtin_ia32_ldmxcsr((__builtin_ia32_stmxcsr() & ~0x6000u) | mode << 13);
+}
+
+__PPU_INLINE double __mffs(void)
+{
+	union { uint64_t bits; double value; } out;
+	out.bits = __sidecore_fpscr;
+	return out.value;
+}
+
+__PPU_INLINE void __sidecore_mtfsf(unsigned int fields, double value)
+{
+	union { double value; uint64_t bits; } in;
+	uint32_t mask = 0;
+	unsigned int field;
+	in.value = value;
+	for (field = 0; field < 8; field++)
+		if (fields >> field & 1)
+			mask |= 15u << 4 * field;
+	__sidecore_set_fpscr((__sidecore_fpscr & ~mask) | ((uint32_t)in.bits & mask));
+}
+
+__PPU_INLINE double __sidecore_setflm(double value)
+{
+	double before = __mffs();
+	__sidecore_mtfsf(255, value);
+	return before;
+}
+
+#define __mtfsf(mask, x) __sidecore_mtfsf((mask), (x))
+#define __mtfsfi(field, x) __sidecore_set_fpscr((__sidecore_fpscr & ~(15u << (28 - 4 * (field)))) | \
+	((uint32_t)(x) & 15u) << (28 - 4 * (field)))
+#define __mtfsb0(bit) __sidecore_set_fpscr(__sidecore_fpscr & ~(0x80000000u >> (bit)))
+#define __mtfsb1(bit) __sidecore_set_fpscr(__sidecore_fpscr | 0x80000000u >> (bit))
+#define __setflm(x) __sidecore_setflm(x)
 
 #include <sidecore_end.h>
 #endif

@@ -63,6 +63,31 @@ static unsigned long long doubleword(quadword value)
 	return ((halves)value)[0];
 }
 
+/* In the third register's number: the others are a count of texts of the host's and their addresses. */
+static const unsigned long long TEXTS = 0x7374786574ULL;
+
+/* Calls main with copies of the texts in the store, which is all that calls of the host take. */
+static __attribute__((noinline)) int main_of_texts(unsigned int count, char **texts)
+{
+	unsigned int bytes = 0, each;
+	char **own = __builtin_alloca((count + 1) * sizeof *own), *place;
+	for (each = 0; each < count; each++) {
+		const char *text = texts[each];
+		do
+			bytes++;
+		while (*text++);
+	}
+	place = __builtin_alloca(bytes);
+	for (each = 0; each < count; each++) {
+		const char *text = texts[each];
+		own[each] = place;
+		while ((*place++ = *text++))
+			;
+	}
+	own[count] = 0;
+	return main(count, (unsigned int)own, 0);
+}
+
 /* Arguments of main: the three numbers of spe_context_run; where the program was started with
  * SPE_RUN_USER_REGS, the user's three registers, as vectors and in the numbers' place. */
 void __attribute__((noreturn, visibility("hidden")))
@@ -76,6 +101,9 @@ __sidecore_main(unsigned long long id, unsigned long long argp, unsigned long lo
 		(*each)();
 	for (each = __init_array_start; each < __init_array_end; each++)
 		(*each)();
+	if (registers && doubleword(registers[2]) == TEXTS)
+		exit(main_of_texts((unsigned int)doubleword(registers[0]),
+				   (char **)(unsigned int)doubleword(registers[1])));
 	if (registers)
 		exit(vector_main(doubleword(registers[0]), doubleword(registers[1]),
 				 doubleword(registers[2]),

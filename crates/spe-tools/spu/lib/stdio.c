@@ -68,7 +68,6 @@ int remove(const char *path) { return call(REMOVE, (u32)path, 0, 0, 0); }
 int rename(const char *from, const char *to) { return call(RENAME, (u32)from, (u32)to, 0, 0); }
 int system(const char *command) { return call(SYSTEM, (u32)command, 0, 0, 0); }
 int puts(const char *text) { return call(PUTS, (u32)text, 0, 0, 0); }
-void perror(const char *text) { call(PERROR, (u32)text, 0, 0, 0); }
 
 int fseek(FILE *stream, long offset, int from)
 {

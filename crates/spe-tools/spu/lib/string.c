@@ -230,5 +230,3 @@ char *strdup(const char *text)
 	char *copy = malloc(length);
 	return copy ? memcpy(copy, text, length) : 0;
 }
-
-char *strerror(int number) { return number ? "error" : "no error"; }

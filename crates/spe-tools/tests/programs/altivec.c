@@ -14,6 +14,21 @@ static void check(const char *name, int holds)
 	}
 }
 
+static volatile float two = 2, three = 3;
+static volatile union { float value; unsigned bits; } divided;
+static unsigned quotient(void)
+{
+	divided.value = two / three;
+	return divided.bits;
+}
+
+static unsigned bits_of(double value)
+{
+	union { double value; unsigned long long bits; } in;
+	in.value = value;
+	return (unsigned)in.bits;
+}
+
 int main(void)
 {
 	float a[8] __attribute__((aligned(16))) = { 1, 2, 3, 4, 5, 6, 7, 8 };
@@ -68,6 +83,20 @@ int main(void)
 	check("packpx", vec_extract(vec_packpx(vec_splats(0x01ff8008u), vec_splats(0u)), 0) == 0xfe01);
 	check("simdmath", vec_extract(sqrtf4(vec_splats(9.0f)), 1) == 3);
 	check("misc", ((unsigned long)_malloc_align(100, 7) & 127) == 0);
+	/* Truth values take the other operand's type, in either place. */
+	r = vec_and(m, w);
+	check("and of truth", r[0] == 5 && r[3] == 8);
+	r = vec_andc(w, m);
+	check("andc of truth", r[0] == 0);
+	check("truth and signs", vec_all_le(vec_cmpeq(s, s), vec_splat_s16(0)) &&
+				 vec_all_ge(vec_splat_s16(0), vec_cmpeq(s, s)));
+	__mtfsfi(7, 1);
+	check("rounding to zero", quotient() == 0x3f2aaaaa);
+	__mtfsfi(7, 0);
+	check("rounding to the nearest", quotient() == 0x3f2aaaab);
+	__mtfsb1(3);
+	check("states of floats", (bits_of(__mffs()) & 0xf0000000) == 0x10000000);
+	__mtfsb0(3);
 	asm volatile("sync" : : : "memory");
 	__lwsync();
 	check("time", __mftb() >= before);

@@ -3,7 +3,8 @@
  */
 #include "spu.h"
 
-enum { WRITE_MASK = 1, WRITE_ACK = 2, WRITE_DECREMENTER = 7, INTERRUPTS = 9 };
+enum { WRITE_MASK = 1, WRITE_ACK = 2, WRITE_DECREMENTER = 7, INTERRUPTS = 9,
+       MACHINE_STATUS = 13 };
 enum { MAILBOX = 0x10, DECREMENTER = 0x20, SIGNAL = 0x200 };
 
 volatile u32 taken;
@@ -54,7 +55,8 @@ int spu(u64 id, u64 argp, u64 envp, u32 *registers)
 		return 2;
 	/* Taking one disables them; what was set is said. */
 	WRITE(WRITE_ACK, ~0u);
-	if (interrupts(1) != 0 || interrupts(0) == 0 || interrupts(0) != 0)
+	if (READ(MACHINE_STATUS) != 0 || interrupts(1) != 0 || READ(MACHINE_STATUS) != 1 ||
+	    interrupts(0) == 0 || interrupts(0) != 0)
 		return 3;
 	WRITE(WRITE_ACK, ~0u);
 	taken = 0;

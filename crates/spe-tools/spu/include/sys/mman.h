@@ -4,6 +4,7 @@
 #include_next <sys/mman.h>
 
 #define MAP_FAILED_EADDR (~0ULL)
+#define MAP_FAILED_EA ((__ea void *)-1)
 #ifndef MREMAP_MAYMOVE
 #define MREMAP_MAYMOVE 1
 #endif
