@@ -152,7 +152,8 @@ const COMPILE: &[&str] = &[
     "-U__SSE4_1__",
     "-U__SSE4_2__",
 ];
-/// The name by which source of the SDK tells hosts of 64 bits, whose pointers a word has no room for.
+/// The name by which source of the SDK tells hosts of 64 bits, whose pointers a word has no room
+/// for.
 const POINTERS_ARE_WIDE: &str = "-D__powerpc64__=1";
 /// For code that shares neither its stack's guard nor its tables of characters with the C library.
 /// Its tables of lines are the compiler's, whose addresses have 4 bytes as in the rest of what

@@ -129,7 +129,8 @@ mod tests {
         for (source, wanted) in [
             (
                 "printf(\"%x %d\\n\", spu_gather(a, b) , f[1, 2]);",
-                "printf(\"%x %d\\n\", __sidecore_print(spu_gather(a, b)) , __sidecore_print(f[1, 2]));",
+                "printf(\"%x %d\\n\", __sidecore_print(spu_gather(a, b)) , \
+                 __sidecore_print(f[1, 2]));",
             ),
             (
                 "fprintf(out, \"%\" \"d\", printf(\"%s\", a));",

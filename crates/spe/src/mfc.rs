@@ -97,11 +97,14 @@ impl Mfc {
     /// The runtime exception.
     pub(crate) fn issue(&mut self, store: &Store, command: Command) -> Result<(), u32> {
         self.traffic.commands += 1;
-        let command = Command {
-            ea: effective(command.ea),
-            ..command
-        };
         let kind = kind(command.code)?;
+        // The low half of a list's is where the list lies; its elements are looked at by themselves.
+        let list = matches!(kind, Kind::GetList | Kind::PutList);
+        let ea = match list && command.ea >> 32 == 1 {
+            true => command.ea,
+            false => effective(command.ea),
+        };
+        let command = Command { ea, ..command };
         if command.tag > 31 {
             return Err(INVALID_DMA);
         }
@@ -196,7 +199,7 @@ impl Mfc {
             let first = store.word(element & STORE_MASK);
             let low = store.word((element + 4) & STORE_MASK);
             let (size, notify) = element_of(first);
-            let ea = high | u64::from(low);
+            let ea = effective(high | u64::from(low));
             // Each element's data keep the place within a quadword that their address has.
             let lsa = at.lsa & !15 | low & 15;
             transfer_rules(lsa, ea, size)?;
@@ -294,14 +297,24 @@ fn kind(code: u32) -> Result<Kind, u32> {
     })
 }
 
-/// An effective address as 32 bits where it was made of such a pointer by its sign: hosts with
-/// pointers of 4 bytes cast them to 64-bit numbers, and no process has memory up there.
-const fn effective(ea: u64) -> u64 {
-    if ea >> 31 == 0x1_ffff_ffff {
+/// An effective address as 32 bits where it was made of such a pointer by its sign, as hosts with
+/// pointers of 4 bytes cast them to 64-bit numbers, or of two by adding them, as programs do with
+/// the address of another's store and of a variable. Memory is there only if a host asked for it
+/// by its address.
+fn effective(ea: u64) -> u64 {
+    let of_sign = ea >> 31 == 0x1_ffff_ffff;
+    if of_sign || ea >> 32 == 1 && !is_mapped(ea) {
         ea & 0xffff_ffff
     } else {
         ea
     }
+}
+
+fn is_mapped(address: u64) -> bool {
+    let mut resident = 0;
+    let page = (address & !4095) as *mut libc::c_void;
+    // SAFETY: asks about one page, whether it is there or not, and writes one byte.
+    unsafe { libc::mincore(page, 1, &raw mut resident) == 0 }
 }
 
 fn check(kind: &Kind, command: &Command) -> Result<(), u32> {
@@ -337,4 +350,22 @@ fn transfer_rules(lsa: u32, ea: u64, size: u32) -> Result<(), u32> {
         _ => false,
     };
     aligned.then_some(()).ok_or(DMA_ALIGNMENT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::effective;
+
+    #[test]
+    fn addresses_that_words_were_made_into_are_words() {
+        for (ea, wanted) in [
+            (0x1234_5678, 0x1234_5678),
+            (0xffff_ffff_f000_0080, 0xf000_0080),
+            (0xffff_ffff_7000_0080, 0xffff_ffff_7000_0080),
+            (0x1_cf74_4900, 0xcf74_4900),
+            (0x7f00_cf74_4900, 0x7f00_cf74_4900),
+        ] {
+            assert_eq!(effective(ea), wanted, "{ea:#x}");
+        }
+    }
 }

@@ -2,7 +2,8 @@
 //!
 //! Layout of one reservation: the header's page, a guard, the store, a guard as large. The same
 //! memory is mapped a second time for the host, so that both an offset and a program's pointer
-//! added to the host's address reach it.
+//! added to the host's address reach it, its own or one of a program in a slot near by: programs
+//! add the address of a variable of their own to the host's address of another's store.
 //!
 //! Must stay true: the store is aligned to its size (the gate masks the stack pointer with it);
 //! nothing but this module maps or unmaps these addresses.
@@ -23,6 +24,8 @@ const SLOT_BYTES: usize = 3 * STORE_BYTES;
 /// Slots lie downwards from here. The break of a program that is not position-independent begins
 /// anywhere in the first GiB, and its heap grows towards them.
 const SLOTS_BELOW: usize = 0xf000_0000;
+/// Slots on either side of a store, whose programs' pointers reach it by the host's address.
+const NEIGHBOURS: usize = 16;
 const SLOTS: usize = (SLOTS_BELOW - 0x2000_0000) / SLOT_BYTES;
 /// The slot that is tried next; those before it were taken when it was set.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -81,7 +84,7 @@ impl Store {
         if let Some(view) = self.view.get() {
             return Ok(*view as u64);
         }
-        let bytes = self.base + STORE_BYTES;
+        let bytes = SLOTS_BELOW;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
         // SAFETY: a new mapping without access, wherever there is room.
         let view =
@@ -91,8 +94,11 @@ impl Store {
         }
         let view = view as usize;
         let data = libc::PROT_READ | libc::PROT_WRITE;
-        let mapped = map_fixed(view, STORE_BYTES, data, Some(self.file))
-            .and_then(|()| map_fixed(view + self.base, STORE_BYTES, data, Some(self.file)));
+        let first = self.base - NEIGHBOURS * SLOT_BYTES;
+        let neighbours = (first..SLOTS_BELOW).step_by(SLOT_BYTES);
+        let mut places = std::iter::once(0).chain(neighbours.take(2 * NEIGHBOURS + 1));
+        let mapped =
+            places.try_for_each(|at| map_fixed(view + at, STORE_BYTES, data, Some(self.file)));
         if mapped.is_err() || self.view.set(view).is_err() {
             // SAFETY: the mapping of above, which nobody knows of.
             unsafe { libc::munmap(view as *mut libc::c_void, bytes) };
@@ -162,7 +168,7 @@ impl Drop for Store {
     fn drop(&mut self) {
         if let Some(view) = self.view.get() {
             // SAFETY: mapped by `view`, with this length.
-            unsafe { libc::munmap(*view as *mut libc::c_void, self.base + STORE_BYTES) };
+            unsafe { libc::munmap(*view as *mut libc::c_void, SLOTS_BELOW) };
         }
         if self.base != 0 {
             let slot = (self.base - STORE_BYTES) as *mut libc::c_void;

@@ -56,14 +56,15 @@ int __narrow_spe_event_wait(void *handler, struct narrow_event *events, int coun
 	return result;
 }
 
-/* Views of stores. A program adds an offset or a pointer of the SPU's to a view, in words of 32 bits; so a
- * view is two mappings, of which the second lies a store's address behind the first, modulo 2^32.
+/* Views of stores. A program adds an offset to a view, or a pointer of the SPU's, its own or of a program whose
+ * store is near by, in words of 32 bits. So a view is several mappings: those for pointers lie a store's address
+ * behind the first, modulo 2^32.
  */
-enum { STORE_BYTES = 256 << 10, TRIES_MAX = 64 };
+enum { STORE_BYTES = 256 << 10, SLOT_BYTES = 3 * STORE_BYTES, NEIGHBOURS = 16, VIEW_STEP = 32 << 20 };
 
 struct view {
 	void *area;
-	uint32_t offsets, pointers;
+	uint32_t offsets, pointers, bytes;
 	struct view *next;
 };
 
@@ -102,30 +103,34 @@ static uint32_t store_address(uintptr_t area)
 	return found;
 }
 
-/* Two places for mappings of a store at the distance of its address; 0 where there are none. */
-static uint32_t places(uint32_t store)
+/* Reserves memory at a place of ours; 0 if there is some. */
+static int reserved(uint64_t place, uint32_t bytes)
 {
-	void *tried[TRIES_MAX];
-	int count = 0;
-	uint32_t result = 0;
-	while (count < TRIES_MAX && !result) {
-		void *first = mmap(0, STORE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
-		void *wanted = wide(narrowed(first) + store), *second;
-		if (first == MAP_FAILED)
-			break;
-		second = mmap(wanted, STORE_BYTES, PROT_NONE,
-			      MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
-		if (second == wanted)
-			result = narrowed(first);
-		else {
-			if (second != MAP_FAILED)
-				munmap(second, STORE_BYTES);
-			tried[count++] = first;
-		}
+	const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED_NOREPLACE;
+	void *wanted = (void *)place, *got;
+	if (place + bytes > UINT32_MAX)
+		return 0;
+	got = mmap(wanted, bytes, PROT_NONE, flags, -1, 0);
+	if (got != MAP_FAILED && got != wanted)
+		munmap(got, bytes);
+	return got == wanted;
+}
+
+/* Two places for mappings of a store, with this many neighbours on either side; 0 where there are none. */
+static int places(struct view *view, uint32_t store, uint32_t neighbours)
+{
+	uint32_t place;
+	view->bytes = 2 * neighbours * SLOT_BYTES + STORE_BYTES;
+	for (place = 0xe0000000; place > 0x20000000; place -= VIEW_STEP) {
+		view->offsets = place;
+		view->pointers = place + store - neighbours * SLOT_BYTES;
+		if (!reserved(place, STORE_BYTES))
+			continue;
+		if (reserved(view->pointers, view->bytes))
+			return 1;
+		munmap(wide(place), STORE_BYTES);
 	}
-	while (count > 0)
-		munmap(tried[--count], STORE_BYTES);
-	return result;
+	return 0;
 }
 
 /* A second mapping of shared memory at a place of ours. */
@@ -143,9 +148,14 @@ static void *view_of(void *area)
 	for (view = views; view && view->area != area; view = view->next)
 		;
 	if (!view) {
-		uint32_t store = store_address((uintptr_t)area), place = store ? places(store) : 0;
-		if (place && copied(area, place) && copied(area, place + store) && (view = calloc(1, sizeof *view))) {
-			*view = (struct view){area, place, place + store, views};
+		uint32_t store = store_address((uintptr_t)area), at;
+		struct view new = {.area = area, .next = views};
+		int mapped = store && (places(&new, store, NEIGHBOURS) || places(&new, store, 0)) &&
+			     copied(area, new.offsets);
+		for (at = 0; mapped && at < new.bytes; at += SLOT_BYTES)
+			mapped = copied(area, new.pointers + at);
+		if (mapped && (view = malloc(sizeof *view))) {
+			*view = new;
 			views = view;
 		}
 	}
@@ -175,7 +185,7 @@ int __narrow_spe_context_destroy(void *context)
 		view = *at;
 		*at = view->next;
 		munmap(wide(view->offsets), STORE_BYTES);
-		munmap(wide(view->pointers), STORE_BYTES);
+		munmap(wide(view->pointers), view->bytes);
 	}
 	pthread_mutex_unlock(&lock);
 	free(view);

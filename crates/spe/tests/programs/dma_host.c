@@ -43,6 +43,15 @@ int main(int count, char **arguments)
 	FAILS(spe_mfcio_tag_status_read(spe[1], 0, SPE_TAG_ALL, 0), EINVAL);
 	FAILS(spe_mfcio_tag_status_read(spe[1], 0, 9, &status), EINVAL);
 	CHECK(spe_mssync_start(spe[1]) == 0 && spe_mssync_status(spe[1]) == 0);
+	/* A program reaches its like in another store, above its own and below. */
+	start(&own[2], spe[2], 0, 0);
+	finish(&own[2]);
+	CHECK(own[2].result == 0 && own[2].stop.result.spe_exit_code == 0);
+	for (int i = 1; i < SPES; i += 2) {
+		start(&own[i], spe[i], spe_ls_area_get(spe[2]), 0);
+		finish(&own[i]);
+		CHECK(own[i].result == 0 && own[i].stop.result.spe_exit_code == 77);
+	}
 	for (int i = 0; i < SPES; i++)
 		CHECK(spe_context_destroy(spe[i]) == 0);
 	return 0;

@@ -133,8 +133,21 @@ static int events(u64 ea)
 	return 0;
 }
 
+/* The address of another program's store, with that of a variable of ours. */
+static int other(u64 store)
+{
+	if (!store) {
+		line[0] = 77;
+		return 0;
+	}
+	MFC(buffer, store + (u32)line, 128, 3, GET);
+	return wait_tags(1 << 3) == 1 << 3 ? buffer[0] : 1;
+}
+
 int spu(u64 id, u64 argp, u64 envp, u32 *registers)
 {
+	if (!envp)
+		return other(argp);
 	int failed;
 	u32 sizes[] = { 1, 2, 4, 8, 16, 128, 16384 };
 	for (u32 i = 0; i < 7; i++) {
