@@ -98,7 +98,7 @@ impl Mfc {
     pub(crate) fn issue(&mut self, store: &Store, command: Command) -> Result<(), u32> {
         self.traffic.commands += 1;
         let kind = kind(command.code)?;
-        // The low half of a list's is where the list lies; its elements are looked at by themselves.
+        // The low half of a list's is where the list lies; its elements are looked at one by one.
         let list = matches!(kind, Kind::GetList | Kind::PutList);
         let ea = match list && command.ea >> 32 == 1 {
             true => command.ea,
