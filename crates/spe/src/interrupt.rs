@@ -8,28 +8,17 @@
 //! SPU. A signal that finds the engine outside of the program does nothing; the context sends
 //! another one a little later, as long as the interrupt is due.
 //!
-//! Must stay true: `thread` is that of an engine which is inside of the program, and engines pass
-//! [`retire`] before they end, so that no signal reaches another thread of the number; what the
-//! signal's handler does touches the header, the store and the interrupted registers alone.
+//! Must stay true: the thread of [`Interrupts`] is that of an engine which is inside of the
+//! program, and engines pass [`retire`] before they end, so that no signal reaches another thread
+//! of the number; what the signal's handler does touches the header, the store and the interrupted
+//! registers alone.
 //! Source: SPU ISA, "Interrupts".
 
 use crate::store::STORE_BYTES;
-use crate::switch::{HEADER_BEFORE, Header};
+use crate::switch::{HEADER_BEFORE, Header, Interrupts};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// State of one program's interrupts, in its header.
-#[repr(C)]
-#[derive(Debug, Default)]
-pub(crate) struct Interrupts {
-    /// Entry of the program's library while interrupts are enabled, else 0.
-    entry: AtomicU64,
-    /// 1 while an event waits to interrupt.
-    due: AtomicU64,
-    /// The engine's thread while it is inside of the program, else 0.
-    thread: AtomicU32,
-}
 
 /// An interrupt that is due and was not taken is announced again after this time.
 pub(crate) const AGAIN: Duration = Duration::from_micros(500);

@@ -7,9 +7,21 @@
 //! it from the stack pointer alone; the fields' order, because the assembly knows it; the program
 //! uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a call keeps.
 
-use crate::interrupt::Interrupts;
 use std::arch::global_asm;
 use std::ffi::c_void;
+use std::sync::atomic::{AtomicU32, AtomicU64};
+
+/// State of one program's interrupts, in its header; `interrupt` has what is done with it.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub(crate) struct Interrupts {
+    /// Entry of the program's library while interrupts are enabled, else 0.
+    pub(crate) entry: AtomicU64,
+    /// 1 while an event waits to interrupt.
+    pub(crate) due: AtomicU64,
+    /// The engine's thread while it is inside of the program, else 0.
+    pub(crate) thread: AtomicU32,
+}
 
 /// Words that the gate and the engine exchange; the host's page below a store's lower guard.
 #[repr(C)]
