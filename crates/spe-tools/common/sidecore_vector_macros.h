@@ -20,10 +20,11 @@
 	T __w = (T)__builtin_choose_expr(sizeof(__l) == 16, __l, (T){0}); \
 	__builtin_choose_expr(sizeof(__l) == 16, __w, __spu_fill(__w, \
 		__builtin_choose_expr(sizeof(__l) == 16, 0, __l))); })
-#define __spu_fill(v, x) (((__typeof__(v)){0}) + (__typeof__((v)[0]))(x))
+/* A zero that is subtracted leaves the sign of a number that is none, as one that is added does not. */
+#define __spu_fill(v, x) ((__typeof__((v)[0]))(x) - ((__typeof__(v)){0}))
 #define __spu_splat_any(x) ({ __auto_type __s1 = (x); \
 	typedef __typeof__(__s1) __spu_v __attribute__((vector_size(16))); \
-	__spu_v __v1 = (__spu_v){0} + __s1; __v1; })
+	__spu_v __v1 = __s1 - (__spu_v){0}; __v1; })
 #define __spu_word(x) ({ __auto_type __w1 = (x); (unsigned int)__w1; })
 #endif
 #define __spu_extract(v, n) ((v)[(n) & (16 / sizeof((v)[0]) - 1)])

@@ -88,6 +88,7 @@ int main(void)
 	check("and of truth", r[0] == 5 && r[3] == 8);
 	r = vec_andc(w, m);
 	check("andc of truth", r[0] == 0);
+	check("splats of -0", vec_extract((vector unsigned)vec_splats(-0.0f), 1) == 0x80000000);
 	check("truth and signs", vec_all_le(vec_cmpeq(s, s), vec_splat_s16(0)) &&
 				 vec_all_ge(vec_splat_s16(0), vec_cmpeq(s, s)));
 	__mtfsfi(7, 1);

@@ -6,6 +6,8 @@
 #include <string.h>
 
 static int bad;
+static volatile double zero;
+
 static void check(const char *name, int holds)
 {
 	if (!holds) {
@@ -125,6 +127,11 @@ int main(void)
 	check("braces", spu_extract(spu_add(list, (vector float){1, 1, 1, 1}), 3) == 5.0f);
 	check("lists", all[15] == 7 && vector + named.vector == 7);
 	check("madd", spu_extract(spu_madd(list, list, spu_splats(1.0f)), 2) == 10.0f);
+	/* A zero's sign, as masks of signs need it. */
+	check("splats of -0", spu_extract((vector unsigned int)spu_splats(-0.0f), 3) == 0x80000000
+	      && spu_extract((vector unsigned long long)spu_splats(-zero), 1) == 1ull << 63
+	      && spu_extract(spu_xor(spu_splats(2.0f), (vector float)(-0.0f)), 1) == -2.0f
+	      && spu_extract(spu_andc(spu_splats(-2.0f), spu_splats(-0.0f)), 1) == 2.0f);
 	check("convert", spu_extract(spu_convts(spu_splats(-2.75f), 2), 0) == -11
 	      && spu_extract(spu_convts(spu_splats(3e9f), 0), 0) == 0x7fffffff
 	      && spu_extract(spu_convtu(spu_splats(3e9f), 0), 0) == 3000000000u
