@@ -26,6 +26,10 @@ const SLOT_BYTES: usize = 3 * STORE_BYTES;
 const SLOTS_BELOW: usize = 0xf000_0000;
 /// Slots on either side of a store, whose programs' pointers reach it by the host's address.
 const NEIGHBOURS: usize = 16;
+/// Views that have mappings for neighbours at a time: each takes 66 of the 65,530 mappings that a
+/// process may have.
+const WIDE_MAX: usize = 128;
+static WIDE: AtomicUsize = AtomicUsize::new(0);
 const SLOTS: usize = (SLOTS_BELOW - 0x2000_0000) / SLOT_BYTES;
 /// The slot that is tried next; those before it were taken when it was set.
 static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -35,7 +39,15 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 pub(crate) struct Store {
     base: usize,
     file: i32,
-    view: OnceLock<usize>,
+    view: OnceLock<View>,
+}
+
+/// The host's mapping of a store.
+#[derive(Debug)]
+struct View {
+    at: usize,
+    /// Counted in [`WIDE`].
+    wide: bool,
 }
 
 impl Store {
@@ -82,7 +94,7 @@ impl Store {
     /// pointer of the program. Mapped at the first call.
     pub(crate) fn view(&self) -> io::Result<u64> {
         if let Some(view) = self.view.get() {
-            return Ok(*view as u64);
+            return Ok(view.at as u64);
         }
         let bytes = SLOTS_BELOW;
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
@@ -92,20 +104,27 @@ impl Store {
         if view == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        let view = view as usize;
+        // From here on dropping it unmaps what there is.
+        let mut view = View {
+            at: view as usize,
+            wide: false,
+        };
         let data = libc::PROT_READ | libc::PROT_WRITE;
-        let first = self.base - NEIGHBOURS * SLOT_BYTES;
-        let neighbours = (first..SLOTS_BELOW).step_by(SLOT_BYTES);
-        let mut places = std::iter::once(0).chain(neighbours.take(2 * NEIGHBOURS + 1));
-        let mapped =
-            places.try_for_each(|at| map_fixed(view + at, STORE_BYTES, data, Some(self.file)));
-        if mapped.is_err() || self.view.set(view).is_err() {
-            // SAFETY: the mapping of above, which nobody knows of.
-            unsafe { libc::munmap(view as *mut libc::c_void, bytes) };
-            mapped?;
+        let map = |at| map_fixed(view.at + at, STORE_BYTES, data, Some(self.file));
+        map(0).and_then(|()| map(self.base))?;
+        // Relaxed: a count.
+        view.wide = WIDE.fetch_add(1, Ordering::Relaxed) < WIDE_MAX;
+        if view.wide {
+            let first = self.base - NEIGHBOURS * SLOT_BYTES;
+            let places = (first..SLOTS_BELOW).step_by(SLOT_BYTES);
+            let map = |at| map_fixed(view.at + at, STORE_BYTES, data, Some(self.file));
+            let mut others = places.take(2 * NEIGHBOURS + 1);
+            others.try_for_each(|at| if at == self.base { Ok(()) } else { map(at) })?;
+        } else {
+            WIDE.fetch_sub(1, Ordering::Relaxed);
         }
-        // Whoever lost the race uses the winner's.
-        Ok(self.view.get().map_or(0, |view| *view as u64))
+        // Whoever loses the race uses the winner's.
+        Ok(self.view.get_or_init(|| view).at as u64)
     }
 
     /// Writes into the store from its beginning plus `offset`; false where it does not fit.
@@ -164,12 +183,18 @@ impl Store {
     }
 }
 
+impl Drop for View {
+    fn drop(&mut self) {
+        // SAFETY: mapped by `Store::view`, with this length, and nobody else knows of it.
+        unsafe { libc::munmap(self.at as *mut libc::c_void, SLOTS_BELOW) };
+        if self.wide {
+            WIDE.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
 impl Drop for Store {
     fn drop(&mut self) {
-        if let Some(view) = self.view.get() {
-            // SAFETY: mapped by `view`, with this length.
-            unsafe { libc::munmap(*view as *mut libc::c_void, SLOTS_BELOW) };
-        }
         if self.base != 0 {
             let slot = (self.base - STORE_BYTES) as *mut libc::c_void;
             // SAFETY: the reservation of `new`.
@@ -283,4 +308,28 @@ fn map_fixed(address: usize, bytes: usize, access: i32, file: Option<i32>) -> io
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn many_stores_do_not_take_all_mappings_of_the_process() {
+        let stores: Vec<_> = (0..WIDE_MAX + 20).map(|_| Store::new().unwrap()).collect();
+        let wide = |store: &&Store| store.view.get().is_some_and(|view| view.wide);
+        for store in &stores {
+            let view = store.view().unwrap();
+            // SAFETY: mapped for the host at both places.
+            unsafe {
+                (view as *mut u32).write(7);
+                assert_eq!(((view + store.base()) as *const u32).read(), 7);
+            }
+        }
+        assert!(stores.iter().filter(wide).count() <= WIDE_MAX);
+        drop(stores);
+        let store = Store::new().unwrap();
+        store.view().unwrap();
+        assert!(wide(&&store), "those that are gone no longer count");
+    }
 }
