@@ -50,7 +50,7 @@ thread_local! {
 }
 
 /// Looks in vain after which a polling thread lets others have its processor at each further one.
-const VAIN_MAX: u32 = 64;
+const VAIN_MAX: u32 = 400;
 
 /// Notes the outcome of a look that never blocks: a host that polls while processors are few would
 /// otherwise keep the program that it waits for from running.
