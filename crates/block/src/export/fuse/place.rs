@@ -141,7 +141,7 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
     }
 }
 
-/// Advice, begun by a semicolon, to who could not mount on `dir`; empty where the error says enough.
+/// Advice, begun by a semicolon, to who could not mount on `dir`; empty where the error suffices.
 pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
     let said = error.to_string();
     if error.kind() == io::ErrorKind::NotFound && dir.exists() {
