@@ -7,6 +7,7 @@
 //!
 //! Must stay true: calls whose format is no literal, or has `%v`, stay as they are.
 
+use crate::edits::Edits;
 use crate::tokens::{Kind, Token, next_seen, tokens};
 
 /// The source with the macro around what is printed; nothing where nothing is.
@@ -17,7 +18,7 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
             .get(place)
             .map_or(&b""[..], |token| token.text(source))
     };
-    let mut marks: Vec<(usize, &[u8])> = Vec::new();
+    let mut edits = Edits::default();
     let mut last = &b""[..];
     for (place, token) in tokens.iter().enumerate() {
         let word = text(place);
@@ -40,24 +41,12 @@ pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
             continue;
         }
         for (start, end) in rest {
-            marks.push((tokens[*start].start, b"__sidecore_print("));
-            marks.push((tokens[*end - 1].end, b")"));
+            let (start, end) = (tokens[*start].start, tokens[*end - 1].end);
+            edits.replace(start, start, "__sidecore_print(");
+            edits.replace(end, end, ")");
         }
     }
-    if marks.is_empty() {
-        return None;
-    }
-    // Where calls are nested, an inner one's marks come behind an outer one's of the same place.
-    marks.sort_by_key(|mark| mark.0);
-    let mut output = Vec::with_capacity(source.len() + 18 * marks.len());
-    let mut copied = 0;
-    for (place, mark) in marks {
-        output.extend_from_slice(&source[copied..place]);
-        output.extend_from_slice(mark);
-        copied = place;
-    }
-    output.extend_from_slice(&source[copied..]);
-    Some(output)
+    (!edits.is_empty()).then(|| edits.apply(source))
 }
 
 /// The arguments of a call, by the places of their pieces, without blanks around them.

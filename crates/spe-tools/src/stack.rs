@@ -7,6 +7,7 @@
 //! Must stay true: declarations of other registers and all other source stay as they are, and
 //! lines keep their numbers.
 
+use crate::edits::Edits;
 use crate::tokens::{Kind, Token, next_seen, tokens};
 use std::ops::Range;
 
@@ -21,7 +22,10 @@ pub(crate) fn registers(source: &[u8]) -> Option<Vec<u8>> {
             .get(place)
             .map_or(&b""[..], |token| token.text(source))
     };
-    let mut edits: Vec<(Range<usize>, Vec<u8>)> = Vec::new();
+    let mut edits = Edits::default();
+    let mut replace = |range: Range<usize>, new: &str| {
+        edits.replace(tokens[range.start].start, tokens[range.end - 1].end, new);
+    };
     for start in 0..tokens.len() {
         if text(start) != b"register" {
             continue;
@@ -30,41 +34,18 @@ pub(crate) fn registers(source: &[u8]) -> Option<Vec<u8>> {
             continue;
         };
         if !found.vector {
-            edits.push((found.register..found.register + 1, b"\"rsp\"".to_vec()));
+            replace(found.register..found.register + 1, "\"rsp\"");
             continue;
         }
-        edits.push((start..found.end, CALL_DECLARATION.to_vec()));
+        replace(start..found.end, CALL_DECLARATION);
         for place in found.end..tokens.len() {
             let member = matches!(text(before(&tokens, place)), b"." | b">");
             if text(place) == found.name && !member {
-                edits.push((place..place + 1, CALL.to_vec()));
+                replace(place..place + 1, CALL);
             }
         }
     }
-    if edits.is_empty() {
-        return None;
-    }
-    edits.sort_by_key(|edit| edit.0.start);
-    let mut output = Vec::with_capacity(source.len() + 64);
-    let mut at = 0;
-    for (range, words) in edits {
-        if range.start < at {
-            continue;
-        }
-        for token in &tokens[at..range.start] {
-            output.extend_from_slice(token.text(source));
-        }
-        output.extend_from_slice(&words);
-        let lines = tokens[range.clone()]
-            .iter()
-            .flat_map(|token| token.text(source));
-        output.extend(lines.filter(|byte| **byte == b'\n'));
-        at = range.end;
-    }
-    for token in &tokens[at..] {
-        output.extend_from_slice(token.text(source));
-    }
-    Some(output)
+    (!edits.is_empty()).then(|| edits.apply(source))
 }
 
 /// A variable of register 1, by the places of its pieces.
@@ -121,8 +102,8 @@ fn before(tokens: &[Token], place: usize) -> usize {
 
 /// Names of register 1.
 const NAMES: &[&[u8]] = &[b"\"1\"", b"\"$1\"", b"\"sp\"", b"\"$sp\"", b"\"r1\""];
-const CALL: &[u8] = b"__sidecore_stack_register()";
-const CALL_DECLARATION: &[u8] = b"extern __spe_vec_uint4 __sidecore_stack_register(void);";
+const CALL: &str = "__sidecore_stack_register()";
+const CALL_DECLARATION: &str = "extern __spe_vec_uint4 __sidecore_stack_register(void);";
 
 #[cfg(test)]
 mod tests {
