@@ -135,10 +135,11 @@ int main(int count, char **arguments)
 	int n;
 	if (!file || fread(image, 1, sizeof image, file) < sizeof *head || head->e_type != ET_DYN)
 		return 3;
-	store = mmap((void *)0x10000000, STORE_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC,
-		     MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+	/* Wherever there is room: the heap begins anywhere in the first GiB. */
+	store = mmap(0, 2 * STORE_BYTES, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
 	if (store == MAP_FAILED)
 		return 3;
+	store = (char *)(((uintptr_t)store + STORE_BYTES - 1) & -(uintptr_t)STORE_BYTES);
 	for (n = 0; n < head->e_phnum; n++) {
 		Elf32_Dyn *entry = (void *)(store + part[n].p_vaddr);
 		if (part[n].p_type == PT_LOAD)
