@@ -9,10 +9,14 @@ use rustix::process::{Pid, Signal, kill_process};
 use sidecore_offload::client::{Args, Client, ClientOptions};
 use sidecore_offload::daemon::ENGINES_MAX;
 use sidecore_offload::served::Registry;
-use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
+
+#[path = "common/serving.rs"]
+mod serving;
+
+use serving::until_it_says;
 
 fn sidecore(arguments: &[&str]) -> Command {
     // A hang fails the test instead of stopping it.
@@ -51,16 +55,7 @@ impl Serving {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        if line != format!("ready {}\n", socket.display()) {
-            let mut said = String::new();
-            let _ = child.stderr.take().unwrap().read_to_string(&mut said);
-            let _ = child.kill();
-            let _ = child.wait();
-            panic!("the daemon said `{line}` and {said}");
-        }
+        until_it_says(&mut child, &format!("ready {}\n", socket.display()));
         Self { child, socket }
     }
 

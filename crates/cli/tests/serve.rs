@@ -6,9 +6,14 @@
 // A test's helpers may fail it too.
 #![allow(clippy::unwrap_used)]
 
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+
+#[path = "common/serving.rs"]
+mod serving;
+
+use serving::until_it_says;
 
 const MIB: usize = 1 << 20;
 
@@ -93,14 +98,7 @@ impl Serving {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        if line != "ready\n" {
-            let mut said = String::new();
-            let _ = child.stderr.take().unwrap().read_to_string(&mut said);
-            panic!("the server said `{line}` and {said}");
-        }
+        until_it_says(&mut child, "ready\n");
         Self { child }
     }
 

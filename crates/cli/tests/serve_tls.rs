@@ -8,12 +8,17 @@
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
+
+#[path = "common/serving.rs"]
+mod serving;
+
+use serving::until_it_says;
 
 fn run(tool: &str, args: &[&str]) -> Output {
     Command::new(tool)
@@ -163,10 +168,7 @@ impl Scratch {
         let tls = ["--tls-certificates", "server"];
         let mut command = self.command(&[&first[..], &tls, options].concat());
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        assert_eq!(line, "ready\n");
+        until_it_says(&mut child, "ready\n");
         Serving(child)
     }
 

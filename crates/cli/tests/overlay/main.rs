@@ -8,6 +8,8 @@
 
 mod place;
 mod sealed;
+#[path = "../common/serving.rs"]
+mod serving;
 
 use place::{Place, ok, run};
 use std::ops::Deref;
@@ -92,14 +94,7 @@ fn what_qemu_writes_is_there_after_a_kill_and_the_image_is_as_before() {
     contents[2500 * 1024..2600 * 1024].fill(0);
     contents[5_242_880..].fill(0x22);
     scratch.assert_served();
-    let said = scratch.refused(&[
-        "serve",
-        "disk.img",
-        "--overlay",
-        "one.ovl",
-        "--nbd",
-        "unix:2",
-    ]);
+    let said = scratch.refused_to_serve("one.ovl");
     assert!(
         said.contains("another process has this overlay open"),
         "{said}"
@@ -142,14 +137,7 @@ fn clone_diff_commit_and_export() {
     let below = scratch.contents.clone();
     let clone = scratch.json(&["clone", "one.ovl", "two.ovl", "--layer", "--json"]);
     assert_eq!(clone["kind"], "layer");
-    let said = scratch.refused(&[
-        "serve",
-        "disk.img",
-        "--overlay",
-        "one.ovl",
-        "--nbd",
-        "unix:2",
-    ]);
+    let said = scratch.refused_to_serve("one.ovl");
     assert!(said.contains("takes no more writes"), "{said}");
     let serving = scratch.serve("two.ovl");
     scratch.io(&["write -P 0x44 68k 4k", "read -P 0x33 64k 4k"]);

@@ -2,7 +2,7 @@
 //!
 //! Why here: overlays on images in the clear and on encrypted ones are tried by the same programs.
 
-use std::io::{BufRead, BufReader, Read};
+use crate::serving::until_it_says;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
 
@@ -63,6 +63,12 @@ impl Place {
         said
     }
 
+    /// Serving the image with an overlay is refused: what it said.
+    pub(crate) fn refused_to_serve(&self, overlay: &str) -> String {
+        let first = ["serve", "disk.img", "--nbd", "unix:2"];
+        self.refused(&[&first[..], &["--overlay", overlay]].concat())
+    }
+
     pub(crate) fn json(&self, args: &[&str]) -> serde_json::Value {
         serde_json::from_str(&self.block(args)).unwrap()
     }
@@ -76,14 +82,7 @@ impl Place {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut line = String::new();
-        let mut out = BufReader::new(child.stdout.take().unwrap());
-        out.read_line(&mut line).unwrap();
-        if line != "ready\n" {
-            let mut said = String::new();
-            let _ = child.stderr.take().unwrap().read_to_string(&mut said);
-            panic!("the server said `{line}` and {said}");
-        }
+        until_it_says(&mut child, "ready\n");
         Serving { child }
     }
 

@@ -1,0 +1,24 @@
+//! Start of a program that serves: it says so in its first line.
+//!
+//! Why here: every test of a server waits for that line, and shows what it said instead.
+#![allow(clippy::unwrap_used)] // A helper function of tests.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::Child;
+
+/// Waits for the first line of `child`, whose standard output is piped; panics with what it said,
+/// once it has ended, where that is not `wanted`.
+pub(crate) fn until_it_says(child: &mut Child, wanted: &str) {
+    let mut line = String::new();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    out.read_line(&mut line).unwrap();
+    if line != wanted {
+        let mut said = String::new();
+        if let Some(mut errors) = child.stderr.take() {
+            let _ = errors.read_to_string(&mut said);
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        panic!("the server said `{line}` and {said}");
+    }
+}
