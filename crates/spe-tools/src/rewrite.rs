@@ -10,7 +10,8 @@
 //!
 //! [`sidecore_vectors.h`]: https://github.com/sidecore/sidecore
 
-use crate::tokens::{Kind, Token, next_seen, tokens};
+use crate::edits::Edits;
+use crate::tokens::{Kind, Token, next_seen, previous_seen, seen, tokens};
 use std::collections::HashMap;
 
 /// The name of the source, by the first line marker.
@@ -93,11 +94,8 @@ fn closing(source: &[u8], tokens: &[Token], open: usize) -> Option<usize> {
 /// the store: programs count by them what the store has left. Nothing where there are none.
 pub(crate) fn ends(source: &[u8]) -> Option<Vec<u8>> {
     let tokens = tokens(source);
-    let mut places = Vec::new();
-    let seen = tokens
-        .iter()
-        .filter(|token| token.kind != Kind::Blank)
-        .collect::<Vec<_>>();
+    let mut edits = Edits::default();
+    let seen = seen(&tokens);
     let text = |place: usize| seen[place].text(source);
     for end in 3..seen.len() {
         if !matches!(text(end), b"_end" | b"_edata" | b"_etext" | b"__bss_start") {
@@ -123,43 +121,28 @@ pub(crate) fn ends(source: &[u8]) -> Option<Vec<u8>> {
         }
         if number && word > 0 && text(word - 1) == b"(" {
             let shut = end + (end - 1 - and);
-            places.push((seen[and].start, seen[shut.min(seen.len() - 1)].end));
+            let (start, end) = (seen[and].start, seen[shut.min(seen.len() - 1)].end);
+            edits.replace(start, start, "(0x3ffffu & (unsigned int)");
+            edits.replace(end, end, ")");
         }
     }
-    let mut output = Vec::with_capacity(source.len() + 32 * places.len());
-    let mut copied = 0;
-    for (start, end) in &places {
-        output.extend_from_slice(&source[copied..*start]);
-        output.extend_from_slice(b"(0x3ffffu & (unsigned int)");
-        output.extend_from_slice(&source[*start..*end]);
-        output.push(b')');
-        copied = *end;
-    }
-    output.extend_from_slice(&source[copied..]);
-    (!places.is_empty()).then_some(output)
+    (!edits.is_empty()).then(|| edits.apply(source))
 }
 
 /// The source with the sections that it names kept, though nothing in the program names what lies
 /// there: hosts and programs find such tables by the section. Nothing where there are none.
 pub(crate) fn sections(source: &[u8]) -> Option<Vec<u8>> {
     let tokens = tokens(source);
-    let seen = tokens
-        .iter()
-        .filter(|token| token.kind != Kind::Blank)
-        .collect::<Vec<_>>();
-    let mut output = Vec::with_capacity(source.len() + 64);
-    let mut copied = 0;
+    let seen = seen(&tokens);
+    let mut edits = Edits::default();
     for place in seen.windows(4) {
         let [name, open, text, shut] = [0, 1, 2, 3].map(|at| place[at].text(source));
         let named = name == b"section" || name == b"__section__";
         if named && open == b"(" && text.starts_with(b"\"") && shut == b")" {
-            output.extend_from_slice(&source[copied..place[3].end]);
-            output.extend_from_slice(b", __retain__");
-            copied = place[3].end;
+            edits.replace(place[3].end, place[3].end, ", __retain__");
         }
     }
-    output.extend_from_slice(&source[copied..]);
-    (copied > 0).then_some(output)
+    (!edits.is_empty()).then(|| edits.apply(source))
 }
 
 /// True for keywords and usual names of whole numbers.
@@ -228,10 +211,7 @@ type Scalars = HashMap<Vec<u8>, &'static str>;
 fn scalars(source: &[u8]) -> Scalars {
     let mut found = Scalars::new();
     let tokens = tokens(source);
-    let seen = tokens
-        .iter()
-        .filter(|token| token.kind != Kind::Blank)
-        .collect::<Vec<_>>();
+    let seen = seen(&tokens);
     let mut words = seen
         .windows(2)
         .map(|pair| [pair[0].text(source), pair[1].text(source)]);
@@ -301,10 +281,7 @@ fn vector_type(
 
 /// True for a name of a structure's.
 fn is_tag(source: &[u8], tokens: &[Token], at: usize) -> bool {
-    let before = tokens[..at]
-        .iter()
-        .rev()
-        .find(|token| token.kind != Kind::Blank);
+    let before = tokens.get(previous_seen(tokens, at));
     before.is_some_and(|token| {
         matches!(
             token.text(source),

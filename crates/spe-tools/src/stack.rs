@@ -8,7 +8,7 @@
 //! lines keep their numbers.
 
 use crate::edits::Edits;
-use crate::tokens::{Kind, Token, next_seen, tokens};
+use crate::tokens::{Kind, Token, next_seen, previous_seen, tokens};
 use std::ops::Range;
 
 /// The source with variables of register 1 in this machine's words; nothing where there are none.
@@ -39,7 +39,7 @@ pub(crate) fn registers(source: &[u8]) -> Option<Vec<u8>> {
         }
         replace(start..found.end, CALL_DECLARATION);
         for place in found.end..tokens.len() {
-            let member = matches!(text(before(&tokens, place)), b"." | b">");
+            let member = matches!(text(previous_seen(&tokens, place)), b"." | b">");
             if text(place) == found.name && !member {
                 replace(place..place + 1, CALL);
             }
@@ -90,14 +90,6 @@ fn declaration<'a>(source: &'a [u8], tokens: &[Token], start: usize) -> Option<D
         register,
         end: end + 1,
     })
-}
-
-/// The last piece before `place` that the compiler sees.
-fn before(tokens: &[Token], place: usize) -> usize {
-    let seen = tokens[..place]
-        .iter()
-        .rposition(|token| token.kind != Kind::Blank);
-    seen.unwrap_or(tokens.len())
 }
 
 /// Names of register 1.

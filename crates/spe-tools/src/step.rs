@@ -125,61 +125,82 @@ struct Read {
 impl Read {
     /// The source in today's words; nothing where it is in them already.
     fn new(kit: &Kit, source: &[u8], settings: Settings) -> Option<Self> {
-        let assembly = settings.host.then(|| assembly::translate(source)).flatten();
-        for line in assembly.iter().flat_map(|found| &found.warnings) {
-            eprintln!("{line}");
+        let mut passed = Passed::new(source);
+        let mut assembly = false;
+        if settings.host {
+            passed.pass(|text| {
+                let found = assembly::translate(text)?;
+                for line in &found.warnings {
+                    eprintln!("{line}");
+                }
+                assembly = found.changed;
+                assembly.then_some(found.source)
+            });
+        } else {
+            passed.pass(rewrite::sections);
+            passed.pass(rewrite::ends);
         }
-        let assembly = assembly.filter(|found| found.changed);
-        let ends = (!settings.host).then(|| {
-            let kept = rewrite::sections(source);
-            rewrite::ends(kept.as_deref().unwrap_or(source)).or(kept)
-        });
-        let ends = ends.flatten();
-        let changed = assembly
-            .as_ref()
-            .map(|found| &found.source)
-            .or(ends.as_ref());
-        let source = changed.map_or(source, Vec::as_slice);
-        let mut text = rewrite::vectors(source).or(changed.cloned());
+        passed.pass(rewrite::vectors);
         if find(source, SPU_HEADER) {
-            let stack = stack::registers(text.as_deref().unwrap_or(source));
-            text = stack.or(text);
+            passed.pass(stack::registers);
             if find(source, b"__sidecore_spu_macros") {
-                let printed = print::arguments(text.as_deref().unwrap_or(source));
-                text = printed.or(text);
+                passed.pass(print::arguments);
             }
         }
-        let exact = lanes::rewrite(text.as_deref().unwrap_or(source), settings.lanes);
         let mut headers = MACROS
             .iter()
             .filter(|(name, _)| find(source, name.as_bytes()))
             .map(|(_, header)| *header)
             .collect::<Vec<_>>();
-        if assembly.is_some() {
-            headers.push(POWERPC);
-        }
         let mut macros = Vec::new();
-        if assembly.is_some() && find(source, RESERVE.as_bytes()) {
-            macros.push("-DSIDECORE_RESERVE_H".into());
+        if assembly {
+            headers.push(POWERPC);
+            if find(source, RESERVE.as_bytes()) {
+                macros.push("-DSIDECORE_RESERVE_H".into());
+            }
         }
-        if let Some(exact) = exact {
-            for line in &exact.warnings {
+        passed.pass(|text| {
+            let found = lanes::rewrite(text, settings.lanes)?;
+            for line in &found.warnings {
                 eprintln!("{line}");
             }
-            text = Some(exact.source);
-            if exact.exact {
+            if found.exact {
                 headers.insert(0, LANE_MACROS);
                 macros.push("-D__SIDECORE_LANES=1".into());
             }
-        }
+            Some(found.source)
+        });
         for header in headers {
             macros.push("-include".into());
             macros.push(kit.path(header).into_os_string());
         }
         if !macros.is_empty() {
-            text = Some(rewrite::guard_literals(text.as_deref().unwrap_or(source)));
+            passed.pass(|text| Some(rewrite::guard_literals(text)));
         }
-        text.map(|text| Self { text, macros })
+        passed.changed.map(|text| Self { text, macros })
+    }
+}
+
+/// Source, and what passes over it made of it.
+struct Passed<'a> {
+    source: &'a [u8],
+    /// Nothing while no pass changed anything.
+    changed: Option<Vec<u8>>,
+}
+
+impl<'a> Passed<'a> {
+    fn new(source: &'a [u8]) -> Self {
+        Self {
+            source,
+            changed: None,
+        }
+    }
+
+    /// Puts the text through a pass, which gives nothing where it changes nothing.
+    fn pass(&mut self, pass: impl FnOnce(&[u8]) -> Option<Vec<u8>>) {
+        if let Some(text) = pass(self.changed.as_deref().unwrap_or(self.source)) {
+            self.changed = Some(text);
+        }
     }
 }
 

@@ -127,6 +127,20 @@ pub(crate) fn next_seen(tokens: &[Token], at: usize) -> usize {
     seen.map_or(tokens.len(), |length| at + length)
 }
 
+/// The last piece before `at` that the compiler sees; the number of pieces where there is none.
+pub(crate) fn previous_seen(tokens: &[Token], at: usize) -> usize {
+    let seen = tokens[..at]
+        .iter()
+        .rposition(|token| token.kind != Kind::Blank);
+    seen.unwrap_or(tokens.len())
+}
+
+/// The pieces that the compiler sees.
+pub(crate) fn seen(tokens: &[Token]) -> Vec<&Token> {
+    let seen = tokens.iter().filter(|token| token.kind != Kind::Blank);
+    seen.collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
