@@ -151,6 +151,13 @@ impl Drop for Areas {
 
 /// The context, area and offset of an address of the process, if it is in an area.
 fn place(address: u64) -> Option<(Weak<dyn Target>, Kind, u64)> {
+    within(address, |context, kind, offset| {
+        (context.clone(), kind, offset)
+    })
+}
+
+/// As [`place`], for what is asked under the table's lock.
+fn within<R>(address: u64, ask: impl FnOnce(&Weak<dyn Target>, Kind, u64) -> R) -> Option<R> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
     }
@@ -158,7 +165,7 @@ fn place(address: u64) -> Option<(Weak<dyn Target>, Kind, u64)> {
     let (pages, context) = table.range(..=address).next_back()?;
     let offset = address - pages;
     let kind = Kind::ALL.get((offset / PAGE) as usize)?;
-    Some((context.clone(), *kind, offset % PAGE))
+    Some(ask(context, *kind, offset % PAGE))
 }
 
 /// The word that the register at an address shows.
@@ -184,10 +191,7 @@ pub(crate) fn read(address: u64) -> Option<u32> {
 
 /// Where memory of the process lies: what areas show lies in their second pages.
 pub(crate) fn memory(address: u64) -> u64 {
-    match place(address) {
-        Some(_) => address + SHADOW,
-        None => address,
-    }
+    within(address, |_, _, _| address + SHADOW).unwrap_or(address)
 }
 
 /// Sets a plain access of the host's to an area, which has faulted, up to be done by a single step;
