@@ -5,6 +5,9 @@
 //! added to the host's address reach it, its own or one of a program in a slot near by: programs
 //! add the address of a variable of their own to the host's address of another's store.
 //!
+//! The memory is shared without a file, so that a context takes none of the process's descriptors
+//! and gives none back at a moment of its engine's. `mremap` of nothing doubles a shared mapping.
+//!
 //! Must stay true: the store is aligned to its size (the gate masks the stack pointer with it);
 //! nothing but this module maps or unmaps these addresses.
 
@@ -19,6 +22,8 @@ pub(crate) const STORE_BYTES: usize = 256 * 1024;
 pub(crate) const STORE_MASK: u64 = STORE_BYTES as u64 - 1;
 
 const PAGE: usize = 4096;
+/// Rights of the store where nothing of it is executed, and of the host's mappings.
+const DATA: i32 = libc::PROT_READ | libc::PROT_WRITE;
 /// Slots of three times the store's size: the store in the middle, the header and guards around it.
 const SLOT_BYTES: usize = 3 * STORE_BYTES;
 /// Slots lie downwards from here. The break of a program that is not position-independent begins
@@ -38,7 +43,6 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 #[derive(Debug)]
 pub(crate) struct Store {
     base: usize,
-    file: i32,
     view: OnceLock<View>,
 }
 
@@ -53,25 +57,13 @@ struct View {
 impl Store {
     /// A zeroed store.
     pub(crate) fn new() -> io::Result<Store> {
-        // SAFETY: the name is a C string; the flags are plain.
-        let file = unsafe { libc::memfd_create(c"spe-store".as_ptr(), libc::MFD_CLOEXEC) };
-        if file < 0 {
-            return Err(io::Error::last_os_error());
-        }
-        // From here on dropping the store closes the file and unmaps what there is.
-        let mut store = Store {
-            base: 0,
-            file,
+        // From here on dropping the store unmaps what there is.
+        let store = Store {
+            base: reserve()? + STORE_BYTES,
             view: OnceLock::new(),
         };
-        // SAFETY: the file is ours.
-        if unsafe { libc::ftruncate(file, STORE_BYTES as i64) } != 0 {
-            return Err(io::Error::last_os_error());
-        }
-        store.base = reserve()? + STORE_BYTES;
-        let data = libc::PROT_READ | libc::PROT_WRITE;
-        map_fixed(store.base, STORE_BYTES, data, Some(file))?;
-        map_fixed(store.base - HEADER_BEFORE, PAGE, data, None)?;
+        map_fixed(store.base, STORE_BYTES, libc::MAP_SHARED)?;
+        map_fixed(store.base - HEADER_BEFORE, PAGE, libc::MAP_PRIVATE)?;
         Ok(store)
     }
 
@@ -109,15 +101,13 @@ impl Store {
             at: view as usize,
             wide: false,
         };
-        let data = libc::PROT_READ | libc::PROT_WRITE;
-        let map = |at| map_fixed(view.at + at, STORE_BYTES, data, Some(self.file));
+        let map = |at| self.map_again(view.at + at);
         map(0).and_then(|()| map(self.base))?;
         // Relaxed: a count.
         view.wide = WIDE.fetch_add(1, Ordering::Relaxed) < WIDE_MAX;
         if view.wide {
             let first = self.base - NEIGHBOURS * SLOT_BYTES;
             let places = (first..SLOTS_BELOW).step_by(SLOT_BYTES);
-            let map = |at| map_fixed(view.at + at, STORE_BYTES, data, Some(self.file));
             let mut others = places.take(2 * NEIGHBOURS + 1);
             others.try_for_each(|at| if at == self.base { Ok(()) } else { map(at) })?;
         } else {
@@ -125,6 +115,20 @@ impl Store {
         }
         // Whoever loses the race uses the winner's.
         Ok(self.view.get_or_init(|| view).at as u64)
+    }
+
+    /// Maps the store once more, over a part of a reservation of ours.
+    fn map_again(&self, address: usize) -> io::Result<()> {
+        let [store, place] = [self.base, address].map(|at| at as *mut libc::c_void);
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        // SAFETY: the store stays where it is, for none of its bytes are moved; the new range lies
+        // inside a reservation of this module.
+        let got = unsafe { libc::mremap(store, 0, STORE_BYTES, flags, place) };
+        // SAFETY: the range that was just mapped, with the rights that the store's beginning has.
+        if got == libc::MAP_FAILED || unsafe { libc::mprotect(place, STORE_BYTES, DATA) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(())
     }
 
     /// Writes into the store from its beginning plus `offset`; false where it does not fit.
@@ -165,17 +169,16 @@ impl Store {
     pub(crate) fn allow_execution(&self, from: usize, bytes: usize) {
         let first = (self.base + from) & !(PAGE - 1);
         let end = (self.base + from + bytes).next_multiple_of(PAGE);
-        let access = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+        let access = DATA | libc::PROT_EXEC;
         // SAFETY: inside the store, by the caller's check; where it fails the program faults.
         unsafe { libc::mprotect(first as *mut libc::c_void, end - first, access) };
     }
 
     /// Zeroes the store; nothing of it can be executed then.
     pub(crate) fn clear(&self) {
-        let data = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: the whole store; its header is ours.
         unsafe {
-            libc::mprotect(self.base as *mut libc::c_void, STORE_BYTES, data);
+            libc::mprotect(self.base as *mut libc::c_void, STORE_BYTES, DATA);
             (*self.header()).executable = 0;
         }
         // SAFETY: the whole store; nobody runs in it (the caller holds the context).
@@ -195,18 +198,14 @@ impl Drop for View {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        if self.base != 0 {
-            let slot = (self.base - STORE_BYTES) as *mut libc::c_void;
-            // SAFETY: the reservation of `new`.
-            unsafe { libc::munmap(slot, SLOT_BYTES) };
-            // Relaxed: a hint; it keeps the slots in use near the top.
-            NEXT.fetch_min(
-                (SLOTS_BELOW - slot as usize) / SLOT_BYTES - 1,
-                Ordering::Relaxed,
-            );
-        }
-        // SAFETY: opened by `new`.
-        unsafe { libc::close(self.file) };
+        let slot = (self.base - STORE_BYTES) as *mut libc::c_void;
+        // SAFETY: the reservation of `new`.
+        unsafe { libc::munmap(slot, SLOT_BYTES) };
+        // Relaxed: a hint; it keeps the slots in use near the top.
+        NEXT.fetch_min(
+            (SLOTS_BELOW - slot as usize) / SLOT_BYTES - 1,
+            Ordering::Relaxed,
+        );
     }
 }
 
@@ -294,16 +293,12 @@ fn reserve() -> io::Result<usize> {
     Err(io::Error::from_raw_os_error(libc::ENOMEM))
 }
 
-/// Maps over a part of a reservation of ours.
-fn map_fixed(address: usize, bytes: usize, access: i32, file: Option<i32>) -> io::Result<()> {
-    let kind = match file {
-        Some(_) => libc::MAP_SHARED,
-        None => libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
-    };
+/// Maps zeroes, shared or private, over a part of a reservation of ours.
+fn map_fixed(address: usize, bytes: usize, kind: i32) -> io::Result<()> {
     let place = address as *mut libc::c_void;
-    let flags = kind | libc::MAP_FIXED;
+    let flags = kind | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
     // SAFETY: the range lies inside a reservation of this module.
-    let got = unsafe { libc::mmap(place, bytes, access, flags, file.unwrap_or(-1), 0) };
+    let got = unsafe { libc::mmap(place, bytes, DATA, flags, -1, 0) };
     if got == libc::MAP_FAILED {
         return Err(io::Error::last_os_error());
     }

@@ -48,7 +48,7 @@ static int files(void)
 	parts[1].iov_base = text;
 	CHECK(readv(file, parts, 2) == 5 && !strcmp(text + 8, "ab") && !strcmp(text, "cde"));
 	second = dup(file);
-	CHECK(second > file && dup2(file, second) == second && close(second) == 0 && fsync(file) == 0);
+	CHECK(second > 2 && second != file && dup2(file, second) == second && close(second) == 0 && fsync(file) == 0);
 	CHECK(fchmod(file, 0640) == 0 && stat(pattern, &found) == 0 && (found.st_mode & 0777) == 0640);
 	CHECK(chmod(pattern, 0600) == 0 && utime(pattern, &times) == 0);
 	CHECK(stat(pattern, &found) == 0 && found.st_atime == 1000 && found.st_mtime == 2000);
