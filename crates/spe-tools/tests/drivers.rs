@@ -199,6 +199,30 @@ fn large_numbers_registers_and_printed_vectors() {
 }
 
 #[test]
+fn vectors_are_printed_by_their_elements() {
+    let Some(folder) = folder() else { return };
+    let wanted = "\
+-1 2 30000 4|-1 2 30000 4|      -1        2    30000        4|-1   2    30000 4   |
+4294967295 10 0 1|ffffffff,a,0,1|0XFFFFFFFF 0XA 0 0X1|ffffffff;0000000a;00000000;00000001
+-1 2 -3 4 -5 6 -7 8|-1:+2:-3:+4:-5:+6:-7:+8|65535 2 65533 4 65531 6 65529 8
+99 101 108 108 32 116 101 120 116 1 2 3 4 253 254 255|\
+99 101 108 108 32 116 101 120 116 1 2 3 4 -3 -2 -1|\
+63_65_6c_6c_20_74_65_78_74_1_2_3_4_fd_fe_ff
+1.500000 -0.250000 100.000000 0.000000|1.50,-0.25,100.00,0.00|\
+1.5e+00 -2.5e-01 1.0e+02 0.0e+00|1.5 -0.25 100 0
+0.100000 -2.000000|0 -2|-5000000000 7|fffffffed5fa0e00 7
+1 0
+a -1 2 30000 4 0.5 1.500000 -0.250000 100.000000 0.000000 -1 2 30000 4 -1 2 30000 4 \
+-1 2 30000 4 -1 2 30000 4 -1 2 30000 4 -1 2 30000 4 -1 10 0 1 9
+";
+    for level in ["-O0", "-O2"] {
+        let options = format!("{level} -o image printed.c");
+        driven(folder.path(), "spu-gcc", &options);
+        assert_eq!(ran(folder.path(), "image", &[]), (wanted.into(), 0));
+    }
+}
+
+#[test]
 fn handlers_of_interrupts_are_the_sections_or_the_librarys() {
     let Some(folder) = folder() else { return };
     driven(folder.path(), "spu-gcc", "-DOWN -O1 -o image interrupts.c");

@@ -10,12 +10,13 @@
 #include <string.h>
 #include "format.h"
 
-enum { LEFT = 1, PLUS = 2, SPACE = 4, ALTERNATE = 8, ZERO = 16, UPPER = 32 };
+enum { LEFT = 1, PLUS = 2, SPACE = 4, ALTERNATE = 8, ZERO = 16, UPPER = 32, VECTOR = 64 };
 
 struct field {
 	int flags;
 	int width;
-	int precision; /* below 0: none given */
+	int precision;	/* below 0: none given */
+	char separator;	/* between a vector's elements; 0: the conversion's own */
 };
 
 static void put(struct sink *sink, const char *text, int length)
@@ -320,9 +321,26 @@ static void put_double(struct sink *sink, struct field *field, double value, cha
 	}
 }
 
+static void put_signed(struct sink *sink, struct field *field, long long number)
+{
+	put_integer(sink, field, number < 0 ? -(unsigned long long)number : (unsigned long long)number, 10,
+		    number < 0 ? "-" : field->flags & PLUS ? "+" : field->flags & SPACE ? " " : "");
+}
+
+static void put_unsigned(struct sink *sink, struct field *field, unsigned long long number, char kind)
+{
+	put_integer(sink, field, number, kind == 'u' ? 10 : kind == 'o' ? 8 : 16, "");
+}
+
+static void put_character(struct sink *sink, struct field *field, char one)
+{
+	field->flags &= ~ZERO;
+	put_number(sink, field, "", 0, &one, 1);
+}
+
 enum { SIZE_CHAR, SIZE_SHORT, SIZE_INT, SIZE_LONG, SIZE_WIDE, SIZE_LONG_DOUBLE };
 
-static const char *size_of(const char *format, int *size)
+static const char *size_of(const char *format, int *size, int *flags)
 {
 	*size = SIZE_INT;
 	for (;; format++) {
@@ -342,12 +360,55 @@ static const char *size_of(const char *format, int *size)
 		case 'L':
 			*size = SIZE_LONG_DOUBLE;
 			break;
+		case 'v':
+			if (*flags & VECTOR)
+				*size = SIZE_WIDE; /* vv: two doubles */
+			*flags |= VECTOR;
 		case 'z':
 		case 't':
 			break;
 		default:
 			return format;
 		}
+	}
+}
+
+typedef unsigned char quadword __attribute__((vector_size(16)));
+
+/* The elements of a vector, each as the conversion has it (AltiVec Technology Programming Interface
+ * Manual, formatted output). */
+static void put_vector(struct sink *sink, const struct field *field, quadword vector, int size, char kind)
+{
+	union {
+		quadword vector;
+		signed char bytes[16];
+		short halves[8];
+		int words[4];
+		long long wides[2];
+		float floats[4];
+		double doubles[2];
+	} view = { vector };
+	int real = strchr("aefg", kind | 32) != 0, upper = kind < 'a' ? UPPER : 0;
+	int bytes = size == SIZE_WIDE || (real && size == SIZE_LONG) ? 8 : size == SIZE_LONG || real ? 4
+		: size == SIZE_SHORT ? 2 : 1;
+	char separator = field->separator ? field->separator : kind == 'c' ? 0 : ' ';
+	int each;
+
+	for (each = 0; each < 16 / bytes; each++) {
+		struct field one = *field;
+		long long number = bytes == 8 ? view.wides[each] : bytes == 4 ? view.words[each]
+			: bytes == 2 ? view.halves[each] : view.bytes[each];
+		one.flags |= upper;
+		if (each && separator)
+			put(sink, &separator, 1);
+		if (real)
+			put_double(sink, &one, bytes == 8 ? view.doubles[each] : view.floats[each], kind | 32);
+		else if (kind == 'c')
+			put_character(sink, &one, number);
+		else if (kind == 'd' || kind == 'i')
+			put_signed(sink, &one, number);
+		else
+			put_unsigned(sink, &one, number & (~0ULL >> (64 - 8 * bytes)), kind | 32);
 	}
 }
 
@@ -370,12 +431,11 @@ static void put_wide(struct sink *sink, struct field *field, const wchar_t *wide
 void __sidecore_format(struct sink *sink, const char *format, va_list list)
 {
 	while (*format) {
-		struct field field = { 0, 0, -1 };
+		struct field field = { 0, 0, -1, 0 };
 		const char *start = format, *text;
 		unsigned long long value;
 		long long number;
 		int size, length;
-		char one;
 
 		while (*format && *format != '%')
 			format++;
@@ -394,6 +454,8 @@ void __sidecore_format(struct sink *sink, const char *format, va_list list)
 				field.flags |= ALTERNATE;
 			else if (*format == '0')
 				field.flags |= ZERO;
+			else if (*format == ',' || *format == ';' || *format == ':' || *format == '_')
+				field.separator = *format;
 			else if (*format != '\'')
 				break;
 		}
@@ -416,7 +478,11 @@ void __sidecore_format(struct sink *sink, const char *format, va_list list)
 					field.precision = field.precision * 10 + *format++ - '0';
 			}
 		}
-		format = size_of(format, &size);
+		format = size_of(format, &size, &field.flags);
+		if (field.flags & VECTOR && *format && strchr("diouxXcaAeEfFgG", *format)) {
+			put_vector(sink, &field, va_arg(list, quadword), size, *format++);
+			continue;
+		}
 		switch (*format++) {
 		case 0:
 			return;
@@ -427,10 +493,7 @@ void __sidecore_format(struct sink *sink, const char *format, va_list list)
 				number = (short)number;
 			if (size == SIZE_CHAR)
 				number = (signed char)number;
-			put_integer(sink, &field,
-				    number < 0 ? -(unsigned long long)number : (unsigned long long)number,
-				    10, number < 0 ? "-" : field.flags & PLUS ? "+"
-				    : field.flags & SPACE ? " " : "");
+			put_signed(sink, &field, number);
 			break;
 		case 'X':
 			field.flags |= UPPER;
@@ -443,17 +506,14 @@ void __sidecore_format(struct sink *sink, const char *format, va_list list)
 				value = (unsigned short)value;
 			if (size == SIZE_CHAR)
 				value = (unsigned char)value;
-			length = format[-1] == 'u' ? 10 : format[-1] == 'o' ? 8 : 16;
-			put_integer(sink, &field, value, length, "");
+			put_unsigned(sink, &field, value, format[-1] | 32);
 			break;
 		case 'p':
 			field.flags |= ALTERNATE;
 			put_integer(sink, &field, (unsigned int)va_arg(list, void *), 16, "");
 			break;
 		case 'c':
-			one = va_arg(list, int);
-			field.flags &= ~ZERO;
-			put_number(sink, &field, "", 0, &one, 1);
+			put_character(sink, &field, va_arg(list, int));
 			break;
 		case 's':
 			if (size == SIZE_LONG) {
