@@ -150,7 +150,10 @@ fn keys_that_are_about_to_expire_are_used_and_expired_ones_are_not() {
         Box::new(move |_| answer(given(&answered, left.load(Ordering::SeqCst) as i64 - 1))),
     );
     let place = format!("http://{}/keys", service.host());
-    let variables = [("AWS_CONTAINER_CREDENTIALS_FULL_URI", &*place)];
+    let variables = [
+        ("AWS_CONTAINER_CREDENTIALS_FULL_URI", &*place),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+    ];
     let (status, said) = store.verify(&variables);
     assert_eq!(status, Some(0), "{said}");
     seconds.store(0, Ordering::SeqCst);
