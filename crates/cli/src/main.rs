@@ -105,6 +105,9 @@ fn main() -> ExitCode {
     if let Some(driver) = spe::driver(arguments.next()) {
         return spe::drive(driver, arguments.collect());
     }
+    if let Some(ended) = block::as_mount_helper(std::env::args_os().next().as_deref()) {
+        return ended;
+    }
     output::start_logging();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,

@@ -156,6 +156,25 @@ pub(crate) fn gone_within(entry: &Entry, limit: Duration) -> bool {
     true
 }
 
+/// The image, as its server was given it, that is mounted on `dir` by a server of this user's that
+/// lives.
+///
+/// # Errors
+/// When the records or the table of mounts cannot be read.
+pub fn image_on(dir: &Path) -> Result<Option<PathBuf>, ExportError> {
+    let Some(entry) = find(&StateDir::of_user(), dir)?.filter(|entry| entry.alive) else {
+        return Ok(None);
+    };
+    let Some(mount) = &entry.record.mount else {
+        return Ok(None);
+    };
+    let found = mount.find().map_err(|source| ExportError::Directory {
+        dir: dir.to_owned(),
+        source,
+    })?;
+    Ok(found.map(|_| entry.record.image))
+}
+
 /// The server that mounted on `dir`; the newest, if there was one before it.
 fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
     // A dead mount cannot be looked into, so its name must do as it is written, symbolic links

@@ -5,6 +5,7 @@
 //! because its engines are threads.
 
 pub(crate) mod background;
+pub(crate) mod helper;
 
 use super::common::OpenArgs;
 use super::overlay::OverlayArgs;

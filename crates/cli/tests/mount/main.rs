@@ -8,6 +8,7 @@
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 mod attach;
+mod helper;
 mod rootless;
 mod scratch;
 
