@@ -36,6 +36,7 @@ pub(crate) static FILES: &[(&str, &str)] = files! {
     "spu/string.c" <- "spu/lib/string.c",
     "spu/tags.c" <- "spu/lib/tags.c",
     "spu/timer.c" <- "spu/lib/timer.c",
+    "include/spu/sidecore_places.h" <- "spu/include/sidecore_places.h",
     "include/common/cbe_mfc.h" <- "common/cbe_mfc.h",
     "include/common/liblarge_matrix.h" <- "common/liblarge_matrix.h",
     "include/common/libsim.h" <- "common/libsim.h",

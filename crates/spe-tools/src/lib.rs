@@ -20,6 +20,7 @@ mod lanes;
 mod names;
 mod narrow;
 mod options;
+mod places;
 mod ppu;
 mod print;
 mod rewrite;

@@ -8,7 +8,7 @@
 //! reads is a copy.
 
 use crate::lanes::{self, Lanes};
-use crate::{Error, Kit, assembly, narrow, print, rewrite, stack, tool};
+use crate::{Error, Kit, assembly, narrow, places, print, rewrite, stack, tool};
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -87,32 +87,70 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
     let source = std::fs::read(input).map_err(Error::file("read", input))?;
-    let Some(read) = Read::new(kit, &source, settings) else {
+    let Some(read) = Read::new(kit, &source, settings, false) else {
         return tool::become_tool(&program.to_string_lossy(), &arguments);
     };
-    let mut copy = input.clone();
-    copy.push(format!(".{}.i", std::process::id()));
-    std::fs::write(&copy, &read.text).map_err(Error::file("write", &copy))?;
-    let mut command = Command::new(program);
-    for word in &arguments {
-        if word == input {
-            command.arg(&copy);
-        } else if read.macros.is_empty() || !is_for_preprocessed(word) {
-            command.arg(word);
+    let compile = |read: &Read, more: &[&str]| {
+        let command = Compilation {
+            program,
+            arguments: &arguments,
+            input,
+            source: &source,
+        };
+        command.run(read, more)
+    };
+    let ended = compile(&read, &[])?;
+    let has_places = read.places && ended == ExitCode::SUCCESS && names_places(&arguments);
+    match Read::new(kit, &source, settings, true).filter(|_| has_places) {
+        // The first time has said what there is to say.
+        Some(again) => compile(&again, &["-w"]),
+        None => Ok(ended),
+    }
+}
+
+/// True where the compiler's output has pointers that are made from numbers.
+fn names_places(arguments: &[OsString]) -> bool {
+    let output = arguments.iter().position(|argument| argument == "-o");
+    let output = output.and_then(|place| arguments.get(place + 1));
+    let text = output.and_then(|file| std::fs::read(file).ok());
+    text.is_some_and(|text| find(&text, places::MARK))
+}
+
+/// A call of a compiler's.
+struct Compilation<'a> {
+    program: &'a OsString,
+    arguments: &'a [OsString],
+    input: &'a OsString,
+    source: &'a [u8],
+}
+
+impl Compilation<'_> {
+    /// Compiles what was read in the place of the input.
+    fn run(&self, read: &Read, more: &[&str]) -> Result<ExitCode, Error> {
+        let mut copy = self.input.clone();
+        copy.push(format!(".{}.i", std::process::id()));
+        std::fs::write(&copy, &read.text).map_err(Error::file("write", &copy))?;
+        let mut command = Command::new(self.program);
+        for word in self.arguments {
+            if word == self.input {
+                command.arg(&copy);
+            } else if read.macros.is_empty() || !is_for_preprocessed(word) {
+                command.arg(word);
+            }
         }
+        // The copy's name is nobody's: debuggers and linkers name the source.
+        if let Some(name) = rewrite::first_name(self.source) {
+            let mut map = OsString::from("-fdebug-prefix-map=");
+            map.push(&copy);
+            map.push("=");
+            map.push(name);
+            command.arg(map);
+        }
+        command.args(&read.macros).args(more);
+        let ended = tool::run(&mut command);
+        std::fs::remove_file(&copy).map_err(Error::file("remove", &copy))?;
+        ended
     }
-    // The copy's name is nobody's: debuggers and linkers name the source.
-    if let Some(name) = rewrite::first_name(&source) {
-        let mut map = OsString::from("-fdebug-prefix-map=");
-        map.push(&copy);
-        map.push("=");
-        map.push(name);
-        command.arg(map);
-    }
-    command.args(&read.macros);
-    let ended = tool::run(&mut command);
-    std::fs::remove_file(&copy).map_err(Error::file("remove", &copy))?;
-    ended
 }
 
 /// Source as the compiler gets it.
@@ -120,19 +158,25 @@ struct Read {
     text: Vec<u8>,
     /// Arguments for the compiler's own preprocessing; none where it does without.
     macros: Vec<OsString>,
+    /// True where it has casts that may make pointers from numbers.
+    places: bool,
 }
 
 impl Read {
-    /// The source in today's words; nothing where it is in them already.
-    fn new(kit: &Kit, source: &[u8], settings: Settings) -> Option<Self> {
+    /// The source in today's words; nothing where it is in them already. With `again` its casts of
+    /// pointers to numbers give places in the store, and nothing is said.
+    fn new(kit: &Kit, source: &[u8], settings: Settings, again: bool) -> Option<Self> {
+        let say = |lines: &[String]| {
+            for line in lines.iter().filter(|_| !again) {
+                eprintln!("{line}");
+            }
+        };
         let mut passed = Passed::new(source);
         let mut assembly = false;
         if settings.host {
             passed.pass(|text| {
                 let found = assembly::translate(text)?;
-                for line in &found.warnings {
-                    eprintln!("{line}");
-                }
+                say(&found.warnings);
                 assembly = found.changed;
                 assembly.then_some(found.source)
             });
@@ -161,15 +205,22 @@ impl Read {
         }
         passed.pass(|text| {
             let found = lanes::rewrite(text, settings.lanes)?;
-            for line in &found.warnings {
-                eprintln!("{line}");
-            }
+            say(&found.warnings);
             if found.exact {
                 headers.insert(0, LANE_MACROS);
                 macros.push("-D__SIDECORE_LANES=1".into());
             }
             Some(found.source)
         });
+        let mut has_places = false;
+        if !settings.host && find(source, SPU_HEADER) {
+            passed.pass(|text| {
+                let found = places::rewrite(text, again)?;
+                has_places = true;
+                headers.insert(0, PLACES);
+                Some(found)
+            });
+        }
         for header in headers {
             macros.push("-include".into());
             macros.push(kit.path(header).into_os_string());
@@ -177,7 +228,11 @@ impl Read {
         if !macros.is_empty() {
             passed.pass(|text| Some(rewrite::guard_literals(text)));
         }
-        passed.changed.map(|text| Self { text, macros })
+        passed.changed.map(|text| Self {
+            text,
+            macros,
+            places: has_places,
+        })
     }
 }
 
@@ -229,6 +284,7 @@ const MACROS: &[(&str, &str)] = &[
 ];
 /// Text of a header that every source of an SPU begins with.
 const SPU_HEADER: &[u8] = b"__sidecore_iret";
+const PLACES: &str = "include/spu/sidecore_places.h";
 const LANE_MACROS: &str = "include/common/sidecore_lane_macros.h";
 const POWERPC: &str = "include/ppu/sidecore_powerpc.h";
 /// A name that only what `sidecore_powerpc.h` includes declares.

@@ -50,35 +50,103 @@ fn templates_of_the_library_run_on_an_spu() {
     if !has_x32(folder) {
         return;
     }
-    for (name, source) in [
-        ("templates.cc", include_str!("programs/templates.cc")),
-        ("host.c", include_str!("programs/host.c")),
-    ] {
-        std::fs::write(folder.join(name), source).expect("written");
-    }
+    let source = include_str!("programs/templates.cc");
+    std::fs::write(folder.join("templates.cc"), source).expect("written");
     for options in ["-O0", "-O2 -ansi"] {
         let options = format!("{options} -Wall -o image templates.cc");
         let output = compiled(folder, "spu-g++", &options);
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{options}: {said}");
-        // Addresses that a word has room for.
-        let host = Command::new("gcc")
-            .args(["-O1", "-no-pie", "-o", "host", "host.c"])
-            .current_dir(folder)
-            .status();
-        assert!(host.expect("gcc starts").success());
-        let output = Command::new(folder.join("host"))
-            .arg("image")
-            .current_dir(folder)
-            .output();
-        let output = output.expect("the host runs");
-        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert_eq!(printed, "19 5 18 7 1 2.5\n", "{options}");
-        assert_eq!(output.status.code(), Some(0), "{options}");
+        let wanted = ("19 5 18 7 1 2.5\n".to_owned(), Some(0));
+        assert_eq!(ran(folder, "image", &[]), wanted, "{options}");
     }
     let image = std::fs::read(folder.join("image")).expect("it was linked");
     let name = b".table.of.host\0";
     assert!(image.windows(name.len()).any(|part| part == name));
+}
+
+/// Compiles the test's host and runs an image in it, with words of its mailbox: what it printed,
+/// and its status.
+fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, Option<i32>) {
+    let source = include_str!("programs/host.c");
+    std::fs::write(folder.join("host.c"), source).expect("written");
+    // Addresses that a word has room for.
+    let host = Command::new("gcc")
+        .args(["-O1", "-no-pie", "-o", "host", "host.c"])
+        .current_dir(folder)
+        .status();
+    assert!(host.expect("gcc starts").success());
+    let output = Command::new(folder.join("host"))
+        .arg(image)
+        .args(mailbox)
+        .current_dir(folder)
+        .output();
+    let output = output.expect("the host runs");
+    let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+    (printed, output.status.code())
+}
+
+#[test]
+fn numbers_that_are_cast_to_pointers_are_places_of_the_store() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    if !has_x32(folder) {
+        return;
+    }
+    for (name, source) in [
+        ("places.c", include_str!("programs/places.c")),
+        ("places.cc", include_str!("programs/places.cc")),
+    ] {
+        std::fs::write(folder.join(name), source).expect("written");
+    }
+    for (driver, options) in [
+        ("spu-gcc", "-O0 places.c"),
+        ("spu-gcc", "-O2 -Wall -Werror places.c"),
+        ("spu-gcc", "-O3 --lanes=exact places.c"),
+        ("spu-g++", "-O0 -Wall -Werror places.cc"),
+        ("spu-g++", "-O2 -std=c++11 places.cc"),
+    ] {
+        let output = compiled(folder, driver, &format!("{options} -o image"));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{options}: {said}");
+        let ended = ran(folder, "image", &["0x38000"]);
+        assert_eq!(ended, (String::new(), Some(0)), "{driver} {options}");
+    }
+}
+
+/// Casts between pointers, which the same source without them shows.
+#[test]
+fn code_without_such_casts_is_the_same() {
+    let folder = tempfile::tempdir().expect("a folder for the test");
+    let folder = folder.path();
+    if !has_x32(folder) {
+        return;
+    }
+    let source = |cast: &str, number: &str| {
+        format!(
+            "#include <spu_mfcio.h>\nextern void *f(char *);\nunsigned g(char *p, int **q) {{\n\
+             void *a = {cast}p; char *b = {cast}f({cast}q); *q = {cast}(b + 4);\n\
+             return a == b ? {number}p & 15 : {number}p; }}\n"
+        )
+    };
+    for options in ["-O0", "-O2", "-O2 -flto"] {
+        let mut objects = Vec::new();
+        // An extension is no cast to the pass, and nothing to the compiler.
+        for cast in ["(void *)", "(__typeof__(a))"] {
+            let text = source(cast, "(unsigned)");
+            std::fs::write(folder.join("same.c"), text).expect("written");
+            let output = compiled(folder, "spu-gcc", &format!("{options} -c same.c"));
+            assert!(output.status.success(), "{output:?}");
+            objects.push(std::fs::read(folder.join("same.o")).expect("it was written"));
+        }
+        assert!(
+            options.ends_with("lto") || objects[0] == objects[1],
+            "{options}"
+        );
+        let mark = b"__sidecore_place";
+        let marked = objects[0].windows(mark.len()).any(|part| part == mark);
+        assert!(!marked, "{options}");
+    }
 }
 
 #[test]

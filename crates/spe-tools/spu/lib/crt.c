@@ -16,6 +16,10 @@ __asm__(
 	".globl _start\n"
 	".type _start,@function\n"
 	"_start:\n"
+	/* Tells the store's address to pointers that are made from numbers. */
+	".globl __sidecore_place\n"
+	".hidden __sidecore_place\n"
+	"__sidecore_place:\n"
 	"xorl %ebp, %ebp\n"
 	"movq %rcx, __sidecore_gate(%rip)\n"
 	"movl %r8d, %ecx\n"

@@ -11,9 +11,9 @@
 //! their numbers; memory has the element size that its declaration says.
 
 mod constant;
-mod operand;
+pub(crate) mod operand;
 mod pass;
-mod types;
+pub(crate) mod types;
 
 /// The treatment of lane order that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

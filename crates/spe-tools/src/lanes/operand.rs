@@ -5,7 +5,7 @@ use crate::text::Text;
 use crate::tokens::Kind;
 
 /// The place behind the unary expression that begins at `place`; nothing where none does.
-pub(super) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize> {
+pub(crate) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize> {
     let mut at = place;
     loop {
         match (text.at(at), text.kind(at)?) {
@@ -13,7 +13,10 @@ pub(super) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize>
             (b"sizeof" | b"__extension__", _) => at += 1,
             (b"(", _) => {
                 let close = text.partner(at)?;
-                let cast = types.is_type(text, at + 1, close) || is_named_cast(text, at, close);
+                // Only a type ends with an asterisk.
+                let pointer = text.at(close - 1) == b"*";
+                let cast =
+                    pointer || types.is_type(text, at + 1, close) || is_named_cast(text, at, close);
                 if !cast {
                     return Some(behind_postfix(text, close + 1));
                 }
@@ -42,7 +45,7 @@ pub(super) fn end(text: &Text<'_>, types: &Types, place: usize) -> Option<usize>
 }
 
 /// True where an expression may begin.
-pub(super) fn begins(text: &Text<'_>, place: usize) -> bool {
+pub(crate) fn begins(text: &Text<'_>, place: usize) -> bool {
     match text.kind(place) {
         Some(Kind::Word) => !text.at(place).starts_with(b"__a"),
         Some(Kind::Number | Kind::Quoted) => true,

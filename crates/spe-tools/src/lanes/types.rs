@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// A vector's or number's type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Bytes of an element, or of the number.
-    pub(super) width: usize,
-    pub(super) vector: bool,
+    pub(crate) width: usize,
+    pub(crate) vector: bool,
 }
 
 /// An array of narrower numbers that shares its memory with a vector or a wider number.
@@ -25,7 +25,7 @@ pub(super) struct Shared {
 
 /// Declarations of a source.
 #[derive(Debug, Default)]
-pub(super) struct Types {
+pub(crate) struct Types {
     named: BTreeMap<Vec<u8>, Option<Shape>>,
     /// Names of vectors of floats, by the user's own names too.
     floats: BTreeSet<Vec<u8>>,
@@ -40,7 +40,7 @@ pub(super) struct Types {
 }
 
 impl Types {
-    pub(super) fn read(text: &Text<'_>) -> Self {
+    pub(crate) fn read(text: &Text<'_>) -> Self {
         let mut types = Self::default();
         for place in 0..text.len() {
             if text.at(place) == b"typedef" {
@@ -93,7 +93,7 @@ impl Types {
     }
 
     /// The type that the pieces from `from` to before `to` name, if they name a vector or number.
-    pub(super) fn shape(&self, text: &Text<'_>, from: usize, to: usize) -> Option<Shape> {
+    pub(crate) fn shape(&self, text: &Text<'_>, from: usize, to: usize) -> Option<Shape> {
         let mut width = None;
         let mut longs = 0;
         let mut plain = false;
@@ -126,7 +126,7 @@ impl Types {
     }
 
     /// True where the pieces name a type, pointers included.
-    pub(super) fn is_type(&self, text: &Text<'_>, from: usize, to: usize) -> bool {
+    pub(crate) fn is_type(&self, text: &Text<'_>, from: usize, to: usize) -> bool {
         let named = |word: &[u8]| {
             KEYWORDS.contains(&word) || self.named.contains_key(word) || self.vector(word).is_some()
         };
