@@ -34,6 +34,15 @@
 	__spe_vec_double2: 8, default: 1)
 #endif
 
+#ifndef __cplusplus
+/* A vector of a union that holds a register from its last byte to its first: read, and written. */
+#define __lane_united(v) ({ __typeof__(v) __united = (v); \
+	(__typeof__(v))__spe_turned((__spe_vec_uchar16)__united, (sizeof(__united[0]) - 1) ^ 15); })
+#define __lane_put(v, x) ({ __auto_type __put = (x); \
+	(v) = (__typeof__(v))__spe_turned((__spe_vec_uchar16)__put, (sizeof(__put[0]) - 1) ^ 15); \
+	__lane_cast(__typeof__(v), __put); })
+#endif
+
 /* A vector that a pointer of another type points to: an object of its own, to be read. */
 #ifdef __cplusplus
 #define __lane_view(T, p) (static_cast<const T &>(__lane_cast(T, *(p))))

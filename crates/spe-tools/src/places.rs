@@ -122,7 +122,7 @@ struct Pass<'a> {
     calls: Vec<Call>,
 }
 
-/// What a cast makes.
+/// Result of a cast.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Made {
     Pointer,

@@ -14,6 +14,7 @@ mod constant;
 pub(crate) mod operand;
 mod pass;
 pub(crate) mod types;
+mod unions;
 
 /// The treatment of lane order that is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,7 +67,12 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
         return None;
     }
     let text = crate::text::Text::new(source);
-    let types = types::Types::read(&text);
+    let mut types = types::Types::read(&text);
+    let mut unions = unions::Accesses::default();
+    if lanes != Lanes::Off {
+        unions = unions::accesses(&text, &types);
+    }
+    types.find_shared(&text, &unions.exact);
     // With elements of one size nothing is to be turned.
     let several = types.widths.len() > 1 || !types.shared.is_empty();
     let unaligned = several || pass::looks_at_addresses(&text);
@@ -75,7 +81,7 @@ pub(crate) fn rewrite(source: &[u8], lanes: Lanes) -> Option<Rewritten> {
     } else {
         lanes
     };
-    let mut pass = pass::Pass::new(&text, &types, lanes);
+    let mut pass = pass::Pass::new(&text, &types, lanes, unions);
     pass.run();
     let (edits, warnings) = pass.finish();
     // Quadwords of intrinsics alone have nothing to rewrite, but macros that differ.

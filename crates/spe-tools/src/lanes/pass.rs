@@ -1,6 +1,7 @@
 //! The pass: casts, bytes of vectors through pointers, and unions.
 
 use super::types::Types;
+use super::unions::Accesses;
 use super::{Lanes, constant, operand};
 use crate::edits::Edits;
 use crate::text::Text;
@@ -12,17 +13,24 @@ pub(super) struct Pass<'a> {
     lanes: Lanes,
     /// True where the source may load quadwords at addresses that are not aligned.
     places: bool,
+    unions: Accesses,
     edits: Edits,
     warnings: Vec<String>,
 }
 
 impl<'a> Pass<'a> {
-    pub(super) fn new(text: &'a Text<'a>, types: &'a Types, lanes: Lanes) -> Self {
+    pub(super) fn new(
+        text: &'a Text<'a>,
+        types: &'a Types,
+        lanes: Lanes,
+        unions: Accesses,
+    ) -> Self {
         Self {
             text,
             types,
             lanes,
             places: lanes == Lanes::Exact || looks_at_addresses(text),
+            unions,
             edits: Edits::default(),
             warnings: Vec::new(),
         }
@@ -33,6 +41,7 @@ impl<'a> Pass<'a> {
     }
 
     pub(super) fn run(&mut self) {
+        self.united_vectors();
         let mut place = 0;
         while place < self.text.len() {
             if self.text.is_users(place) {
@@ -411,6 +420,16 @@ impl<'a> Pass<'a> {
     /// `.name[index]`, where the name is a union's array beside a vector.
     fn member(&mut self, _dot: usize, name: usize) {
         let text = self.text;
+        if let Some(element) = self.unions.elements.get(&name) {
+            let start = text.end(name + 1);
+            let call = format!("__lane_shared({element}, 16, ");
+            let behind = text.partner(name + 1).map(|close| text.start(close));
+            if let Some(behind) = behind {
+                self.edits.replace(start, start, call);
+                self.edits.replace(behind, behind, ")");
+            }
+            return;
+        }
         if text.at(name + 1) != b"[" {
             self.halves(name);
             return;
@@ -473,10 +492,31 @@ impl<'a> Pass<'a> {
         }
     }
 
+    /// Vectors of unions that hold a register from its last byte to its first.
+    fn united_vectors(&mut self) {
+        let text = self.text;
+        for (start, end) in &self.unions.reads {
+            let (start, end) = (text.start(*start), text.end(*end - 1));
+            self.edits.replace(start, start, "__lane_united(");
+            self.edits.replace(end, end, ")");
+        }
+        for (start, equals, end) in &self.unions.writes {
+            let start = text.start(*start);
+            self.edits.replace(start, start, "__lane_put(");
+            self.edits
+                .replace(text.start(*equals), text.end(*equals), ",");
+            let end = text.end(*end - 1);
+            self.edits.replace(end, end, ")");
+        }
+    }
+
     /// A union whose vectors have elements of several sizes, or that has a vector beside a
     /// structure of numbers of another size: what is read there has memory's order.
     fn united(&mut self, place: usize) {
         let text = self.text;
+        if self.unions.exact.contains(&place) {
+            return;
+        }
         let open = (place + 1..place + 3).find(|at| text.at(*at) == b"{");
         let Some((open, close)) = open.and_then(|open| Some((open, text.partner(open)?))) else {
             return;

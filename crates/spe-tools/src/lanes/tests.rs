@@ -149,7 +149,7 @@ fn what_keeps_memorys_order_is_said_where_it_is_declared() {
     };
     let cases = [
         (
-            "union { __spe_vec_uint4 w; __spe_vec_uchar16 b; } u;",
+            "union { __spe_vec_uint4 w; __spe_vec_uchar16 b; } u; void *p = &u;",
             "a union of vectors with elements of size 4 and 1",
         ),
         (
@@ -189,5 +189,67 @@ fn halves_that_are_mailed_together_have_the_order_of_the_cell() {
     for other in ["send(s, a.ui, 2);", "spe_in_mbox_write(s, words, 2, 1);"] {
         let source = format!("{declared}{other}");
         assert_eq!(exact(&source), source);
+    }
+}
+
+#[test]
+fn unions_of_vectors_of_several_sizes_hold_the_register() {
+    let body = "__spe_vec_uint4 w; __spe_vec_uchar16 b; unsigned char c[16]; float f[4];";
+    let declared = format!("typedef union {{ {body} }} reg; static reg a, t[2]; ");
+    let cases = [
+        (
+            "a.w = f(a.b, t[i].w);",
+            "__lane_put(a.w , f(__lane_united(a.b), __lane_united(t[i].w)));",
+        ),
+        (
+            "a.w = t[0].b = x ? y : z;",
+            "__lane_put(a.w , __lane_put(t[0].b , x ? y : z));",
+        ),
+        (
+            "x = a.c[i + 1] & a.f[2];",
+            "x = a.c[__lane_shared(unsigned char, 16, i + 1)] & \
+             a.f[__lane_shared(float, 16, 2)];",
+        ),
+        ("a = t[1]; g(a, sizeof(a));", "a = t[1]; g(a, sizeof(a));"),
+        (
+            "if (a.c[0] && p) { int a = 1; f(&b, a); }",
+            "if (a.c[__lane_shared(unsigned char, 16, 0)] && p) { int a = 1; f(&b, a); }",
+        ),
+    ];
+    for (source, wanted) in cases {
+        assert_eq!(
+            exact(&format!("{declared}void h(void) {{ {source} }}")),
+            format!("{declared}void h(void) {{ {wanted} }}")
+        );
+    }
+    // Where one use could see memory all is as it was, and a line says so.
+    for source in [
+        "f(&a);",
+        "f(&a.w);",
+        "f(&t[1].c[2]);",
+        "f(t);",
+        "f(a.c);",
+        "a.w += b;",
+        "a.w[1] = 2;",
+        "reg *p = q;",
+        "x = *(reg *)q;",
+        "reg b = {{ 1 }};",
+        "struct { reg r; } s;",
+        "x = g(y).w;",
+        "x = (a).w;",
+    ] {
+        let source = format!("{declared}void h(void) {{ {source} }}");
+        let result = rewrite(source.as_bytes(), Lanes::Exact).expect("it is asked for");
+        assert_eq!(result.warnings.len(), 1, "{source}");
+        assert!(!String::from_utf8_lossy(&result.source).contains("__lane_united"));
+    }
+    let others = [
+        format!("{declared}extern reg e; void h(void) {{ x = a.w; }}"),
+        format!("union reg {{ {body} int n; }} a; void h(void) {{ x = a.w; }}"),
+        format!("# 1 \"a.c\"\nint n;\n# 1 \"a.h\"\n{declared}\nvoid h(void) {{ x = a.w; }}"),
+    ];
+    for source in others {
+        let result = rewrite(source.as_bytes(), Lanes::Exact).expect("it is asked for");
+        assert_eq!(result.warnings.len(), 1, "{source}");
     }
 }

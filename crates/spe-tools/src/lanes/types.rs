@@ -49,16 +49,21 @@ impl Types {
                 types.read_variable(text, place);
             }
         }
+        types
+    }
+
+    /// Finds arrays that look into their union's vector or number, but for unions at the places
+    /// `exact`, whose accesses are known.
+    pub(super) fn find_shared(&mut self, text: &Text<'_>, exact: &BTreeSet<usize>) {
         let mut others = BTreeSet::new();
         for place in 0..text.len() {
             let body = matches!(text.at(place), b"union" | b"struct");
-            if body && text.is_users(place) {
-                types.read_body(text, place, &mut others);
+            if body && text.is_users(place) && !exact.contains(&place) {
+                self.read_body(text, place, &mut others);
             }
         }
         // A name that is also a member of something else does not say what it is.
-        types.shared.retain(|name, _| !others.contains(name));
-        types
+        self.shared.retain(|name, _| !others.contains(name));
     }
 
     /// The vector of a type's name.

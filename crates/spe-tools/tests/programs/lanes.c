@@ -125,6 +125,63 @@ static void numbers(void)
 	check("stored", u.word == 0x0aff0c0d);
 }
 
+/* A register in a union of all its types, by elements of each size, copied, handed on and returned. */
+typedef union {
+	vec_uchar16 vuc;
+	vec_ushort8 vus;
+	vec_uint4 vui;
+	vec_float4 vf;
+	vec_ullong2 vull;
+	vec_double2 vd;
+	unsigned char uc[16];
+	short s[8];
+	unsigned int ui[4];
+	float f[4];
+	unsigned long long ull[2];
+	double d[2];
+} reg;
+static reg first;
+
+static unsigned int folded(reg r)
+{
+	unsigned int i, all = 0;
+	for (i = 0; i < 16; i++)
+		all = all * 3 + r.uc[i];
+	return all;
+}
+
+static reg counted(unsigned int from)
+{
+	reg r;
+	unsigned int i;
+	for (i = 0; i < 16; i++)
+		r.uc[i] = from + i;
+	return r;
+}
+
+static void registers(void)
+{
+	vec_uint4 words = { 0x01020304, 0x05060708, 0x090a0b0c, 0x0d0e0f10 };
+	reg r, all[2];
+	int i, right = 1;
+	first.vui = words;
+	for (i = 0; i < 16; i++)
+		right &= first.uc[i] == i + 1;
+	r = first;
+	all[1] = counted(1);
+	check("elements", right && r.s[3] == 0x0708 && r.ull[1] == 0x090a0b0c0d0e0f10ULL);
+	check("vectors", spu_extract(r.vuc, 3) == 4 && spu_extract(all[1].vus, 7) == 0x0f10);
+	check("handed on", folded(r) == folded(all[1]) && folded(counted(2)) != folded(r));
+	r.ui[2] = 0x3f800000;
+	check("number", r.f[2] == 1.0f && spu_extract(r.vf, 2) == 1.0f && spu_extract(r.vuc, 9) == 0x80);
+	r.vuc = all[0].vui = spu_add(first.vui, 1);
+	check("chain", all[0].ui[3] == 0x0d0e0f11 && r.uc[15] == 0x11 && spu_extract(r.vull, 0) == 0x0102030505060709ULL);
+	r.d[1] = -2.0;
+	check("double", spu_extract(r.vd, 1) == -2.0 && r.ui[2] == 0xc0000000 && spu_extract(r.vui, 3) == 0);
+	r.vuc = spu_shuffle(r.vuc, r.vuc, first.vuc);
+	check("shuffled", r.uc[14] == (unsigned char)spu_extract(r.vuc, 14));
+}
+
 /* A string's place in sixteen bytes, by comparison and gathering. */
 static void search(void)
 {
@@ -165,6 +222,7 @@ int main(void)
 	transpose();
 	table();
 	looks();
+	registers();
 	numbers();
 	search();
 	quadwords();
