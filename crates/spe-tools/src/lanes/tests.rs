@@ -237,6 +237,7 @@ fn unions_of_vectors_of_several_sizes_hold_the_register() {
         "struct { reg r; } s;",
         "x = g(y).w;",
         "x = (a).w;",
+        "typeof(a) b;",
     ] {
         let source = format!("{declared}void h(void) {{ {source} }}");
         let result = rewrite(source.as_bytes(), Lanes::Exact).expect("it is asked for");

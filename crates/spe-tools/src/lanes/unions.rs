@@ -258,7 +258,11 @@ impl<'a> Union<'a> {
         }
         let whole = !array || at > place + 1;
         if text.at(at) != b"." {
-            let sized = place > 1 && text.at(place - 2) == b"sizeof";
+            let before = place.checked_sub(2).map_or(&b""[..], |at| text.at(at));
+            if matches!(before, b"typeof" | b"__typeof__" | b"__typeof") {
+                return None;
+            }
+            let sized = before == b"sizeof";
             let shut = text.at(at) == b")" && matches!(text.at(at + 1), b"." | b"-" | b"[");
             let arrow = text.at(at) == b"-" && text.at(at + 1) == b">";
             return (sized || arrow || (whole && !addressed && !shut)).then_some(());
