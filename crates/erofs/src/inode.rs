@@ -42,6 +42,32 @@ impl Kind {
         })
     }
 
+    /// Bits of a mode that say it.
+    pub(crate) fn mode_bits(self) -> u16 {
+        match self {
+            Self::File => 0o100_000,
+            Self::Directory => 0o040_000,
+            Self::Link => 0o120_000,
+            Self::CharacterDevice => 0o020_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+
+    /// Byte of a directory entry that says it.
+    pub(crate) fn entry_byte(self) -> u8 {
+        match self {
+            Self::File => 1,
+            Self::Directory => 2,
+            Self::CharacterDevice => 3,
+            Self::BlockDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+            Self::Link => 7,
+        }
+    }
+
     /// Kind by the byte in a directory entry.
     pub(crate) fn of_entry(byte: u8) -> Option<Self> {
         Some(match byte {
@@ -250,18 +276,18 @@ fn layout(
 /// The longest symbolic link (`PATH_MAX`, without the byte that ends it in C).
 pub(crate) const LINK_BYTES_MAX: u64 = 4095;
 /// The longest directory: tens of millions of names.
-const DIRECTORY_BYTES_MAX: u64 = 1 << 30;
+pub(crate) const DIRECTORY_BYTES_MAX: u64 = 1 << 30;
 /// Head of the attributes behind an inode.
 pub(crate) const XATTR_HEAD_BYTES: u32 = 12;
 /// Inode numbers count in steps of so many bytes.
-const SLOT_BYTES: u64 = 32;
-const COMPACT_BYTES: usize = 32;
-const EXTENDED_BYTES: usize = 64;
-const FLAT_PLAIN: u16 = 0;
+pub(crate) const SLOT_BYTES: u64 = 32;
+pub(crate) const COMPACT_BYTES: usize = 32;
+pub(crate) const EXTENDED_BYTES: usize = 64;
+pub(crate) const FLAT_PLAIN: u16 = 0;
 const COMPRESSED_FULL: u16 = 1;
-const FLAT_INLINE: u16 = 2;
+pub(crate) const FLAT_INLINE: u16 = 2;
 const COMPRESSED_COMPACT: u16 = 3;
-const CHUNK_BASED: u16 = 4;
+pub(crate) const CHUNK_BASED: u16 = 4;
 const CHUNK_BITS: u16 = 0x1F;
 const CHUNK_INDEXES: u16 = 0x20;
 /// Chunks are no longer than the largest offset; a shift by more would be no shift.

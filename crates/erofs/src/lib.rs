@@ -1,4 +1,5 @@
-//! A reader of erofs images whose contents erofs itself does not compress.
+//! A reader of erofs images whose contents erofs itself does not compress; and a [writer](write) of
+//! such images.
 //!
 //! Pure: bytes come in through [`Bytes`], attributes, names and places in the image go out. No I/O,
 //! no state that changes, no `unsafe`.
@@ -8,6 +9,7 @@
 //! - `contents`: which bytes of the image a file's bytes are.
 //! - `directory`: names.
 //! - `xattr`: extended attributes.
+//! - `write`: the way back, with a page of its own.
 //!
 //! For images that strangers made: every place is checked against the image's size, every number
 //! before it is used. A fault is an error for the file that it concerns, all others stay readable.
@@ -28,6 +30,7 @@ mod error;
 pub mod fuzzing;
 mod inode;
 mod superblock;
+pub mod write;
 mod xattr;
 
 pub use bytes::{Bytes, Unreadable};

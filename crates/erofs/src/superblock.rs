@@ -67,12 +67,12 @@ impl Superblock {
     }
 }
 
-const SUPERBLOCK_AT: u64 = 1024;
-const SUPERBLOCK_BYTES: usize = 128;
-const MAGIC: u32 = 0xE0F5_E1E2;
+pub(crate) const SUPERBLOCK_AT: u64 = 1024;
+pub(crate) const SUPERBLOCK_BYTES: usize = 128;
+pub(crate) const MAGIC: u32 = 0xE0F5_E1E2;
 const BLOCK_BITS_MIN: u8 = 9;
 const BLOCK_BITS_MAX: u8 = 16;
 
-const FEATURE_CHUNKED_FILE: u32 = 0x4;
+pub(crate) const FEATURE_CHUNKED_FILE: u32 = 0x4;
 const FEATURE_XATTR_PREFIXES: u32 = 0x40;
 const FEATURES_READ: u32 = FEATURE_CHUNKED_FILE | FEATURE_XATTR_PREFIXES;

@@ -1,0 +1,74 @@
+//! Extended attributes as they stand behind an inode.
+//!
+//! All stand there; none is shared. Where many files have the same ones, the compression around the
+//! image makes little of it, and a reader finds them beside the inode.
+//! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_xattr_ibody_header` and `_entry`.
+
+use super::Fault;
+use crate::inode::XATTR_HEAD_BYTES;
+
+/// True for an attribute whose name erofs can hold: those of users, `trusted.`, `security.` and
+/// access lists. Others belong to the file system that they come from.
+#[must_use]
+pub fn is_storable(name: &[u8]) -> bool {
+    split(name).is_some()
+}
+
+/// Number of a name's prefix, and the rest of the name.
+fn split(name: &[u8]) -> Option<(u8, &[u8])> {
+    match name {
+        b"system.posix_acl_access" => return Some((2, b"")),
+        b"system.posix_acl_default" => return Some((3, b"")),
+        _ => {}
+    }
+    let (index, rest) = PREFIXES
+        .iter()
+        .find_map(|(index, prefix)| Some((*index, name.strip_prefix(*prefix)?)))?;
+    let fits = !rest.is_empty() && name.len() <= NAME_BYTES_MAX && !rest.contains(&0);
+    fits.then_some((index, rest))
+}
+
+/// The bytes behind an inode; empty for no attributes. In the order of their names.
+pub(super) fn encode<'a>(
+    attributes: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+) -> Result<Box<[u8]>, Fault> {
+    let mut attributes: Vec<_> = attributes.into_iter().collect();
+    if attributes.is_empty() {
+        return Ok(Box::default());
+    }
+    attributes.sort_unstable();
+    // A filter of names (none is used) and a count of shared ones.
+    let mut out = vec![0; XATTR_HEAD_BYTES as usize];
+    for (name, value) in attributes {
+        let fault = || Fault::Attribute {
+            name: String::from_utf8_lossy(name).into(),
+            bytes: value.len(),
+        };
+        let (index, rest) = split(name).ok_or_else(fault)?;
+        let value_bytes = u16::try_from(value.len()).map_err(|_| fault())?;
+        // `split` has seen that it is below 256.
+        out.extend([rest.len() as u8, index]);
+        out.extend(value_bytes.to_le_bytes());
+        out.extend(rest);
+        out.extend(value);
+        out.resize(out.len().next_multiple_of(4), 0);
+        if out.len() > BODY_BYTES_MAX {
+            return Err(Fault::Attributes(out.len()));
+        }
+    }
+    Ok(out.into())
+}
+
+/// The inode's count of the attributes' words.
+pub(super) fn count(body: &[u8]) -> u16 {
+    match body.len() {
+        0 => 0,
+        // At most `BODY_BYTES_MAX`.
+        bytes => ((bytes - XATTR_HEAD_BYTES as usize) / 4 + 1) as u16,
+    }
+}
+
+const PREFIXES: [(u8, &[u8]); 3] = [(1, b"user."), (4, b"trusted."), (6, b"security.")];
+const NAME_BYTES_MAX: usize = 255;
+/// The head, and as many words as the inode can count.
+const BODY_BYTES_MAX: usize = XATTR_HEAD_BYTES as usize + 4 * (u16::MAX as usize - 1);

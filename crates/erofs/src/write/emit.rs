@@ -1,0 +1,277 @@
+//! Bytes of the metadata: inodes with what stands behind them, blocks of directories, and at last
+//! the superblock.
+//!
+//! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_super_block`, `erofs_inode_compact`,
+//! `erofs_inode_extended` and `erofs_inode_chunk_info`.
+
+use super::layout::{BLOCKS_MAX, Layout, Place, Run, room_of_chunks};
+use super::names;
+use super::tree::{Body, Id, Inode};
+use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit, attributes};
+use crate::inode::{CHUNK_BASED, FLAT_INLINE, FLAT_PLAIN, SLOT_BYTES};
+use crate::superblock::{FEATURE_CHUNKED_FILE, MAGIC, SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+
+/// A tree whose metadata can be written: everything has its place.
+#[derive(Debug)]
+pub struct Sealed {
+    layout: Layout,
+    blocks: u32,
+    uuid: [u8; 16],
+}
+
+/// Form of a file's contents in its inode.
+enum Form {
+    /// In one run from this block on.
+    Run(u32),
+    /// In chunks of 2^bits bytes.
+    Chunks { bits: u32 },
+}
+
+impl Sealed {
+    pub(super) fn new(layout: Layout, image_bytes: u64, uuid: [u8; 16]) -> Result<Self, Unfit> {
+        for &id in &layout.order {
+            let Body::File {
+                size_bytes,
+                may_be_hole,
+            } = layout.tree.inodes[id as usize].body
+            else {
+                continue;
+            };
+            let runs = &layout.contents[id as usize];
+            let chunks: u64 = runs.iter().map(|run| run.chunks).sum();
+            let has_room = room_of_chunks(size_bytes, may_be_hole) > 0
+                || runs.iter().all(|run| run.block.is_some());
+            if chunks != size_bytes.div_ceil(CHUNK_BYTES) || !has_room {
+                let what = Fault::Places;
+                return Err(Unfit { id, what });
+            }
+        }
+        let blocks = image_bytes.div_ceil(BLOCK_BYTES).max(layout.data_block);
+        match u32::try_from(blocks) {
+            Ok(blocks) if u64::from(blocks) <= BLOCKS_MAX => Ok(Self {
+                layout,
+                blocks,
+                uuid,
+            }),
+            _ => Err(Unfit {
+                id: 0,
+                what: Fault::Full,
+            }),
+        }
+    }
+
+    /// Length of the image in bytes, contents included: whole blocks.
+    #[must_use]
+    pub fn image_bytes(&self) -> u64 {
+        u64::from(self.blocks) * BLOCK_BYTES
+    }
+
+    /// Gives out the metadata, each piece with its first byte in the image, nearly in order; what
+    /// is not given is zeros. The superblock comes last.
+    ///
+    /// # Errors
+    /// Those of `sink`.
+    pub fn write<E>(&self, mut sink: impl FnMut(u64, &[u8]) -> Result<(), E>) -> Result<(), E> {
+        // The superblock's sum covers its whole block, in which the first inodes are, too.
+        let mut first = vec![0; BLOCK_BYTES as usize];
+        let mut out = Vec::new();
+        let mut uses_chunks = false;
+        for (number, &id) in self.layout.order.iter().enumerate() {
+            let inode = &self.layout.tree.inodes[id as usize];
+            let place = &self.layout.places[id as usize];
+            out.clear();
+            let mut put = |at: u64, bytes: &[u8]| {
+                if at >= BLOCK_BYTES {
+                    return sink(at, bytes);
+                }
+                let (own, others) = bytes.split_at(bytes.len().min((BLOCK_BYTES - at) as usize));
+                first[at as usize..][..own.len()].copy_from_slice(own);
+                match others.is_empty() {
+                    true => Ok(()),
+                    false => sink(BLOCK_BYTES, others),
+                }
+            };
+            let form = self.form(id);
+            uses_chunks |= matches!(form, Some(Form::Chunks { .. }));
+            head(number as u32, inode, place, form.as_ref(), &mut out);
+            match &inode.body {
+                Body::Nothing | Body::Device(_) => put(place.at, &out)?,
+                Body::File { .. } => {
+                    let mut at = place.at;
+                    if let Some(Form::Chunks { bits }) = form {
+                        let runs = &self.layout.contents[id as usize];
+                        for entry in entries(runs, bits) {
+                            out.extend(entry.to_le_bytes());
+                            if out.len() >= PIECE_BYTES {
+                                put(at, &out)?;
+                                at += out.len() as u64;
+                                out.clear();
+                            }
+                        }
+                    }
+                    put(at, &out)?;
+                }
+                Body::Link(target) => {
+                    if place.is_inline {
+                        out.extend(target);
+                    } else {
+                        put(place.block * BLOCK_BYTES, target)?;
+                    }
+                    put(place.at, &out)?;
+                }
+                Body::Directory { parent, entries } => {
+                    // `Layout::new` has seen that no name is there twice.
+                    let names = names::in_order(id, parent.unwrap_or(id), entries);
+                    let names = names.unwrap_or_default();
+                    let mut inode_of = |id: Id| {
+                        let nid = self.layout.places[id as usize].at / SLOT_BYTES;
+                        (nid, self.layout.tree.inodes[id as usize].kind)
+                    };
+                    let mut block_bytes = Vec::new();
+                    let mut blocks = names::blocks(&names).peekable();
+                    let mut at = place.block * BLOCK_BYTES;
+                    while let Some(block) = blocks.next() {
+                        if place.is_inline && blocks.peek().is_none() {
+                            names::encode(block, &mut inode_of, &mut out);
+                            break;
+                        }
+                        block_bytes.clear();
+                        names::encode(block, &mut inode_of, &mut block_bytes);
+                        put(at, &block_bytes)?;
+                        at += BLOCK_BYTES;
+                    }
+                    put(place.at, &out)?;
+                }
+            }
+        }
+        self.superblock(&mut first, uses_chunks);
+        sink(0, &first)
+    }
+
+    fn form(&self, id: Id) -> Option<Form> {
+        let Body::File { size_bytes, .. } = self.layout.tree.inodes[id as usize].body else {
+            return None;
+        };
+        Some(match self.layout.contents[id as usize][..] {
+            [] => Form::Run(0),
+            [
+                Run {
+                    block: Some(block), ..
+                },
+            ] => Form::Run(block),
+            // One hole: as few chunks as there can be.
+            [Run { block: None, .. }] => {
+                let bits = u64::BITS - (size_bytes - 1).leading_zeros();
+                let bits = bits.clamp(CHUNK_BYTES.ilog2(), BLOCK_BITS + CHUNK_BITS_MAX);
+                Form::Chunks { bits }
+            }
+            _ => Form::Chunks {
+                bits: CHUNK_BYTES.ilog2(),
+            },
+        })
+    }
+
+    fn superblock(&self, first: &mut [u8], uses_chunks: bool) {
+        let layout = &self.layout;
+        let features = if uses_chunks { FEATURE_CHUNKED_FILE } else { 0 };
+        let (time_s, time_ns) = layout.time;
+        // Next to the superblock: it fits.
+        let root = (layout.places[0].at / SLOT_BYTES) as u16;
+        let raw = &mut first[SUPERBLOCK_AT as usize..];
+        raw[..SUPERBLOCK_BYTES].fill(0);
+        let mut put = |at: usize, bytes: &[u8]| raw[at..][..bytes.len()].copy_from_slice(bytes);
+        put(0, &MAGIC.to_le_bytes());
+        put(8, &(COMPAT_CHECKSUM | COMPAT_MTIME).to_le_bytes());
+        put(12, &[BLOCK_BITS as u8]);
+        put(14, &root.to_le_bytes());
+        put(16, &(layout.order.len() as u64).to_le_bytes());
+        put(24, &time_s.to_le_bytes());
+        put(32, &time_ns.to_le_bytes());
+        put(36, &self.blocks.to_le_bytes());
+        // Inodes and shared attributes count from the image's first byte.
+        put(48, &self.uuid);
+        put(80, &features.to_le_bytes());
+        let sum = crc32c(raw);
+        raw[4..8].copy_from_slice(&sum.to_le_bytes());
+    }
+}
+
+/// Appends an inode with its attributes.
+fn head(number: u32, inode: &Inode, place: &Place, form: Option<&Form>, out: &mut Vec<u8>) {
+    let (layout, union) = match (form, &inode.body) {
+        (_, Body::Device(device)) => (FLAT_PLAIN, *device),
+        (Some(Form::Run(block)), _) => (FLAT_PLAIN, *block),
+        (Some(Form::Chunks { bits }), _) => (CHUNK_BASED, bits - BLOCK_BITS),
+        _ if place.is_inline => (FLAT_INLINE, place.block as u32),
+        _ => (FLAT_PLAIN, place.block as u32),
+    };
+    let meta = &inode.meta;
+    let format = layout << 1 | u16::from(place.is_extended);
+    let mode = inode.kind.mode_bits() | meta.permissions;
+    // Numbers from 1 on, for programs that ask the image and not the kernel for them.
+    let number = (number + 1).to_le_bytes();
+    out.extend(format.to_le_bytes());
+    out.extend(attributes::count(&inode.attributes).to_le_bytes());
+    out.extend(mode.to_le_bytes());
+    if place.is_extended {
+        out.extend([0; 2]);
+        out.extend(place.size_bytes.to_le_bytes());
+        out.extend(union.to_le_bytes());
+        out.extend(number);
+        out.extend(meta.uid.to_le_bytes());
+        out.extend(meta.gid.to_le_bytes());
+        out.extend(meta.mtime_s.to_le_bytes());
+        out.extend(meta.mtime_ns.to_le_bytes());
+        out.extend(inode.links.to_le_bytes());
+        out.extend([0; 16]);
+    } else {
+        // `fits_compact` has seen that they are narrow enough.
+        out.extend((inode.links as u16).to_le_bytes());
+        out.extend((place.size_bytes as u32).to_le_bytes());
+        out.extend([0; 4]);
+        out.extend(union.to_le_bytes());
+        out.extend(number);
+        out.extend((meta.uid as u16).to_le_bytes());
+        out.extend((meta.gid as u16).to_le_bytes());
+        out.extend([0; 4]);
+    }
+    out.extend(&inode.attributes);
+}
+
+/// Block numbers of chunks of 2^bits bytes.
+fn entries(runs: &[Run], bits: u32) -> impl Iterator<Item = u32> {
+    let step = 1 << (bits - CHUNK_BYTES.ilog2());
+    runs.iter().flat_map(move |run| {
+        let chunks = (0..run.chunks).step_by(step);
+        chunks.map(move |chunk| match run.block {
+            None => HOLE,
+            // `Layout::place` has seen that they all lie below 2^32.
+            Some(block) => block + chunk as u32 * (CHUNK_BYTES / BLOCK_BYTES) as u32,
+        })
+    })
+}
+
+/// The sum that the kernel compares: CRC-32C (Castagnoli) from all ones, not inverted at the end,
+/// with its own field zero.
+pub(super) fn crc32c(bytes: &[u8]) -> u32 {
+    let mut sum = u32::MAX;
+    for byte in bytes {
+        sum ^= u32::from(*byte);
+        for _ in 0..8 {
+            let carry = sum & 1;
+            sum = sum >> 1 ^ (POLYNOMIAL & carry.wrapping_neg());
+        }
+    }
+    sum
+}
+
+const POLYNOMIAL: u32 = 0x82F6_3B78;
+const BLOCK_BITS: u32 = BLOCK_BYTES.ilog2();
+/// The largest exponent of a chunk's size in blocks.
+const CHUNK_BITS_MAX: u32 = 31;
+const COMPAT_CHECKSUM: u32 = 1;
+/// The times in inodes are those of the last change of contents.
+const COMPAT_MTIME: u32 = 2;
+const HOLE: u32 = u32::MAX;
+/// Length at which what is known of an array is given out.
+const PIECE_BYTES: usize = 64 << 10;

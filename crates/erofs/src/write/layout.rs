@@ -1,0 +1,311 @@
+//! Places of all metadata, before anything is known of the contents but their sizes.
+//!
+//! A file's inode has room behind it for the places of all its chunks. Where they turn out to lie
+//! in one run the inode alone says it, and the room stays zeros: that costs a byte in 16,000 of the
+//! contents, before compression, and buys that contents are read and stored once.
+//!
+//! Must stay true: no two places overlap; an inode behind which contents stand (a link's target, the
+//! last names of a directory) lies in one block with them.
+
+use super::emit::Sealed;
+use super::names;
+use super::tree::{Body, Id, Inode, Tree};
+use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit};
+use crate::inode::{COMPACT_BYTES, DIRECTORY_BYTES_MAX, EXTENDED_BYTES, SLOT_BYTES};
+use crate::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+/// A tree whose inodes have their places.
+#[derive(Debug)]
+pub struct Layout {
+    pub(super) tree: Tree,
+    /// By number.
+    pub(super) places: Vec<Place>,
+    /// Inodes that have a name, in the order of their places.
+    pub(super) order: Vec<Id>,
+    /// The time of compact inodes: the one that most files have.
+    pub(super) time: (i64, u32),
+    /// First block of contents.
+    pub(super) data_block: u64,
+    /// Contents of files, by number.
+    pub(super) contents: Vec<Vec<Run>>,
+}
+
+/// Where an inode lies, and in which form.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Place {
+    /// Byte of the image; 0 for one without a name.
+    pub(super) at: u64,
+    pub(super) is_extended: bool,
+    /// Size of its contents in bytes.
+    pub(super) size_bytes: u64,
+    /// First of the blocks that are its own: of a directory, or of a long link.
+    pub(super) block: u64,
+    /// True if the last, partial block of the contents stands behind the inode.
+    pub(super) is_inline: bool,
+}
+
+/// Chunks of a file that lie side by side.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) chunks: u64,
+    /// First block; none for zeros that are not stored.
+    pub(super) block: Option<u32>,
+}
+
+impl Layout {
+    /// Gives every inode of a tree its place. Sorts the names of directories.
+    ///
+    /// # Errors
+    /// [`Unfit`].
+    pub fn new(tree: Tree) -> Result<Self, Unfit> {
+        let mut layout = Self {
+            places: vec![Place::default(); tree.len()],
+            order: Vec::with_capacity(tree.len()),
+            time: most_frequent_time(&tree),
+            data_block: 0,
+            contents: vec![Vec::new(); tree.len()],
+            tree,
+        };
+        let mut room = Room {
+            at: SUPERBLOCK_AT + SUPERBLOCK_BYTES as u64,
+            end: BLOCK_BYTES,
+            next: 1,
+        };
+        let mut waiting = VecDeque::from([0]);
+        layout.put(0, &mut room)?;
+        while let Some(id) = waiting.pop_front() {
+            let Body::Directory { entries, .. } = &mut layout.tree.inodes[id as usize].body else {
+                continue;
+            };
+            entries.sort_unstable();
+            let children: Vec<Id> = entries.iter().map(|(_, child)| *child).collect();
+            for child in children {
+                // A hard link has its place already.
+                if layout.places[child as usize].at == 0 {
+                    layout.put(child, &mut room)?;
+                    waiting.push_back(child);
+                }
+            }
+        }
+        layout.data_block = room.next;
+        if layout.data_block >= BLOCKS_MAX {
+            let what = Fault::Full;
+            return Err(Unfit { id: 0, what });
+        }
+        Ok(layout)
+    }
+
+    /// First byte of the image at which contents may be stored; whole blocks.
+    #[must_use]
+    pub fn data_at(&self) -> u64 {
+        self.data_block * BLOCK_BYTES
+    }
+
+    /// Gives the next `chunks` chunks of a file their place: side by side from byte `at` of the
+    /// image, which begins a block at or behind [`Self::data_at`], or nowhere, if they are zeros.
+    /// The last chunk of a file takes as many blocks as it needs.
+    ///
+    /// # Errors
+    /// [`Unfit`]: no place, or no chunks of that file.
+    ///
+    /// # Panics
+    /// If the number is none of the tree's.
+    pub fn place(&mut self, id: Id, chunks: u64, at: Option<u64>) -> Result<(), Unfit> {
+        let unfit = |what| Unfit { id, what };
+        let block = match at {
+            None => None,
+            Some(at) => {
+                let block = at / BLOCK_BYTES;
+                if !at.is_multiple_of(BLOCK_BYTES) || block < self.data_block {
+                    return Err(unfit(Fault::Places));
+                }
+                let end = (chunks.checked_mul(CHUNK_BLOCKS)).and_then(|len| len.checked_add(block));
+                if end.is_none_or(|end| end > BLOCKS_MAX) {
+                    return Err(unfit(Fault::Full));
+                }
+                Some(block as u32)
+            }
+        };
+        let runs = &mut self.contents[id as usize];
+        match (runs.last_mut(), block) {
+            _ if chunks == 0 => {}
+            (Some(last), None) if last.block.is_none() => last.chunks += chunks,
+            (Some(last), Some(block)) if last.ends_at(block) => last.chunks += chunks,
+            _ => runs.push(Run { chunks, block }),
+        }
+        Ok(())
+    }
+
+    /// Checks that all contents have their places, and takes the rest that a superblock says:
+    /// length of the image with its contents in bytes, and a UUID.
+    ///
+    /// # Errors
+    /// [`Unfit`]: a file whose chunks have no places, or too many.
+    pub fn seal(self, image_bytes: u64, uuid: [u8; 16]) -> Result<Sealed, Unfit> {
+        Sealed::new(self, image_bytes, uuid)
+    }
+
+    fn put(&mut self, id: Id, room: &mut Room) -> Result<(), Unfit> {
+        let unfit = |what| Unfit { id, what };
+        let inode = &self.tree.inodes[id as usize];
+        let size_bytes = size_bytes(id, inode).map_err(unfit)?;
+        let is_extended = !fits_compact(inode, size_bytes, self.time);
+        let own = if is_extended {
+            EXTENDED_BYTES
+        } else {
+            COMPACT_BYTES
+        };
+        let head = (own + inode.attributes.len()) as u64;
+        let mut place = Place {
+            is_extended,
+            size_bytes,
+            ..Place::default()
+        };
+        match inode.body {
+            Body::Nothing | Body::Device(_) => place.at = room.whole(head),
+            Body::File { may_be_hole, .. } => {
+                let chunks = room_of_chunks(size_bytes, may_be_hole);
+                let bytes = chunks.checked_mul(4).and_then(|it| it.checked_add(head));
+                place.at = room.whole(
+                    bytes
+                        .filter(|&it| it < ARRAY_BYTES_MAX)
+                        .ok_or_else(|| unfit(Fault::Full))?,
+                );
+            }
+            Body::Link(_) | Body::Directory { .. } => {
+                let tail = size_bytes % BLOCK_BYTES;
+                let tail_at = (tail > 0)
+                    .then(|| room.in_one_block(head + tail, tail))
+                    .flatten();
+                place.is_inline = tail_at.is_some();
+                place.at = tail_at.unwrap_or_else(|| room.whole(head));
+                let blocks = match place.is_inline {
+                    true => size_bytes / BLOCK_BYTES,
+                    false => size_bytes.div_ceil(BLOCK_BYTES),
+                };
+                place.block = room.blocks(blocks);
+            }
+        }
+        self.places[id as usize] = place;
+        self.order.push(id);
+        Ok(())
+    }
+}
+
+impl Run {
+    /// True if what begins at `block` continues it.
+    fn ends_at(&self, block: u32) -> bool {
+        let end = |start: u32| u64::from(start) + self.chunks * CHUNK_BLOCKS;
+        self.block.is_some_and(|start| end(start) == block.into())
+    }
+}
+
+/// Size of an inode's contents in bytes, as the inode says it.
+fn size_bytes(id: Id, inode: &Inode) -> Result<u64, Fault> {
+    Ok(match &inode.body {
+        Body::Nothing | Body::Device(_) => 0,
+        Body::Link(target) => target.len() as u64,
+        Body::File { size_bytes, .. } => *size_bytes,
+        Body::Directory { entries, parent } => {
+            let names = names::in_order(id, parent.unwrap_or(id), entries)?;
+            let (mut blocks, mut last) = (0, 0);
+            for block in names::blocks(&names) {
+                blocks += 1;
+                last = names::block_bytes(block);
+            }
+            let bytes = (blocks - 1) * BLOCK_BYTES + last;
+            match bytes <= DIRECTORY_BYTES_MAX {
+                true => bytes,
+                false => return Err(Fault::DirectoryLength(bytes)),
+            }
+        }
+    })
+}
+
+fn fits_compact(inode: &Inode, size_bytes: u64, time: (i64, u32)) -> bool {
+    let narrow = |number: u32| u16::try_from(number).is_ok();
+    let meta = &inode.meta;
+    narrow(meta.uid)
+        && narrow(meta.gid)
+        && narrow(inode.links)
+        && u32::try_from(size_bytes).is_ok()
+        && (meta.mtime_s, meta.mtime_ns) == time
+}
+
+/// Chunks for whose places there is room behind a file's inode.
+pub(super) fn room_of_chunks(size_bytes: u64, may_be_hole: bool) -> u64 {
+    match size_bytes.div_ceil(CHUNK_BYTES) {
+        1 if !may_be_hole => 0,
+        chunks => chunks,
+    }
+}
+
+/// The time that most inodes have; of several the earliest.
+fn most_frequent_time(tree: &Tree) -> (i64, u32) {
+    let mut counts: HashMap<(i64, u32), u32> = HashMap::new();
+    for inode in &tree.inodes {
+        *counts
+            .entry((inode.meta.mtime_s, inode.meta.mtime_ns))
+            .or_default() += 1;
+    }
+    let most = counts
+        .into_iter()
+        .max_by_key(|(time, count)| (*count, std::cmp::Reverse(*time)));
+    most.map_or((0, 0), |(time, _)| time)
+}
+
+/// Blocks that are given out in order, and a stretch of them for inodes.
+struct Room {
+    /// First free byte for an inode, and the end of the stretch.
+    at: u64,
+    end: u64,
+    /// First block that nobody has.
+    next: u64,
+}
+
+impl Room {
+    fn blocks(&mut self, count: u64) -> u64 {
+        let first = self.next;
+        self.next += count;
+        first
+    }
+
+    /// A place for an inode of `bytes` that may go across blocks.
+    fn whole(&mut self, bytes: u64) -> u64 {
+        self.at = self.at.next_multiple_of(SLOT_BYTES);
+        if self.at + bytes > self.end {
+            // Where the next block is free the inode begins here and goes on there.
+            if self.end != self.next * BLOCK_BYTES || self.at >= self.end {
+                self.at = self.next * BLOCK_BYTES;
+                self.end = self.at;
+            }
+            self.next += (self.at + bytes - self.end).div_ceil(BLOCK_BYTES);
+            self.end = self.next * BLOCK_BYTES;
+        }
+        let at = self.at;
+        self.at += bytes;
+        at
+    }
+
+    /// A place for an inode of `bytes`, what stands behind it included, in one block: for a link
+    /// the kernel takes no other. None where the last `tail` bytes rather have a block of their own.
+    fn in_one_block(&mut self, bytes: u64, tail: u64) -> Option<u64> {
+        self.at = self.at.next_multiple_of(SLOT_BYTES);
+        if self.at % BLOCK_BYTES + bytes > BLOCK_BYTES {
+            // What is left of the block is lost, or what would be left of the other one.
+            if tail > BLOCK_BYTES / 2 || bytes > BLOCK_BYTES {
+                return None;
+            }
+            self.at = self.end;
+        }
+        Some(self.whole(bytes))
+    }
+}
+
+/// Blocks that numbers of 32 bits count; the last number stands for none.
+pub(super) const BLOCKS_MAX: u64 = u32::MAX as u64;
+pub(super) const CHUNK_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES;
+/// The longest array of places that makes sense: it would fill the image.
+const ARRAY_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES;

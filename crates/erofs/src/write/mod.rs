@@ -1,0 +1,105 @@
+//! A writer of erofs images whose contents erofs itself does not compress.
+//!
+//! Pure, as the reader beside it: a [`Tree`] goes in, bytes and their places come out; whoever calls
+//! brings the contents of files and writes.
+//!
+//! 1. [`Tree`]: inodes, and the names that directories have for them.
+//! 2. [`Layout::new`] gives every inode its place; from then on its number is fixed, and so is the
+//!    byte at which contents may begin ([`Layout::data_at`]).
+//! 3. The caller stores the contents of files from there on, in whole blocks, and says where each
+//!    chunk is ([`Layout::place`]). Two files may have the same places.
+//! 4. [`Layout::write`] gives out the metadata.
+//!
+//! All metadata lies in one run at the image's beginning, the inodes of one directory side by side,
+//! directories breadth first: the names that a program looks up first are in the first blocks, and a
+//! walk over the tree reads nothing of the contents.
+//!
+//! Must stay true: equal trees with equal places give equal bytes; what is written, the reader
+//! takes; what erofs cannot hold is an error that names the inode.
+//!
+//! - `tree`: what there is to write.
+//! - `layout`: places.
+//! - `emit`: bytes.
+//! - `names`: directories' blocks.
+//! - `attributes`: extended attributes behind an inode.
+//!
+//! Source: `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h` of Linux.
+
+mod attributes;
+mod emit;
+mod layout;
+mod names;
+mod tree;
+
+pub use attributes::is_storable;
+pub use emit::Sealed;
+pub use layout::Layout;
+pub use tree::{Id, Meta, Node, Tree};
+
+/// Size of a block in bytes, of metadata and of contents.
+pub const BLOCK_BYTES: u64 = 4096;
+/// Size of a chunk in bytes; the last one of a file may be shorter.
+pub const CHUNK_BYTES: u64 = 64 << 10;
+
+/// A tree that erofs cannot hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what}")]
+pub struct Unfit {
+    /// The inode whose fault it is.
+    pub id: Id,
+    /// The fault.
+    pub what: Fault,
+}
+
+/// A property of an inode that erofs cannot hold.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// No name, or one with `/` or a zero byte in it, `.` or `..`.
+    #[error("`{0}` is no name of a file")]
+    Name(String),
+    /// A name of more than 255 bytes.
+    #[error("a name has {0} bytes; erofs holds at most 255")]
+    NameLength(usize),
+    /// A name that the directory has already.
+    #[error("the directory has two entries called `{0}`")]
+    Twice(String),
+    /// An entry of something that is no directory.
+    #[error("only a directory has entries")]
+    NoDirectory,
+    /// A directory with a second name.
+    #[error("a directory has one name only")]
+    DirectoryLinked,
+    /// A directory of more than 1 GiB.
+    #[error("the directory's names take {0} bytes; at most 1 GiB is read")]
+    DirectoryLength(u64),
+    /// A symbolic link to nothing or too far.
+    #[error("the link's target has {0} bytes; erofs holds 1 to 4095, none of them zero")]
+    Link(usize),
+    /// An attribute that erofs has no prefix for, or a name or value that is too long.
+    #[error(
+        "the attribute `{name}` of {bytes} bytes does not fit; erofs holds user, trusted and \
+         security attributes and access lists of at most 65,535 bytes"
+    )]
+    Attribute {
+        /// Its name.
+        name: String,
+        /// Length of its value in bytes.
+        bytes: usize,
+    },
+    /// Attributes that are too long together.
+    #[error("the attributes take {0} bytes together; erofs holds 262,148")]
+    Attributes(usize),
+    /// A device number that has no place in 32 bits.
+    #[error("the device number {0}:{1} does not fit; erofs holds 4095:1048575")]
+    Device(u32, u32),
+    /// More files, links, or bytes than there are numbers for.
+    #[error("the tree does not fit into an erofs of 2^32 blocks (16 TiB)")]
+    Full,
+    /// Contents at other places than the layout has.
+    #[error("the file's contents were not given their places")]
+    Places,
+}
+
+#[cfg(test)]
+mod tests;

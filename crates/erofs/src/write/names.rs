@@ -1,0 +1,68 @@
+//! Blocks of a directory: entries in the order of their names' bytes, then the names.
+//!
+//! Must stay true: the order is that of the kernel's binary search, first over blocks, then over
+//! entries; `.` and `..` stand in it like any other name.
+
+use super::tree::Id;
+use super::{BLOCK_BYTES, Fault};
+use crate::Kind;
+
+/// One name: of an inode, and which.
+pub(super) type Name<'t> = (&'t [u8], Id);
+
+/// A directory's names in order, `.` and `..` among them.
+pub(super) fn in_order<'t>(
+    own: Id,
+    parent: Id,
+    entries: &'t [(Box<[u8]>, Id)],
+) -> Result<Vec<Name<'t>>, Fault> {
+    let mut names: Vec<Name<'t>> = Vec::with_capacity(entries.len() + 2);
+    names.extend([(&b"."[..], own), (&b".."[..], parent)]);
+    names.extend(entries.iter().map(|(name, id)| (&name[..], *id)));
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(Fault::Twice(String::from_utf8_lossy(pair[0].0).into())),
+        None => Ok(names),
+    }
+}
+
+/// Numbers of names that go into one block each, from the first on.
+pub(super) fn blocks<'n, 't>(names: &'n [Name<'t>]) -> impl Iterator<Item = &'n [Name<'t>]> {
+    let mut rest = names;
+    std::iter::from_fn(move || {
+        let mut bytes = 0;
+        let fits = rest.iter().take_while(|name| {
+            bytes += ENTRY_BYTES + name.0.len();
+            bytes <= BLOCK_BYTES as usize
+        });
+        let (block, behind) = rest.split_at(fits.count());
+        rest = behind;
+        (!block.is_empty()).then_some(block)
+    })
+}
+
+/// Size of a block's entries and names in bytes.
+pub(super) fn block_bytes(block: &[Name<'_>]) -> u64 {
+    let bytes = block.iter().map(|name| ENTRY_BYTES + name.0.len());
+    bytes.sum::<usize>() as u64
+}
+
+/// Puts a block's bytes into `out`, by the number and kind of each inode.
+pub(super) fn encode(
+    block: &[Name<'_>],
+    inode: &mut dyn FnMut(Id) -> (u64, Kind),
+    out: &mut Vec<u8>,
+) {
+    let mut name_at = block.len() * ENTRY_BYTES;
+    for (name, id) in block {
+        let (nid, kind) = inode(*id);
+        out.extend(nid.to_le_bytes());
+        // Below the size of a block.
+        out.extend((name_at as u16).to_le_bytes());
+        out.extend([kind.entry_byte(), 0]);
+        name_at += name.len();
+    }
+    block.iter().for_each(|(name, _)| out.extend(*name));
+}
+
+const ENTRY_BYTES: usize = 12;

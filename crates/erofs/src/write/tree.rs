@@ -1,0 +1,238 @@
+//! Inodes and names, as a caller collects them.
+
+use super::attributes;
+use super::{Fault, Unfit};
+use crate::Kind;
+use crate::inode::LINK_BYTES_MAX;
+
+/// Number of an inode in a [`Tree`], in the order of [`Tree::add`]; the root is 0.
+pub type Id = u32;
+
+/// Inodes, and the names that directories have for them. An inode without a name is left out.
+#[derive(Debug)]
+pub struct Tree {
+    pub(super) inodes: Vec<Inode>,
+}
+
+/// Attributes that all kinds of files have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Meta {
+    /// Permissions, with the set-user-id, set-group-id and sticky bits; other bits are ignored.
+    pub permissions: u16,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Time of the last change: seconds since 1970, negative before.
+    pub mtime_s: i64,
+    /// And nanoseconds; 999,999,999 is taken for more.
+    pub mtime_ns: u32,
+}
+
+/// Kind of a file, with what only that kind has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Node<'a> {
+    /// Regular file.
+    File {
+        /// Size in bytes, below 2^63.
+        size_bytes: u64,
+        /// True where the contents may be zeros that are not stored. A file longer than a chunk may
+        /// always have such chunks.
+        may_be_hole: bool,
+    },
+    /// Directory; its entries come by [`Tree::link`].
+    Directory,
+    /// Symbolic link.
+    Link(&'a [u8]),
+    /// Character device: major and minor number.
+    CharacterDevice(u32, u32),
+    /// Block device: major and minor number.
+    BlockDevice(u32, u32),
+    /// Named pipe.
+    Fifo,
+    /// Socket.
+    Socket,
+}
+
+#[derive(Debug)]
+pub(super) struct Inode {
+    pub(super) kind: Kind,
+    pub(super) meta: Meta,
+    pub(super) links: u32,
+    pub(super) body: Body,
+    /// What stands behind the inode; empty where it has no attributes.
+    pub(super) attributes: Box<[u8]>,
+}
+
+#[derive(Debug)]
+pub(super) enum Body {
+    Nothing,
+    Device(u32),
+    Link(Box<[u8]>),
+    File {
+        size_bytes: u64,
+        may_be_hole: bool,
+    },
+    Directory {
+        /// None as long as it has no name; its own number for the root.
+        parent: Option<Id>,
+        entries: Vec<(Box<[u8]>, Id)>,
+    },
+}
+
+impl Tree {
+    /// A tree of a root directory alone; its extended attributes by their whole names.
+    ///
+    /// # Errors
+    /// [`Unfit`]: its attributes.
+    pub fn new<'a>(
+        root: Meta,
+        attributes: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<Self, Unfit> {
+        let mut tree = Self { inodes: Vec::new() };
+        tree.add(root, Node::Directory, attributes)?;
+        if let Body::Directory { parent, .. } = &mut tree.inodes[0].body {
+            *parent = Some(0);
+        }
+        Ok(tree)
+    }
+
+    /// Adds an inode that has no name yet; its extended attributes by their whole names.
+    ///
+    /// # Errors
+    /// [`Unfit`] with the number that it would have had.
+    pub fn add<'a>(
+        &mut self,
+        meta: Meta,
+        node: Node<'_>,
+        attributes: impl IntoIterator<Item = (&'a [u8], &'a [u8])>,
+    ) -> Result<Id, Unfit> {
+        let id = Id::try_from(self.inodes.len()).unwrap_or(Id::MAX);
+        let unfit = |what| Unfit { id, what };
+        if id == Id::MAX {
+            return Err(unfit(Fault::Full));
+        }
+        let (kind, body) = match node {
+            Node::File {
+                size_bytes,
+                may_be_hole,
+            } => {
+                if i64::try_from(size_bytes).is_err() {
+                    return Err(unfit(Fault::Full));
+                }
+                let body = Body::File {
+                    size_bytes,
+                    may_be_hole,
+                };
+                (Kind::File, body)
+            }
+            Node::Directory => {
+                let body = Body::Directory {
+                    parent: None,
+                    entries: Vec::new(),
+                };
+                (Kind::Directory, body)
+            }
+            Node::Link(target) => {
+                let fits = (1..=LINK_BYTES_MAX).contains(&(target.len() as u64));
+                if !fits || target.contains(&0) {
+                    return Err(unfit(Fault::Link(target.len())));
+                }
+                (Kind::Link, Body::Link(target.into()))
+            }
+            Node::CharacterDevice(major, minor) => {
+                let device = device(major, minor).map_err(unfit)?;
+                (Kind::CharacterDevice, Body::Device(device))
+            }
+            Node::BlockDevice(major, minor) => {
+                let device = device(major, minor).map_err(unfit)?;
+                (Kind::BlockDevice, Body::Device(device))
+            }
+            Node::Fifo => (Kind::Fifo, Body::Nothing),
+            Node::Socket => (Kind::Socket, Body::Nothing),
+        };
+        let attributes = attributes::encode(attributes).map_err(unfit)?;
+        self.inodes.push(Inode {
+            kind,
+            meta: Meta {
+                permissions: meta.permissions & 0o7777,
+                mtime_ns: meta.mtime_ns.min(999_999_999),
+                ..meta
+            },
+            links: if kind == Kind::Directory { 2 } else { 0 },
+            body,
+            attributes,
+        });
+        Ok(id)
+    }
+
+    /// Gives an inode a name in a directory. Another kind than a directory may have several: hard
+    /// links.
+    ///
+    /// # Errors
+    /// [`Unfit`] of the inode, or of the directory. That two names are equal shows in
+    /// [`super::Layout::new`].
+    ///
+    /// # Panics
+    /// If one of the numbers is none of [`Self::add`]'s.
+    pub fn link(&mut self, directory: Id, name: &[u8], id: Id) -> Result<(), Unfit> {
+        let unfit = |what| Unfit { id, what };
+        let is_name =
+            !matches!(name, b"" | b"." | b"..") && !name.iter().any(|it| b"/\0".contains(it));
+        if !is_name {
+            return Err(unfit(Fault::Name(String::from_utf8_lossy(name).into())));
+        }
+        if name.len() > NAME_BYTES_MAX {
+            return Err(unfit(Fault::NameLength(name.len())));
+        }
+        if let Body::Directory { parent, .. } = &mut self.inodes[id as usize].body {
+            // A root inside itself would be no tree.
+            if parent.is_some() {
+                return Err(unfit(Fault::DirectoryLinked));
+            }
+            *parent = Some(directory);
+            self.add_link(directory)?;
+        } else {
+            self.add_link(id)?;
+        }
+        match &mut self.inodes[directory as usize].body {
+            Body::Directory { entries, .. } => {
+                entries.push((name.into(), id));
+                Ok(())
+            }
+            _ => Err(Unfit {
+                id: directory,
+                what: Fault::NoDirectory,
+            }),
+        }
+    }
+
+    fn add_link(&mut self, id: Id) -> Result<(), Unfit> {
+        let links = &mut self.inodes[id as usize].links;
+        let what = Fault::Full;
+        *links = links.checked_add(1).ok_or(Unfit { id, what })?;
+        Ok(())
+    }
+
+    /// Number of inodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inodes.len()
+    }
+
+    /// False: there is always a root.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inodes.is_empty()
+    }
+}
+
+/// A device number as Linux packs it into 32 bits (`new_encode_dev`).
+fn device(major: u32, minor: u32) -> Result<u32, Fault> {
+    match major < 1 << 12 && minor < 1 << 20 {
+        true => Ok(minor & 0xFF | major << 8 | (minor & !0xFF) << 12),
+        false => Err(Fault::Device(major, minor)),
+    }
+}
+
+const NAME_BYTES_MAX: usize = 255;
