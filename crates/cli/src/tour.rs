@@ -30,8 +30,7 @@ pub(crate) struct Args {
 }
 
 /// External programs that the tour needs, with their steps.
-const TOOLS: [(&str, &str); 10] = [
-    ("mkfs.erofs", "making a file system of a directory"),
+const TOOLS: [(&str, &str); 9] = [
     ("diff", "comparing the mounted tree"),
     ("zstd", "unpacking an image without Sidecore"),
     ("nbdcopy", "reading it over NBD"),

@@ -68,11 +68,6 @@ pub fn ask() -> Vec<Offer> {
             "block mount --file-only, without root",
             "apt-get install fuse3",
         ),
-        program(
-            "mkfs.erofs",
-            "block pack, of a directory",
-            "apt-get install erofs-utils",
-        ),
         device(
             "loop devices",
             "/dev/loop-control",

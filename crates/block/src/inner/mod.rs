@@ -7,17 +7,25 @@
 //! without a name. Owners, modes, times, links and extended attributes are those of the directory.
 //!
 //! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and
-//! walks it fastest. Its files are written in chunks of [`EROFS_CHUNK_BYTES`], of which equal ones
-//! are stored once: a tree with many copies (licences, translations, two versions of a package)
-//! packs to about what squashfs makes of it.
+//! walks it fastest. It is written here (`erofs`, `chunks`, [`sidecore_erofs::write`]); files are cut
+//! into chunks of [`EROFS_CHUNK_BYTES`], of which equal ones are stored once, and zeros not at all: a
+//! tree with many copies (licences, translations, two versions of a package) packs to about what
+//! squashfs makes of it. The others are made by the programs of their own packages.
+//!
+//! The tree should hold still meanwhile. A file that grows is cut off where it ended when its name was
+//! looked at; one that becomes shorter, or another file, is an error; what is written over others'
+//! bytes is not noticed.
 //!
 //! With `SOURCE_DATE_EPOCH` set (<https://reproducible-builds.org/specs/source-date-epoch/>) the
 //! same tree gives the same bytes: no time is later than that one, and the UUID follows from the
 //! tree.
 
+mod chunks;
+mod erofs;
 mod tree;
 
 use crate::pack::output;
+use sidecore_erofs::write::{CHUNK_BYTES, Fault};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -28,7 +36,7 @@ use std::str::FromStr;
 /// Which file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Kind {
-    /// erofs, not compressed (`mkfs.erofs` of erofs-utils).
+    /// erofs, not compressed.
     #[default]
     Erofs,
     /// squashfs, not compressed (`mksquashfs` of squashfs-tools).
@@ -45,22 +53,6 @@ impl Kind {
             Self::Erofs => "erofs",
             Self::Squashfs => "squashfs",
             Self::Ext4 => "ext4",
-        }
-    }
-
-    fn program(self) -> &'static str {
-        match self {
-            Self::Erofs => "mkfs.erofs",
-            Self::Squashfs => "mksquashfs",
-            Self::Ext4 => "mkfs.ext4",
-        }
-    }
-
-    fn package(self) -> &'static str {
-        match self {
-            Self::Erofs => "erofs-utils",
-            Self::Squashfs => "squashfs-tools",
-            Self::Ext4 => "e2fsprogs",
         }
     }
 }
@@ -109,13 +101,30 @@ pub enum InnerError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// A name that the program cuts off.
+    /// The scratch file cannot be written.
+    #[error("cannot write the file system to a scratch file in {}: {source}", path.display())]
+    Store {
+        /// Where it lies.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// Something that erofs cannot hold.
+    #[error("cannot put {} into an erofs: {source}; take --inner ext4", path.display())]
+    Unfit {
+        /// Which file.
+        path: PathBuf,
+        /// What of it.
+        source: Fault,
+    },
+    /// A file is not the one any more that it was.
     #[error(
-        "mkfs.erofs takes no names of 255 bytes, as {} has; take --inner squashfs or --inner ext4",
+        "{} became shorter, or another file, while it was packed; pack again when nobody writes to \
+         it, or a snapshot",
         path.display()
     )]
-    LongName {
-        /// Of which file.
+    Changed {
+        /// Which.
         path: PathBuf,
     },
     /// `SOURCE_DATE_EPOCH` is no time.
@@ -128,7 +137,7 @@ pub enum InnerError {
         scratch.display()
     )]
     NoRoom {
-        /// The program's failure.
+        /// The failure.
         failure: Box<InnerError>,
         /// The scratch file.
         scratch: PathBuf,
@@ -159,82 +168,107 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
         path: scratch.to_owned(),
         source,
     })?;
-    // A path by which another process opens the file that has none.
-    let image = PathBuf::from(format!(
+    let epoch = source_date_epoch()?;
+    let entries = tree::entries(directory)?;
+    let free_bytes = free_bytes(scratch);
+    let made = match kind {
+        Kind::Erofs => erofs::make(directory, &entries, &file, scratch, epoch),
+        Kind::Squashfs => make_squashfs(directory, &file, epoch),
+        Kind::Ext4 => make_ext4(directory, &entries, &file, scratch, epoch),
+    };
+    let Err(failure) = made else {
+        return Ok(file);
+    };
+    let is_about_room = match &failure {
+        // Where the disk is full, these programs say `Input/output error`.
+        InnerError::Failed { .. } => true,
+        InnerError::Store { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+        _ => false,
+    };
+    if !is_about_room {
+        return Err(failure);
+    }
+    let needed_bytes = Size::of(directory, &entries)?.bytes;
+    Err(match free_bytes {
+        Some(free_bytes) if free_bytes < needed_bytes => InnerError::NoRoom {
+            failure: failure.into(),
+            scratch: scratch.to_owned(),
+            needed_bytes,
+            free_bytes,
+        },
+        _ => failure,
+    })
+}
+
+/// A path by which another process opens a file that has none.
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!(
         "/proc/{}/fd/{}",
         std::process::id(),
         file.as_raw_fd()
-    ));
-    let epoch = source_date_epoch()?;
-    let entries = tree::entries(directory)?;
-    let uuid = epoch.map(|_| tree::uuid(directory, &entries));
-    let mut command = Command::new(kind.program());
-    match kind {
-        Kind::Erofs => {
-            // mkfs.erofs 1.5 drops the last byte, and then finds no such file, or another one.
-            if let Some(path) = entries
-                .iter()
-                .find(|path| name_bytes(path) > EROFS_NAME_BYTES)
-            {
-                let path = directory.join(path);
-                return Err(InnerError::LongName { path });
-            }
-            command.args(["--quiet", "--preserve-mtime"]);
-            command.arg(format!("--chunksize={EROFS_CHUNK_BYTES}"));
-            // Its times follow SOURCE_DATE_EPOCH by themselves.
-            command.args(uuid.iter().map(|uuid| format!("-U{uuid}")));
-            command.arg(&image).arg(directory);
-        }
-        Kind::Squashfs => {
-            // It has no UUID, and its times follow SOURCE_DATE_EPOCH by themselves.
-            command.arg(directory).arg(&image);
-            command.args(["-noappend", "-no-progress", "-quiet"]);
-            command.args(["-noI", "-noD", "-noF", "-noX"]);
-        }
-        Kind::Ext4 => {
-            let size = Size::of(directory, &entries)?;
-            file.set_len(size.ext4_bytes())
-                .map_err(|source| InnerError::Scratch {
-                    path: scratch.to_owned(),
-                    source,
-                })?;
-            // No journal, nothing reserved, tables written now: it will never be written to again.
-            command.args(["-q", "-F", "-b", "4096", "-m", "0"]);
-            command.args(["-O", "^has_journal,^resize_inode"]);
-            let extended = "lazy_itable_init=0,root_owner=0:0";
-            match &uuid {
-                Some(uuid) => {
-                    let extended = format!("{extended},hash_seed={uuid}");
-                    command.args(["-U", uuid, "-E", &extended]);
-                }
-                None => drop(command.args(["-E", extended])),
-            }
-            command.arg("-N").arg(size.inodes().to_string());
-            command.arg("-d").arg(directory).arg(&image);
-        }
-    }
-    let free_bytes = free_bytes(scratch);
-    if let Err(failure) = run(set_time(&mut command, epoch), kind, directory) {
-        // Where the disk is full, these programs say `Input/output error`.
-        let needed_bytes = Size::of(directory, &entries)?.bytes;
-        return Err(match free_bytes {
-            Some(free_bytes) if free_bytes < needed_bytes => InnerError::NoRoom {
-                failure: failure.into(),
-                scratch: scratch.to_owned(),
-                needed_bytes,
-                free_bytes,
-            },
-            _ => failure,
-        });
-    }
-    if kind == Kind::Ext4 {
-        // The tree has no such directory, and nothing will ever be found in it.
-        let mut remove = Command::new("debugfs");
-        remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
-        run(set_time(&mut remove, epoch), kind, directory)?;
-    }
-    Ok(file)
+    ))
 }
+
+fn make_squashfs(directory: &Path, file: &File, epoch: Option<u64>) -> Result<(), InnerError> {
+    let mut command = Command::new(MKSQUASHFS.name);
+    // It has no UUID, and its times follow SOURCE_DATE_EPOCH by themselves.
+    command.arg(directory).arg(path_of(file));
+    command.args(["-noappend", "-no-progress", "-quiet"]);
+    command.args(["-noI", "-noD", "-noF", "-noX"]);
+    run(set_time(&mut command, epoch), MKSQUASHFS, directory)
+}
+
+fn make_ext4(
+    directory: &Path,
+    entries: &[PathBuf],
+    file: &File,
+    scratch: &Path,
+    epoch: Option<u64>,
+) -> Result<(), InnerError> {
+    let image = path_of(file);
+    let size = Size::of(directory, entries)?;
+    file.set_len(size.ext4_bytes())
+        .map_err(|source| InnerError::Scratch {
+            path: scratch.to_owned(),
+            source,
+        })?;
+    let mut command = Command::new(MKFS_EXT4.name);
+    // No journal, nothing reserved, tables written now: it will never be written to again.
+    command.args(["-q", "-F", "-b", "4096", "-m", "0"]);
+    command.args(["-O", "^has_journal,^resize_inode"]);
+    let extended = "lazy_itable_init=0,root_owner=0:0";
+    match epoch.map(|_| tree::uuid(directory, entries)) {
+        Some(uuid) => {
+            let extended = format!("{extended},hash_seed={uuid}");
+            command.args(["-U", &uuid, "-E", &extended]);
+        }
+        None => drop(command.args(["-E", extended])),
+    }
+    command.arg("-N").arg(size.inodes().to_string());
+    command.arg("-d").arg(directory).arg(&image);
+    run(set_time(&mut command, epoch), MKFS_EXT4, directory)?;
+    // The tree has no such directory, and nothing will ever be found in it.
+    let mut remove = Command::new("debugfs");
+    remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
+    run(set_time(&mut remove, epoch), MKFS_EXT4, directory)
+}
+
+/// A program that makes a file system.
+#[derive(Clone, Copy)]
+struct Program {
+    name: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+}
+
+const MKSQUASHFS: Program = Program {
+    name: "mksquashfs",
+    package: "squashfs-tools",
+};
+const MKFS_EXT4: Program = Program {
+    name: "mkfs.ext4",
+    package: "e2fsprogs",
+};
 
 /// The time that `SOURCE_DATE_EPOCH` sets, in seconds since 1970.
 fn source_date_epoch() -> Result<Option<u64>, InnerError> {
@@ -255,23 +289,19 @@ fn set_time(command: &mut Command, epoch: Option<u64>) -> &mut Command {
     }
 }
 
-fn name_bytes(path: &Path) -> usize {
-    path.file_name().map_or(0, |name| name.len())
-}
-
 /// Bytes that this user may still write there.
 fn free_bytes(directory: &Path) -> Option<u64> {
     let room = rustix::fs::statvfs(directory).ok()?;
     Some(room.f_bavail.saturating_mul(room.f_frsize))
 }
 
-fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerError> {
+fn run(command: &mut Command, program: Program, directory: &Path) -> Result<(), InnerError> {
     let output = command
         .stdin(Stdio::null())
         .output()
         .map_err(|source| InnerError::Missing {
-            program: kind.program(),
-            package: kind.package(),
+            program: program.name,
+            package: program.package,
             source,
         })?;
     if !output.status.success() {
@@ -280,7 +310,7 @@ fn run(command: &mut Command, kind: Kind, directory: &Path) -> Result<(), InnerE
             said = String::from_utf8_lossy(&output.stdout).into_owned();
         }
         return Err(InnerError::Failed {
-            program: kind.program(),
+            program: program.name,
             path: directory.to_owned(),
             said: last_words(&said),
         });
@@ -334,10 +364,7 @@ const BLOCK_BYTES: u64 = 4096;
 /// Pieces of files of which equal ones are stored once: as long as the kernel's reads of small
 /// files, and half a frame of a packed directory, so that a file without copies lies in one piece
 /// all the same.
-pub const EROFS_CHUNK_BYTES: u32 = 64 << 10;
-
-/// The longest name that mkfs.erofs takes as it is.
-const EROFS_NAME_BYTES: usize = 254;
+pub const EROFS_CHUNK_BYTES: u32 = CHUNK_BYTES as u32;
 
 #[cfg(test)]
 mod tests;

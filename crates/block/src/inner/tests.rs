@@ -1,7 +1,9 @@
-//! File systems made of small trees, by the programs themselves.
+//! File systems made of small trees, by ourselves and by the programs.
 
 use super::*;
+use sidecore_erofs::{Erofs, Extent};
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 
 fn tree() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -36,18 +38,113 @@ fn copies_of_a_file_are_stored_once() {
 }
 
 #[test]
-fn a_name_of_255_bytes_is_refused_by_erofs_and_taken_by_squashfs() {
+fn names_of_255_bytes_are_taken() {
     let tree = tree();
     let name = "n".repeat(255);
     fs::write(tree.path().join("deep").join(&name), b"x").unwrap();
-    let error = make(tree.path(), Kind::Erofs, Path::new("/tmp")).unwrap_err();
+    for kind in [Kind::Erofs, Kind::Squashfs] {
+        let file = make(tree.path(), kind, Path::new("/tmp")).unwrap();
+        let found = bytes(file);
+        assert!(found.windows(255).any(|window| window == name.as_bytes()));
+    }
+}
+
+/// Contents of a file by their path in an image, whatever is a hole as zeros.
+fn contents(image: &[u8], path: &str) -> Vec<u8> {
+    let erofs = Erofs::open(image).unwrap();
+    let mut inode = erofs.inode(erofs.root()).unwrap();
+    for name in path.split('/') {
+        let nid = erofs.look_up(&inode, name.as_bytes()).unwrap();
+        inode = erofs.inode(nid.expect(path)).unwrap();
+    }
+    let mut extents = Vec::new();
+    erofs.extents(&inode, 0, u64::MAX, &mut extents).unwrap();
+    let piece = |extent: &Extent| match extent.at {
+        Some(at) => image[at as usize..][..extent.len as usize].to_vec(),
+        None => vec![0; extent.len as usize],
+    };
+    extents.iter().flat_map(piece).collect()
+}
+
+#[test]
+fn files_of_all_lengths_come_back() {
+    let directory = tempfile::tempdir().unwrap();
+    let lengths = [0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 300_000];
+    let bytes_of = |number: usize, len: usize| -> Vec<u8> {
+        (0..len)
+            .map(|at| (at / 1000 * number + at % 251) as u8)
+            .collect()
+    };
+    for (number, len) in lengths.into_iter().enumerate() {
+        let bytes = bytes_of(number, len);
+        fs::write(directory.path().join(len.to_string()), &bytes).unwrap();
+        // Begins as another one does.
+        let longer = [&bytes[..], b"more"].concat();
+        fs::write(directory.path().join(format!("{len} and more")), longer).unwrap();
+    }
+    let image = bytes(make(directory.path(), Kind::Erofs, Path::new("/tmp")).unwrap());
+    for (number, len) in lengths.into_iter().enumerate() {
+        let bytes = bytes_of(number, len);
+        assert!(contents(&image, &len.to_string()) == bytes, "{len}");
+        let longer = [&bytes[..], b"more"].concat();
+        assert!(
+            contents(&image, &format!("{len} and more")) == longer,
+            "{len}"
+        );
+    }
+}
+
+#[test]
+fn zeros_and_holes_take_no_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    fs::write(at("zeros"), vec![0; 1 << 20]).unwrap();
+    let file = File::create(at("sparse")).unwrap();
+    file.set_len(8 << 20).unwrap();
+    file.write_all_at(b"in the middle", 5_000_000).unwrap();
+    File::create(at("small hole"))
+        .unwrap()
+        .set_len(5000)
+        .unwrap();
+    let file = make(directory.path(), Kind::Erofs, Path::new("/tmp")).unwrap();
     assert!(
-        matches!(&error, InnerError::LongName { path } if path.ends_with(&name)),
+        file.metadata().unwrap().len() < 100_000,
+        "one chunk is stored"
+    );
+    let image = bytes(file);
+    assert!(contents(&image, "zeros") == vec![0; 1 << 20]);
+    assert!(contents(&image, "small hole") == [0; 5000]);
+    let mut expected = vec![0; 8 << 20];
+    expected[5_000_000..][..13].copy_from_slice(b"in the middle");
+    assert!(contents(&image, "sparse") == expected);
+}
+
+#[test]
+fn a_full_disk_is_named_with_what_is_needed() {
+    let tree = tree();
+    let scratch = tempfile::tempdir().unwrap();
+    let small = "size=1m,mode=700";
+    let mounted = Command::new("mount")
+        .args(["-t", "tmpfs", "-o", small, "none"])
+        .arg(scratch.path())
+        .status();
+    if !mounted.is_ok_and(|status| status.success()) {
+        println!("skipped: no tmpfs may be mounted here");
+        return;
+    }
+    // Beside the copies that are stored once: more than there is room for.
+    let noise: Vec<u8> = (0..500_000_u64)
+        .flat_map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
+        .collect();
+    fs::write(tree.path().join("noise"), noise).unwrap();
+    let made = make(tree.path(), Kind::Erofs, scratch.path());
+    let unmounted = Command::new("umount").arg(scratch.path()).status();
+    assert!(unmounted.unwrap().success(), "nothing is left there");
+    let error = made.unwrap_err();
+    assert!(
+        matches!(error, InnerError::NoRoom { free_bytes, .. } if free_bytes <= 1 << 20),
         "{error}"
     );
-    let file = make(tree.path(), Kind::Squashfs, Path::new("/tmp")).unwrap();
-    let found = bytes(file);
-    assert!(found.windows(255).any(|window| window == name.as_bytes()));
 }
 
 #[test]

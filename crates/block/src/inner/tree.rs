@@ -34,24 +34,40 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, InnerError> {
 /// A UUID (RFC 9562, version 8) from the names, kinds and sizes in the tree: the same for the same
 /// tree, wherever it lies, and hardly ever for two.
 pub(super) fn uuid(directory: &Path, entries: &[PathBuf]) -> String {
-    let mut hash = Xxh3::new();
+    let mut identity = Identity::default();
     for entry in entries {
-        hash.update(entry.as_os_str().as_bytes());
         // One that is gone by now fails in the program that reads it.
-        if let Ok(metadata) = fs::symlink_metadata(directory.join(entry)) {
-            let bytes = if metadata.is_dir() { 0 } else { metadata.len() };
-            hash.update(&metadata.mode().to_le_bytes());
-            hash.update(&bytes.to_le_bytes());
-        }
-        hash.update(&[0]);
+        let metadata = fs::symlink_metadata(directory.join(entry)).ok();
+        identity.add(entry, metadata.as_ref());
     }
-    let bits = hash.digest128() & !(0xF << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
     let mut text = String::new();
-    for (index, byte) in bits.to_be_bytes().into_iter().enumerate() {
+    for (index, byte) in identity.uuid().into_iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
             text.push('-');
         }
         let _ = write!(text, "{byte:02x}");
     }
     text
+}
+
+/// The UUID of a tree, whose entries come one after the other.
+#[derive(Default)]
+pub(super) struct Identity(Xxh3);
+
+impl Identity {
+    /// Adds an entry by its name inside the tree.
+    pub(super) fn add(&mut self, entry: &Path, metadata: Option<&fs::Metadata>) {
+        self.0.update(entry.as_os_str().as_bytes());
+        if let Some(metadata) = metadata {
+            let bytes = if metadata.is_dir() { 0 } else { metadata.len() };
+            self.0.update(&metadata.mode().to_le_bytes());
+            self.0.update(&bytes.to_le_bytes());
+        }
+        self.0.update(&[0]);
+    }
+
+    pub(super) fn uuid(&self) -> [u8; 16] {
+        let bits = self.0.digest128() & !(0xF << 76) & !(0x3 << 62) | 0x8 << 76 | 0x2 << 62;
+        bits.to_be_bytes()
+    }
 }

@@ -6,8 +6,8 @@ use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::foreign::Foreign;
 use sidecore_block::format::lock::{Cipher, Locker};
-use sidecore_block::inner::{InnerError, Kind};
-use sidecore_block::pack::{Guard, Options, PackError, Report, Source, pack_guarded};
+use sidecore_block::inner::Kind;
+use sidecore_block::pack::{Guard, Options, Report, Source, pack_guarded};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_measure::stats::bytes;
@@ -61,10 +61,9 @@ pub(crate) struct Args {
     level: Option<i32>,
     #[command(flatten)]
     engines: super::common::Engines,
-    /// File system to make of a directory: erofs, squashfs or ext4 [default: erofs; squashfs for a
-    /// tree with names of 255 bytes, which mkfs.erofs does not take]
-    #[arg(long, value_name = "FS")]
-    inner: Option<Kind>,
+    /// File system to make of a directory: erofs, squashfs (by mksquashfs) or ext4 (by mkfs.ext4)
+    #[arg(long, value_name = "FS", default_value = "erofs")]
+    inner: Kind,
     /// Pack what is in SRC where that is compressed (gzip, xz, zstd) or a disk in qcow2 (needs
     /// qemu-img)
     #[arg(long)]
@@ -233,14 +232,7 @@ impl Args {
             true => Source::open_unpacked(&self.source, kind, scratch),
             false => Source::open(&self.source, kind, scratch),
         };
-        let source = match open(self.inner.unwrap_or_default()) {
-            Err(PackError::Inner(InnerError::LongName { path })) if self.inner.is_none() => {
-                let path = path.display();
-                eprintln!("making squashfs, for erofs takes no names of 255 bytes ({path})");
-                open(Kind::Squashfs)?
-            }
-            other => other?,
-        };
+        let source = open(self.inner)?;
         if let Some(foreign) = source.foreign().filter(|_| !self.decompress) {
             let Foreign { kind, next, .. } = foreign;
             let path = self.source.display();

@@ -87,6 +87,8 @@ fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     found
 }
 
+const CAPABILITY: &[u8] = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+
 /// A tree with all that erofs keeps.
 fn rich_tree(scratch: &Scratch) -> PathBuf {
     let tree = scratch.tree();
@@ -109,7 +111,7 @@ fn rich_tree(scratch: &Scratch) -> PathBuf {
     }
     // The same bytes once more: stored once.
     std::fs::copy(at("chunks"), at("copy")).unwrap();
-    std::fs::write(at(&"n".repeat(254)), b"long").unwrap();
+    std::fs::write(at(&"n".repeat(255)), b"long").unwrap();
     std::fs::hard_link(at("chunks"), at("below/linked")).unwrap();
     std::os::unix::fs::symlink("x".repeat(3000), at("long link")).unwrap();
     let sparse = std::fs::File::create(at("sparse")).unwrap();
@@ -152,6 +154,8 @@ fn rich_tree(scratch: &Scratch) -> PathBuf {
         ("below", "user.folder", b"of a folder"),
         ("chunk", "security.own", b"\x01\x00"),
         ("chunk", "user.empty", b""),
+        // CAP_NET_BIND_SERVICE, permitted and effective (capabilities(7), version 2).
+        ("chunks", "security.capability", CAPABILITY),
     ] {
         set_attribute(&at(name), attribute, value);
     }
@@ -177,6 +181,32 @@ fn set_attribute(path: &Path, name: &str, value: &[u8]) {
         .unwrap_or_else(|error| panic!("{name} of {}: {error}", path.display()));
 }
 
+fn assert_is_source(on: &Path, tree: &Path) {
+    let (ours, source) = (facts(on, false), facts(tree, false));
+    assert_eq!(
+        ours.keys().collect::<Vec<_>>(),
+        source.keys().collect::<Vec<_>>()
+    );
+    for (path, source) in &source {
+        assert_eq!(ours[path], *source, "{} of the source", path.display());
+    }
+}
+
+/// Others' images have what ours have not: attributes that inodes share, tails behind inodes.
+#[test]
+fn a_whole_tree_in_an_image_of_mkfs_erofs_is_that_of_its_source() {
+    let scratch = Scratch::new();
+    let tree = rich_tree(&scratch);
+    // It takes no such name.
+    std::fs::remove_file(tree.join("n".repeat(255))).unwrap();
+    let image = scratch.make("erofs", &tree);
+    let on = scratch.path("on");
+    scratch.ok(&["mount", "--rootless", text(&image), text(&on)]);
+    assert_is_source(&on, &tree);
+    scratch.ok(&["umount", text(&on)]);
+    scratch.assert_nothing_left();
+}
+
 #[test]
 fn a_whole_tree_is_that_of_its_source_and_of_the_kernels_reader() {
     let scratch = Scratch::new();
@@ -200,14 +230,7 @@ fn a_whole_tree_is_that_of_its_source_and_of_the_kernels_reader() {
         // Two file systems have two device numbers and inode numbers; all else is the same.
         assert_eq!(*ours, kernels[path], "{} by the kernel", path.display());
     }
-    let (ours, source) = (facts(&on, false), facts(&tree, false));
-    assert_eq!(
-        ours.keys().collect::<Vec<_>>(),
-        source.keys().collect::<Vec<_>>()
-    );
-    for (path, source) in &source {
-        assert_eq!(ours[path], *source, "{} of the source", path.display());
-    }
+    assert_is_source(&on, &tree);
     let state = rustix::fs::statvfs(&on).unwrap();
     assert_eq!(
         (state.f_namemax, state.f_bavail, state.f_bsize),

@@ -1,0 +1,105 @@
+//! Chunks of files' contents in a scratch file, equal ones once.
+//!
+//! Must stay true: two chunks share a place only if their bytes were compared; a hash says where to
+//! look, and no more. Every chunk is whole blocks.
+//!
+//! Takes about 40 bytes of memory for each chunk that is stored.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use xxhash_rust::xxh3::xxh3_128;
+
+/// See the module.
+pub(super) struct Chunks<'f> {
+    file: &'f File,
+    /// Places by hash (XXH3-128), in bytes.
+    places: HashMap<u128, u64>,
+    /// Byte behind the last chunk.
+    end: u64,
+    /// Bytes that are not in the file yet, and their place there.
+    waiting: Vec<u8>,
+    waiting_at: u64,
+    /// A chunk of the file, to be compared.
+    stored: Vec<u8>,
+}
+
+impl<'f> Chunks<'f> {
+    /// Chunks in `file`, from byte `at` on.
+    pub(super) fn new(file: &'f File, at: u64) -> Self {
+        Self {
+            file,
+            places: HashMap::new(),
+            end: at,
+            waiting: Vec::with_capacity(2 * WAITING_BYTES),
+            waiting_at: at,
+            stored: Vec::new(),
+        }
+    }
+
+    /// Byte behind the last chunk.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    /// Place of a chunk of whole blocks, which is stored unless it was before.
+    pub(super) fn keep(&mut self, bytes: &[u8]) -> io::Result<u64> {
+        let hash = xxh3_128(bytes);
+        if let Some(&at) = self.places.get(&hash) {
+            if self.is_stored(at, bytes)? {
+                return Ok(at);
+            }
+        } else {
+            self.places.insert(hash, self.end);
+        }
+        let at = self.end;
+        self.put(at, bytes)?;
+        self.end += bytes.len() as u64;
+        Ok(at)
+    }
+
+    fn is_stored(&mut self, at: u64, bytes: &[u8]) -> io::Result<bool> {
+        // What has the same hash may be shorter, and the last one of all.
+        if at + bytes.len() as u64 > self.end {
+            return Ok(false);
+        }
+        if let Some(within) = at.checked_sub(self.waiting_at) {
+            return Ok(self.waiting[within as usize..].starts_with(bytes));
+        }
+        self.stored.resize(bytes.len(), 0);
+        if at + bytes.len() as u64 > self.waiting_at {
+            self.flush()?;
+        }
+        self.file.read_exact_at(&mut self.stored, at)?;
+        Ok(self.stored == bytes)
+    }
+
+    /// Writes bytes at a place where there are none yet. Those that begin shortly behind the last
+    /// ones are written together with them; between them nothing may ever be written.
+    pub(super) fn put(&mut self, at: u64, bytes: &[u8]) -> io::Result<()> {
+        let gap = at.checked_sub(self.waiting_at + self.waiting.len() as u64);
+        match gap.filter(|&gap| gap < GAP_BYTES_MAX && self.waiting.len() < WAITING_BYTES) {
+            Some(gap) => self.waiting.resize(self.waiting.len() + gap as usize, 0),
+            None => {
+                self.flush()?;
+                self.waiting_at = at;
+            }
+        }
+        self.waiting.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Writes all that waits.
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.file.write_all_at(&self.waiting, self.waiting_at)?;
+        self.waiting_at += self.waiting.len() as u64;
+        self.waiting.clear();
+        Ok(())
+    }
+}
+
+/// Bytes that are written at once.
+const WAITING_BYTES: usize = 1 << 20;
+/// Inodes begin at multiples of this: what is between two that are nearer is nobody's.
+const GAP_BYTES_MAX: u64 = 32;
