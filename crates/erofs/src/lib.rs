@@ -209,6 +209,19 @@ impl<B: Bytes> Erofs<B> {
     }
 }
 
+/// Byte behind an image's metadata, where the superblock says it: the beginning of its shared
+/// attributes, behind which our [writer](write) puts nothing but contents. A hint, for whoever reads
+/// ahead; none where the bytes are no erofs, or one that is not read here.
+///
+/// ```
+/// assert_eq!(sidecore_erofs::metadata_end(&&[0; 4096][..]), None);
+/// ```
+#[must_use]
+pub fn metadata_end(bytes: &dyn Bytes) -> Option<u64> {
+    let superblock = Superblock::read(bytes).ok()?;
+    Some(superblock.xattr_at)
+}
+
 /// The longest list of names that `listxattr(2)` gives.
 const NAMES_BYTES_MAX: usize = 64 << 10;
 

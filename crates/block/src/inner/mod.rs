@@ -25,7 +25,9 @@ mod erofs;
 mod tree;
 
 use crate::pack::output;
+use crate::source::BlockSource;
 use sidecore_erofs::write::{CHUNK_BYTES, Fault};
+use sidecore_erofs::{Bytes, Unreadable};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -198,6 +200,23 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
         },
         _ => failure,
     })
+}
+
+/// Byte of an image behind the metadata of the erofs inside, as far as its superblock says it: a
+/// hint for reading ahead. None of any other image. Blocks on its first bytes.
+#[must_use]
+pub fn metadata_end(source: &dyn BlockSource) -> Option<u64> {
+    struct Lent<'s>(&'s dyn BlockSource);
+    impl Bytes for Lent<'_> {
+        fn size_bytes(&self) -> u64 {
+            self.0.size_bytes()
+        }
+
+        fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), Unreadable> {
+            self.0.read_into(offset, dst).map_err(|_| Unreadable)
+        }
+    }
+    sidecore_erofs::metadata_end(&Lent(source))
 }
 
 /// A path by which another process opens a file that has none.

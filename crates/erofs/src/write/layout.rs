@@ -11,6 +11,7 @@ use super::emit::Sealed;
 use super::names;
 use super::tree::{Body, Id, Inode, Tree};
 use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit};
+use crate::Kind;
 use crate::inode::{COMPACT_BYTES, DIRECTORY_BYTES_MAX, EXTENDED_BYTES, SLOT_BYTES};
 use crate::superblock::{SUPERBLOCK_AT, SUPERBLOCK_BYTES};
 use std::collections::HashMap;
@@ -73,28 +74,62 @@ impl Layout {
             end: BLOCK_BYTES,
             next: 1,
         };
-        let mut waiting = VecDeque::from([0]);
         layout.put(0, &mut room)?;
-        while let Some(id) = waiting.pop_front() {
-            let Body::Directory { entries, .. } = &mut layout.tree.inodes[id as usize].body else {
-                continue;
-            };
-            entries.sort_unstable();
-            let children: Vec<Id> = entries.iter().map(|(_, child)| *child).collect();
-            for child in children {
-                // A hard link has its place already.
-                if layout.places[child as usize].at == 0 {
-                    layout.put(child, &mut room)?;
-                    waiting.push_back(child);
-                }
-            }
-        }
+        layout.put_all(&mut room)?;
         layout.data_block = room.next;
         if layout.data_block >= BLOCKS_MAX {
             let what = Fault::Full;
             return Err(Unfit { id: 0, what });
         }
         Ok(layout)
+    }
+
+    /// Puts what is in directories: breadth first as long as there is little, which is what a
+    /// program looks up first; then depth first, as a program walks over a tree.
+    fn put_all(&mut self, room: &mut Room) -> Result<(), Unfit> {
+        let mut is_done = vec![false; self.tree.len()];
+        let mut waiting = VecDeque::from([0]);
+        while room.next * BLOCK_BYTES < BREADTH_BYTES
+            && let Some(id) = waiting.pop_front()
+        {
+            self.put_entries(id, room)?;
+            is_done[id as usize] = true;
+            waiting.extend(self.directories_in(id));
+        }
+        let mut waiting = vec![0];
+        while let Some(id) = waiting.pop() {
+            if !is_done[id as usize] {
+                self.put_entries(id, room)?;
+            }
+            let before = waiting.len();
+            waiting.extend(self.directories_in(id));
+            waiting[before..].reverse();
+        }
+        Ok(())
+    }
+
+    fn put_entries(&mut self, directory: Id, room: &mut Room) -> Result<(), Unfit> {
+        let Body::Directory { entries, .. } = &mut self.tree.inodes[directory as usize].body else {
+            return Ok(());
+        };
+        entries.sort_unstable();
+        for child in entries.iter().map(|(_, child)| *child).collect::<Vec<_>>() {
+            // A hard link has its place already.
+            if self.places[child as usize].at == 0 {
+                self.put(child, room)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn directories_in(&self, directory: Id) -> impl Iterator<Item = Id> {
+        let entries = match &self.tree.inodes[directory as usize].body {
+            Body::Directory { entries, .. } => &entries[..],
+            _ => &[],
+        };
+        let inodes = &self.tree.inodes;
+        let children = entries.iter().map(|(_, child)| *child);
+        children.filter(|child| inodes[*child as usize].kind == Kind::Directory)
     }
 
     /// First byte of the image at which contents may be stored; whole blocks.
@@ -307,5 +342,7 @@ impl Room {
 /// Blocks that numbers of 32 bits count; the last number stands for none.
 pub(super) const BLOCKS_MAX: u64 = u32::MAX as u64;
 pub(super) const CHUNK_BLOCKS: u64 = CHUNK_BYTES / BLOCK_BYTES;
+/// Metadata that lies breadth first: a frame's, as directories are packed.
+const BREADTH_BYTES: u64 = 128 << 10;
 /// The longest array of places that makes sense: it would fill the image.
 const ARRAY_BYTES_MAX: u64 = BLOCKS_MAX * BLOCK_BYTES;

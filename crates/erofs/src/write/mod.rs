@@ -10,9 +10,10 @@
 //!    chunk is ([`Layout::place`]). Two files may have the same places.
 //! 4. [`Layout::write`] gives out the metadata.
 //!
-//! All metadata lies in one run at the image's beginning, the inodes of one directory side by side,
-//! directories breadth first: the names that a program looks up first are in the first blocks, and a
-//! walk over the tree reads nothing of the contents.
+//! All metadata lies in one run at the image's beginning, the inodes of one directory side by side:
+//! a walk over the tree reads nothing of the contents. The first 128 KiB go over directories breadth
+//! first, so that the names that a program looks up first are in the first blocks; what follows goes
+//! depth first, as a walk does, and where one path's inodes lie near each other.
 //!
 //! Must stay true: equal trees with equal places give equal bytes; what is written, the reader
 //! takes; what erofs cannot hold is an error that names the inode.

@@ -308,6 +308,8 @@ fn check(image: &[u8], facts: &[Fact]) {
             }
         }
     }
+    let end = crate::metadata_end(&image).unwrap();
+    assert!(nids.values().all(|nid| nid * 32 < end));
     assert_eq!(nids.len() as u64, erofs.inodes());
     assert_eq!(nids.len(), facts.len(), "every inode was found");
 }
