@@ -210,8 +210,8 @@ impl<B: Bytes> Erofs<B> {
 }
 
 /// Byte behind an image's metadata, where the superblock says it: the beginning of its shared
-/// attributes, behind which our [writer](write) puts nothing but contents. A hint, for whoever reads
-/// ahead; none where the bytes are no erofs, or one that is not read here.
+/// attributes, behind which our [writer](write) puts nothing but contents. A hint, for whoever
+/// reads ahead; none where the bytes are no erofs, or one that is not read here.
 ///
 /// ```
 /// assert_eq!(sidecore_erofs::metadata_end(&&[0; 4096][..]), None);

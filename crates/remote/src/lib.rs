@@ -34,6 +34,7 @@ use fault::Fault;
 use fetch::Fetcher;
 use link::Link;
 use origin::{Ask, Origin, Reply};
+use parking_lot::Mutex;
 use sidecore_block::format::{Frame, Index, ReadAt};
 use sidecore_block::image::{Far, Stored};
 use sidecore_block::trust::digits_of;
@@ -99,6 +100,8 @@ pub enum RemoteError {
 pub struct RemoteImage {
     tables: Tables,
     fetcher: Fetcher,
+    /// Frames that are asked for with the first of them.
+    together: Mutex<Vec<Frame>>,
 }
 
 impl RemoteImage {
@@ -171,7 +174,12 @@ impl RemoteImage {
             disk.transpose()?,
             memory_bytes,
         );
-        Ok(Arc::new(Self { tables, fetcher }))
+        let together = Mutex::default();
+        Ok(Arc::new(Self {
+            tables,
+            fetcher,
+            together,
+        }))
     }
 
     /// Totals since the image was opened, the two requests for its ends left out.
@@ -237,6 +245,29 @@ impl RemoteImage {
         }
     }
 
+    /// Has `frames` of `index`, in order, asked for all at once as soon as one of them is read that
+    /// is not here yet: whoever reads one of them will come to others, each a round trip later.
+    pub fn bring_together(&self, index: &Index, frames: &[u64]) {
+        let frames = (frames.iter().copied())
+            .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
+            .map(|frame| index.frame(frame))
+            .filter(|frame| !self.tables.covers(frame));
+        *self.together.lock() = frames.collect();
+    }
+
+    /// Frames that are to be asked for with one of `wanted`; once.
+    fn together_with(&self, wanted: &[Frame]) -> Vec<Frame> {
+        if wanted.is_empty() {
+            return Vec::new();
+        }
+        let mut together = self.together.lock();
+        let is_wanted = |frame: &Frame| wanted.iter().any(|it| it.offset == frame.offset);
+        match together.iter().any(is_wanted) {
+            true => std::mem::take(&mut together),
+            false => Vec::new(),
+        }
+    }
+
     /// True where frames are kept on disk.
     #[must_use]
     pub fn keeps_frames(&self) -> bool {
@@ -279,7 +310,8 @@ impl Far for RemoteImage {
                 }
             }
         }
-        let mut ahead = ahead.filter(|frame| !self.tables.covers(frame));
+        let together = self.together_with(&missing).into_iter();
+        let mut ahead = together.chain(ahead.filter(|frame| !self.tables.covers(frame)));
         let mut brought = self.fetcher.bring(&missing, &mut ahead)?.into_iter();
         let stored = ends.into_iter();
         let stored = stored.map(|end| end.map(|it| it.stored).or_else(|| brought.next()));

@@ -306,7 +306,7 @@ struct Reader<'p> {
     data: Range<u64>,
 }
 
-/// What comes next of a file.
+/// Next part of a file's contents.
 enum Piece {
     /// So many chunks of zeros.
     Hole(u64),

@@ -7,14 +7,14 @@
 //! without a name. Owners, modes, times, links and extended attributes are those of the directory.
 //!
 //! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and
-//! walks it fastest. It is written here (`erofs`, `chunks`, [`sidecore_erofs::write`]); files are cut
-//! into chunks of [`EROFS_CHUNK_BYTES`], of which equal ones are stored once, and zeros not at all: a
-//! tree with many copies (licences, translations, two versions of a package) packs to about what
-//! squashfs makes of it. The others are made by the programs of their own packages.
+//! walks it fastest. It is written here (`erofs`, `chunks`, [`sidecore_erofs::write`]); files are
+//! cut into chunks of [`EROFS_CHUNK_BYTES`], of which equal ones are stored once, and zeros not at
+//! all: a tree with many copies (licences, translations, two versions of a package) packs to about
+//! what squashfs makes of it. The others are made by the programs of their own packages.
 //!
-//! The tree should hold still meanwhile. A file that grows is cut off where it ended when its name was
-//! looked at; one that becomes shorter, or another file, is an error; what is written over others'
-//! bytes is not noticed.
+//! The tree should hold still meanwhile. A file that grows is cut off where it ended when its name
+//! was looked at; one that becomes shorter, or another file, is an error; what is written over
+//! others' bytes is not noticed.
 //!
 //! With `SOURCE_DATE_EPOCH` set (<https://reproducible-builds.org/specs/source-date-epoch/>) the
 //! same tree gives the same bytes: no time is later than that one, and the UUID follows from the
@@ -25,9 +25,7 @@ mod erofs;
 mod tree;
 
 use crate::pack::output;
-use crate::source::BlockSource;
 use sidecore_erofs::write::{CHUNK_BYTES, Fault};
-use sidecore_erofs::{Bytes, Unreadable};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
@@ -106,7 +104,7 @@ pub enum InnerError {
     /// The scratch file cannot be written.
     #[error("cannot write the file system to a scratch file in {}: {source}", path.display())]
     Store {
-        /// Where it lies.
+        /// Directory of the scratch file.
         path: PathBuf,
         /// The operating system's error.
         source: io::Error,
@@ -114,9 +112,9 @@ pub enum InnerError {
     /// Something that erofs cannot hold.
     #[error("cannot put {} into an erofs: {source}; take --inner ext4", path.display())]
     Unfit {
-        /// Which file.
+        /// The file.
         path: PathBuf,
-        /// What of it.
+        /// Its fault.
         source: Fault,
     },
     /// A file is not the one any more that it was.
@@ -126,7 +124,7 @@ pub enum InnerError {
         path.display()
     )]
     Changed {
-        /// Which.
+        /// The file.
         path: PathBuf,
     },
     /// `SOURCE_DATE_EPOCH` is no time.
@@ -202,21 +200,11 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
     })
 }
 
-/// Byte of an image behind the metadata of the erofs inside, as far as its superblock says it: a
-/// hint for reading ahead. None of any other image. Blocks on its first bytes.
+/// Byte behind the metadata of the erofs whose first bytes `head` are, as far as its superblock
+/// says it: a hint for reading ahead. None of anything else.
 #[must_use]
-pub fn metadata_end(source: &dyn BlockSource) -> Option<u64> {
-    struct Lent<'s>(&'s dyn BlockSource);
-    impl Bytes for Lent<'_> {
-        fn size_bytes(&self) -> u64 {
-            self.0.size_bytes()
-        }
-
-        fn read_into(&self, offset: u64, dst: &mut [u8]) -> Result<(), Unreadable> {
-            self.0.read_into(offset, dst).map_err(|_| Unreadable)
-        }
-    }
-    sidecore_erofs::metadata_end(&Lent(source))
+pub fn metadata_end(head: &[u8]) -> Option<u64> {
+    sidecore_erofs::metadata_end(&head)
 }
 
 /// A path by which another process opens a file that has none.

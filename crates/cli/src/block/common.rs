@@ -5,6 +5,8 @@ use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
 use sidecore_block::device::{Device, DeviceConfig};
+use sidecore_block::format::{Frame, FrameReader, Index};
+use sidecore_block::image::Image;
 use sidecore_block::inner::metadata_end;
 use sidecore_block::pack::{Existing, Target};
 use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
@@ -73,6 +75,9 @@ pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
         Some(_) => args.memory - args.memory / 2,
         None => args.memory,
     };
+    if let (Some(remote), None) = (&remote, &args.prefetch) {
+        remote.bring_together(&index, &frames_of_metadata(&image, &index));
+    }
     if let Some(path) = &args.prefetch {
         let failed = || format!("cannot prefetch by {}", path.display());
         let frames = read_trace(path, &index).with_context(failed)?;
@@ -100,18 +105,23 @@ pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
     if let Some(trace) = trace {
         device.trace_into(Arc::new(trace));
     }
-    if let Some(remote) = remote.filter(|_| args.prefetch.is_none()) {
-        let frames = frames_of_metadata(&device);
-        remote.prefetch(device.index(), &frames);
-    }
     Ok(device)
 }
 
-/// Frames of a tree's metadata, as far as they are worth asking for before anybody does: a walk over
-/// an image far away would wait a round trip for every few of them. None of any other image.
-fn frames_of_metadata(device: &Device) -> Vec<u64> {
-    let index = device.index();
-    let end = metadata_end(device).unwrap_or(0).min(index.raw_bytes());
+/// Frames of a tree's metadata, as far as they are worth asking for with the first of them that did
+/// not come with the image's beginning: a walk over a tree far away would wait a round trip for
+/// every few of them. None of any other image.
+fn frames_of_metadata(image: &Image, index: &Index) -> Vec<u64> {
+    let first = (index.frames() > 0 && !index.is_zero(0)).then(|| index.frame(0));
+    // Further bytes are not here yet; who mounts the image asks for them anyway.
+    let is_here = |frame: &Frame| frame.offset + u64::from(frame.stored_bytes) <= HEAD_BYTES;
+    let Some(first) = first.filter(is_here) else {
+        return Vec::new();
+    };
+    let mut reader = FrameReader::of(index, false);
+    // One that is damaged is reported to who reads it.
+    let end = reader.read(image, &first).ok().and_then(metadata_end);
+    let end = end.unwrap_or(0).min(index.raw_bytes());
     let frames = match end {
         0 => 0,
         end => index.frame_at(end - 1) + 1,
@@ -144,6 +154,8 @@ pub(super) fn image_progress(image: &Opened, doing: &'static str) -> ProgressBar
     bar
 }
 
-/// Compressed metadata that are asked for unasked: those of some 70,000 files. What came with the
-/// first answers, up to a third of them, is not asked for again.
+/// Bytes of an image far away that are here when it is open.
+const HEAD_BYTES: u64 = 128 << 10;
+/// Compressed metadata that are asked for at once: those of some 60,000 files. What came with the
+/// first answers, up to 384 KiB, is among them and not asked for again.
 const METADATA_BYTES: u64 = 1 << 20;

@@ -551,7 +551,8 @@ fn a_tree_with_a_name_of_255_bytes_is_packed() {
     assert_eq!(report["inner"], "erofs");
 }
 
-/// Nothing but this program makes the file system of a directory, and `fsck.erofs` has no objection.
+/// Nothing but this program makes the file system of a directory, and `fsck.erofs` has no
+/// objection.
 #[test]
 fn a_tree_is_packed_without_other_programs_and_passes_fsck() {
     let place = Place::new();

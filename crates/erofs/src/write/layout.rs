@@ -4,8 +4,8 @@
 //! in one run the inode alone says it, and the room stays zeros: that costs a byte in 16,000 of the
 //! contents, before compression, and buys that contents are read and stored once.
 //!
-//! Must stay true: no two places overlap; an inode behind which contents stand (a link's target, the
-//! last names of a directory) lies in one block with them.
+//! Must stay true: no two places overlap; an inode behind which contents stand (a link's target,
+//! the last names of a directory) lies in one block with them.
 
 use super::emit::Sealed;
 use super::names;
@@ -33,7 +33,7 @@ pub struct Layout {
     pub(super) contents: Vec<Vec<Run>>,
 }
 
-/// Where an inode lies, and in which form.
+/// Place and form of an inode.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Place {
     /// Byte of the image; 0 for one without a name.
@@ -325,7 +325,8 @@ impl Room {
     }
 
     /// A place for an inode of `bytes`, what stands behind it included, in one block: for a link
-    /// the kernel takes no other. None where the last `tail` bytes rather have a block of their own.
+    /// the kernel takes no other. None where the last `tail` bytes rather have a block of their
+    /// own.
     fn in_one_block(&mut self, bytes: u64, tail: u64) -> Option<u64> {
         self.at = self.at.next_multiple_of(SLOT_BYTES);
         if self.at % BLOCK_BYTES + bytes > BLOCK_BYTES {

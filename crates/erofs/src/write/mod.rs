@@ -1,7 +1,7 @@
 //! A writer of erofs images whose contents erofs itself does not compress.
 //!
-//! Pure, as the reader beside it: a [`Tree`] goes in, bytes and their places come out; whoever calls
-//! brings the contents of files and writes.
+//! Pure, as the reader beside it: a [`Tree`] goes in, bytes and their places come out; whoever
+//! calls brings the contents of files and writes.
 //!
 //! 1. [`Tree`]: inodes, and the names that directories have for them.
 //! 2. [`Layout::new`] gives every inode its place; from then on its number is fixed, and so is the
@@ -11,9 +11,9 @@
 //! 4. [`Layout::write`] gives out the metadata.
 //!
 //! All metadata lies in one run at the image's beginning, the inodes of one directory side by side:
-//! a walk over the tree reads nothing of the contents. The first 128 KiB go over directories breadth
-//! first, so that the names that a program looks up first are in the first blocks; what follows goes
-//! depth first, as a walk does, and where one path's inodes lie near each other.
+//! a walk over the tree reads nothing of the contents. The first 128 KiB go over directories
+//! breadth first, so that the names that a program looks up first are in the first blocks; what
+//! follows goes depth first, as a walk does, and where one path's inodes lie near each other.
 //!
 //! Must stay true: equal trees with equal places give equal bytes; what is written, the reader
 //! takes; what erofs cannot hold is an error that names the inode.

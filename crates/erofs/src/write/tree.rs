@@ -60,7 +60,7 @@ pub(super) struct Inode {
     pub(super) meta: Meta,
     pub(super) links: u32,
     pub(super) body: Body,
-    /// What stands behind the inode; empty where it has no attributes.
+    /// Bytes behind the inode; empty where it has no attributes.
     pub(super) attributes: Box<[u8]>,
 }
 
