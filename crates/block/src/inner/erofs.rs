@@ -336,7 +336,8 @@ impl<'p> Reader<'p> {
             is_sparse: content.is_sparse,
             data: 0..0,
         };
-        if (metadata.dev(), metadata.ino()) != content.identity {
+        // A number alone may be another file's by now.
+        if !metadata.is_file() || (metadata.dev(), metadata.ino()) != content.identity {
             return Err(reader.changed());
         }
         if !reader.is_sparse {
