@@ -129,7 +129,7 @@ fn a_full_disk_is_named_with_what_is_needed() {
         .arg(scratch.path())
         .status();
     if !mounted.is_ok_and(|status| status.success()) {
-        println!("skipped: no tmpfs may be mounted here");
+        eprintln!("skipped: no tmpfs may be mounted here");
         return;
     }
     // Beside the copies that are stored once: more than there is room for.

@@ -157,5 +157,5 @@ pub(super) fn image_progress(image: &Opened, doing: &'static str) -> ProgressBar
 /// Bytes of an image far away that are here when it is open.
 const HEAD_BYTES: u64 = 128 << 10;
 /// Compressed metadata that are asked for at once: those of some 60,000 files. What came with the
-/// first answers, up to 384 KiB, is among them and not asked for again.
+/// first answers, up to 320 KiB, is among them and not asked for again.
 const METADATA_BYTES: u64 = 1 << 20;

@@ -238,9 +238,9 @@ fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationErr
     Location::parse(path.to_str()?)
 }
 
-/// Metadata of a tree of some ten thousand files, as `pack` lays them out and compresses them. A
-/// MiB would do for fifty thousand, and would be more than a third of what a short start fetches
-/// of a small tree.
-const BEYOND_BYTES: u64 = 256 << 10;
+/// With the head, metadata of a tree of some twenty thousand files, as `pack` lays them out and
+/// compresses them. A MiB would do for sixty thousand, and would be more than a third of what a
+/// short start fetches of a small tree.
+const BEYOND_BYTES: u64 = 192 << 10;
 /// Memory for compressed frames where no `--memory` says it: a window for 1 Gb/s and 200 ms.
 const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

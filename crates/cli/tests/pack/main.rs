@@ -567,7 +567,7 @@ fn a_tree_is_packed_without_other_programs_and_passes_fsck() {
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{said}");
         }
-        Err(error) => println!("skipped: fsck.erofs: {error}"),
+        Err(error) => eprintln!("skipped: fsck.erofs: {error}"),
     }
 }
 

@@ -321,7 +321,7 @@ fn trees_from_seeds_come_back_as_they_were() {
         let count = 1 + dice.below(120);
         let facts = facts(&mut dice, count);
         let (first, data_at) = image(&facts).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
-        println!(
+        eprintln!(
             "seed {seed}: {count} inodes, {} bytes, {data_at} of them first",
             first.len()
         );
