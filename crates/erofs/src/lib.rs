@@ -1,5 +1,5 @@
-//! A reader of erofs images whose contents erofs itself does not compress; and a [writer](write) of
-//! such images.
+//! A reader of erofs images whose contents erofs itself does not compress; and a
+//! [writer](mod@write) of such images.
 //!
 //! Pure: bytes come in through [`Bytes`], attributes, names and places in the image go out. No I/O,
 //! no state that changes, no `unsafe`.
@@ -210,7 +210,7 @@ impl<B: Bytes> Erofs<B> {
 }
 
 /// Byte behind an image's metadata, where the superblock says it: the beginning of its shared
-/// attributes, behind which our [writer](write) puts nothing but contents. A hint, for whoever
+/// attributes, behind which our [writer](mod@write) puts nothing but contents. A hint, for whoever
 /// reads ahead; none where the bytes are no erofs, or one that is not read here.
 ///
 /// ```

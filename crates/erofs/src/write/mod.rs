@@ -8,7 +8,7 @@
 //!    byte at which contents may begin ([`Layout::data_at`]).
 //! 3. The caller stores the contents of files from there on, in whole blocks, and says where each
 //!    chunk is ([`Layout::place`]). Two files may have the same places.
-//! 4. [`Layout::write`] gives out the metadata.
+//! 4. [`Layout::seal`] and [`Sealed::write`] give out the metadata.
 //!
 //! All metadata lies in one run at the image's beginning, the inodes of one directory side by side:
 //! a walk over the tree reads nothing of the contents. The first 128 KiB go over directories
