@@ -27,8 +27,19 @@ enum Form {
     Chunks { bits: u32 },
 }
 
+impl Layout {
+    /// Checks that all contents have their places, and takes the rest that a superblock says:
+    /// length of the image with its contents in bytes, and a UUID.
+    ///
+    /// # Errors
+    /// [`Unfit`]: a file whose chunks have no places, or too many.
+    pub fn seal(self, image_bytes: u64, uuid: [u8; 16]) -> Result<Sealed, Unfit> {
+        Sealed::new(self, image_bytes, uuid)
+    }
+}
+
 impl Sealed {
-    pub(super) fn new(layout: Layout, image_bytes: u64, uuid: [u8; 16]) -> Result<Self, Unfit> {
+    fn new(layout: Layout, image_bytes: u64, uuid: [u8; 16]) -> Result<Self, Unfit> {
         for &id in &layout.order {
             let Body::File {
                 size_bytes,

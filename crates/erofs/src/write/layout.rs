@@ -7,7 +7,6 @@
 //! Must stay true: no two places overlap; an inode behind which contents stand (a link's target,
 //! the last names of a directory) lies in one block with them.
 
-use super::emit::Sealed;
 use super::names;
 use super::tree::{Body, Id, Inode, Tree};
 use super::{BLOCK_BYTES, CHUNK_BYTES, Fault, Unfit};
@@ -171,15 +170,6 @@ impl Layout {
             _ => runs.push(Run { chunks, block }),
         }
         Ok(())
-    }
-
-    /// Checks that all contents have their places, and takes the rest that a superblock says:
-    /// length of the image with its contents in bytes, and a UUID.
-    ///
-    /// # Errors
-    /// [`Unfit`]: a file whose chunks have no places, or too many.
-    pub fn seal(self, image_bytes: u64, uuid: [u8; 16]) -> Result<Sealed, Unfit> {
-        Sealed::new(self, image_bytes, uuid)
     }
 
     fn put(&mut self, id: Id, room: &mut Room) -> Result<(), Unfit> {
