@@ -29,6 +29,7 @@ use sidecore_erofs::write::{CHUNK_BYTES, Fault};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
@@ -188,7 +189,7 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
     if !is_about_room {
         return Err(failure);
     }
-    let needed_bytes = Size::of(directory, &entries)?.bytes;
+    let needed_bytes = Size::of(directory, &entries)?.stored_bytes;
     Err(match free_bytes {
         Some(free_bytes) if free_bytes < needed_bytes => InnerError::NoRoom {
             failure: failure.into(),
@@ -325,11 +326,14 @@ fn run(command: &mut Command, program: Program, directory: &Path) -> Result<(), 
     Ok(())
 }
 
-/// Size of a directory's contents, for the one file system that must know beforehand.
+/// Size of a directory's contents, for the one file system that must know beforehand, and for who
+/// has no room.
 #[derive(Debug, Default, Clone, Copy)]
 struct Size {
     /// Bytes of contents, each file rounded up to a block.
     bytes: u64,
+    /// The same without holes.
+    stored_bytes: u64,
     entries: u64,
 }
 
@@ -341,7 +345,9 @@ impl Size {
             let metadata = fs::symlink_metadata(&path)
                 .map_err(|source| InnerError::Directory { path, source })?;
             size.entries += 1;
-            size.bytes += metadata.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+            let bytes = metadata.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+            size.bytes += bytes;
+            size.stored_bytes += bytes.min(metadata.blocks().saturating_mul(512));
         }
         Ok(size)
     }

@@ -282,17 +282,19 @@ impl Origin {
         match &self.kind {
             Kind::Http(url) => Ok(self.client.get(url.clone()).header(RANGE, range).send()?),
             Kind::S3(object) => {
-                let (keys, headers) = object.headers(range)?;
-                let request = |headers| self.client.get(object.url().clone()).headers(headers);
-                let response = request(headers).send()?;
-                // Keys that live for an hour may have other ones in their place by now. A store
-                // says 400 to those that have expired.
-                let refused = matches!(response.status().as_u16(), 400 | 401 | 403);
-                if !refused || !object.renew(keys.as_ref()) {
-                    return Ok(response);
+                let mut left = RENEWALS_MAX;
+                loop {
+                    let (keys, headers) = object.headers(range)?;
+                    let request = self.client.get(object.url().clone()).headers(headers);
+                    let response = request.send()?;
+                    // Keys that live for an hour may have other ones in their place by now. A
+                    // store says 400 to those that have expired.
+                    let refused = matches!(response.status().as_u16(), 400 | 401 | 403);
+                    if !refused || left == 0 || !object.renew(keys.as_ref()) {
+                        return Ok(response);
+                    }
+                    left -= 1;
                 }
-                let (_, headers) = object.headers(range)?;
-                Ok(request(headers).send()?)
             }
             Kind::Oci(blob) => {
                 let request = || self.client.get(blob.url().clone()).header(RANGE, range);
@@ -397,6 +399,8 @@ fn body(
 
 /// Slower bodies are given up: 64 requests under way at this pace are a link of 8 Mb/s.
 const PACE_BYTES_PER_S_MIN: f64 = 16384.0;
+/// Times that one request is signed anew with other keys.
+const RENEWALS_MAX: u32 = 3;
 /// Redirects that one request follows.
 const REDIRECTS_MAX: u32 = 5;
 /// Time to connect.
