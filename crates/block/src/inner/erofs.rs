@@ -308,7 +308,7 @@ struct Reader<'p> {
 
 /// Next part of a file's contents.
 enum Piece {
-    /// So many chunks of zeros.
+    /// A number of chunks of zeros.
     Hole(u64),
     /// One chunk of so many bytes; up to the end of its block the buffer is zeros.
     Bytes(usize),

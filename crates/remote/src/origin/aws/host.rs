@@ -1,4 +1,4 @@
-//! What the finding of keys asks of this process: variables, files, commands and requests.
+//! Variables, files, commands and requests of this process, for the finding of keys.
 //!
 //! Why here: the library that knows the places of keys does nothing of this itself, and is written
 //! for callers that poll; here every answer is ready at the first poll, since each call blocks.
