@@ -28,7 +28,7 @@ pub(crate) fn rewrite(source: &[u8], numbers: bool) -> Option<Vec<u8>> {
         text: &text,
         types: &types,
         named: named(&text),
-        plus: (0..text.len()).any(|place| text.at(place) == b"template"),
+        plus: text.is_plus(),
         numbers,
         calls: Vec::new(),
     };

@@ -100,8 +100,10 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         command.run(read, more)
     };
     let ended = compile(&read, &[])?;
-    let has_places = read.places && ended == ExitCode::SUCCESS && names_places(&arguments);
-    match Read::new(kit, &source, settings, true).filter(|_| has_places) {
+    if !read.places || ended != ExitCode::SUCCESS || !names_places(&arguments) {
+        return Ok(ended);
+    }
+    match Read::new(kit, &source, settings, true) {
         // The first time has said what there is to say.
         Some(again) => compile(&again, &["-w"]),
         None => Ok(ended),

@@ -71,6 +71,11 @@ impl<'a> Text<'a> {
             .map_or(&[][..], |piece| piece.text(source))
     }
 
+    /// True for C++: the kit's headers have templates there.
+    pub(crate) fn is_plus(&self) -> bool {
+        (0..self.len()).any(|place| self.at(place) == b"template")
+    }
+
     pub(crate) fn is_word(&self, place: usize) -> bool {
         self.kind(place) == Some(Kind::Word)
     }

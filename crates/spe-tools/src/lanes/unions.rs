@@ -61,8 +61,7 @@ struct Variable {
 pub(super) fn accesses(text: &Text<'_>, types: &Types) -> Accesses {
     let mut found = Accesses::default();
     let users = |place: &usize| text.is_users(*place);
-    let plus = (0..text.len()).any(|place| text.at(place) == b"template");
-    if plus {
+    if text.is_plus() {
         return found;
     }
     let first = (0..text.len())
