@@ -34,21 +34,15 @@ impl Layout {
     /// # Errors
     /// [`Unfit`]: a file whose chunks have no places, or too many.
     pub fn seal(self, image_bytes: u64, uuid: [u8; 16]) -> Result<Sealed, Unfit> {
-        Sealed::new(self, image_bytes, uuid)
-    }
-}
-
-impl Sealed {
-    fn new(layout: Layout, image_bytes: u64, uuid: [u8; 16]) -> Result<Self, Unfit> {
-        for &id in &layout.order {
+        for &id in &self.order {
             let Body::File {
                 size_bytes,
                 may_be_hole,
-            } = layout.tree.inodes[id as usize].body
+            } = self.tree.inodes[id as usize].body
             else {
                 continue;
             };
-            let runs = &layout.contents[id as usize];
+            let runs = &self.contents[id as usize];
             let chunks: u64 = runs.iter().map(|run| run.chunks).sum();
             let has_room = room_of_chunks(size_bytes, may_be_hole) > 0
                 || runs.iter().all(|run| run.block.is_some());
@@ -57,10 +51,10 @@ impl Sealed {
                 return Err(Unfit { id, what });
             }
         }
-        let blocks = image_bytes.div_ceil(BLOCK_BYTES).max(layout.data_block);
+        let blocks = image_bytes.div_ceil(BLOCK_BYTES).max(self.data_block);
         match u32::try_from(blocks) {
-            Ok(blocks) if u64::from(blocks) <= BLOCKS_MAX => Ok(Self {
-                layout,
+            Ok(blocks) if u64::from(blocks) <= BLOCKS_MAX => Ok(Sealed {
+                layout: self,
                 blocks,
                 uuid,
             }),
@@ -70,7 +64,9 @@ impl Sealed {
             }),
         }
     }
+}
 
+impl Sealed {
     /// Length of the image in bytes, contents included: whole blocks.
     #[must_use]
     pub fn image_bytes(&self) -> u64 {
@@ -268,18 +264,9 @@ fn entries(runs: &[Run], bits: u32) -> impl Iterator<Item = u32> {
 /// The sum that the kernel compares: CRC-32C (Castagnoli) from all ones, not inverted at the end,
 /// with its own field zero.
 pub(super) fn crc32c(bytes: &[u8]) -> u32 {
-    let mut sum = u32::MAX;
-    for byte in bytes {
-        sum ^= u32::from(*byte);
-        for _ in 0..8 {
-            let carry = sum & 1;
-            sum = sum >> 1 ^ (POLYNOMIAL & carry.wrapping_neg());
-        }
-    }
-    sum
+    !::crc32c::crc32c(bytes)
 }
 
-const POLYNOMIAL: u32 = 0x82F6_3B78;
 const BLOCK_BITS: u32 = BLOCK_BYTES.ilog2();
 /// The largest exponent of a chunk's size in blocks.
 const CHUNK_BITS_MAX: u32 = 31;
