@@ -313,8 +313,8 @@ impl<S> Door<S> {
                     self.take_question(index);
                 }
             } else {
-                // Where there is no end to look at, the entry is the socket once more, and a question
-                // that came while the kernel looked at one after the other is no end.
+                // Where there is no end to look at, the entry is the socket once more, and a
+                // question that came while the kernel looked at one after the other is no end.
                 let has_ended = end && connection.process_end.is_some();
                 let silent = now.duration_since(connection.since) >= INTRODUCTION_TIME_MAX;
                 connection.closing |= has_ended || connection.waits() && silent;

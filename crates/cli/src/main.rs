@@ -102,11 +102,12 @@ enum Outcome {
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    if let Some(driver) = spe::driver(arguments.next()) {
-        return spe::drive(driver, arguments.collect());
-    }
-    if let Some(ended) = block::as_mount_helper(std::env::args_os().next().as_deref()) {
+    let name = arguments.next();
+    if let Some(ended) = block::as_mount_helper(name.as_deref()) {
         return ended;
+    }
+    if let Some(driver) = spe::driver(name) {
+        return spe::drive(driver, arguments.collect());
     }
     output::start_logging();
     let cli = match Cli::try_parse() {

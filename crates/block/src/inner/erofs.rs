@@ -106,7 +106,7 @@ struct Seen {
 impl Seen {
     fn look(directory: &Path, entries: &[PathBuf], epoch: Option<u64>) -> Result<Self, InnerError> {
         let mut attributes = Attributes::new();
-        let metadata = metadata_of(directory, true)?;
+        let metadata = fs::metadata(directory).map_err(InnerError::reading(directory))?;
         attributes.read(directory)?;
         let unfit_at = |path: &Path| {
             let path = path.to_owned();
@@ -128,7 +128,7 @@ impl Seen {
         for (number, entry) in entries.iter().enumerate() {
             let number = u32::try_from(number).ok();
             let path = directory.join(entry);
-            let metadata = metadata_of(&path, false)?;
+            let metadata = fs::symlink_metadata(&path).map_err(InnerError::reading(&path))?;
             seen.identity.add(entry, Some(&metadata));
             let identity = (metadata.dev(), metadata.ino());
             let is_linked = metadata.nlink() > 1 && !metadata.is_dir();
@@ -191,10 +191,7 @@ impl Seen {
         } else if kind.is_dir() {
             Node::Directory
         } else if kind.is_symlink() {
-            target = fs::read_link(path).map_err(|source| InnerError::Directory {
-                path: path.to_owned(),
-                source,
-            })?;
+            target = fs::read_link(path).map_err(InnerError::reading(path))?;
             Node::Link(target.as_os_str().as_bytes())
         } else if kind.is_char_device() {
             Node::CharacterDevice(major, minor)
@@ -209,18 +206,6 @@ impl Seen {
             .tree
             .add(meta(metadata, epoch), node, attributes.each()))
     }
-}
-
-/// Metadata of a path itself, or of what it leads to.
-fn metadata_of(path: &Path, follow: bool) -> Result<Metadata, InnerError> {
-    let found = match follow {
-        true => fs::metadata(path),
-        false => fs::symlink_metadata(path),
-    };
-    found.map_err(|source| InnerError::Directory {
-        path: path.to_owned(),
-        source,
-    })
 }
 
 /// True where less is stored than there is.
@@ -263,10 +248,7 @@ impl Attributes {
     /// Reads those of `path` itself that erofs can hold; others belong to the file system that it
     /// lies on.
     fn read(&mut self, path: &Path) -> Result<(), InnerError> {
-        let failed = |errno: Errno| InnerError::Directory {
-            path: path.to_owned(),
-            source: errno.into(),
-        };
+        let failed = |errno: Errno| InnerError::reading(path)(errno.into());
         self.found.clear();
         let len = match llistxattr(path, &mut self.names[..]) {
             Ok(len) => len,
@@ -316,18 +298,15 @@ enum Piece {
 
 impl<'p> Reader<'p> {
     fn open(path: &'p Path, content: &Content) -> Result<Self, InnerError> {
-        let failed = |source| InnerError::Directory {
-            path: path.to_owned(),
-            source,
-        };
+        let failed = InnerError::reading(path);
         // Whatever has the name by now: nothing waits for a pipe's writer.
         let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
         let file = OpenOptions::new()
             .read(true)
             .custom_flags(flags.bits().cast_signed())
             .open(path)
-            .map_err(failed)?;
-        let metadata = file.metadata().map_err(failed)?;
+            .map_err(&failed)?;
+        let metadata = file.metadata().map_err(&failed)?;
         let mut reader = Self {
             file,
             path,
@@ -352,13 +331,6 @@ impl<'p> Reader<'p> {
         }
     }
 
-    fn failed(&self, source: io::Error) -> InnerError {
-        InnerError::Directory {
-            path: self.path.to_owned(),
-            source,
-        }
-    }
-
     /// The next chunk, in `buffer` where it is not a hole; none at the end.
     fn next(&mut self, buffer: &mut [u8]) -> Result<Option<Piece>, InnerError> {
         let left = self.size_bytes - self.at;
@@ -375,7 +347,10 @@ impl<'p> Reader<'p> {
         };
         if chunks > 0 {
             // What is no longer there looks like a hole, too.
-            let metadata = self.file.metadata().map_err(|error| self.failed(error))?;
+            let metadata = self
+                .file
+                .metadata()
+                .map_err(InnerError::reading(self.path))?;
             if metadata.len() < self.size_bytes {
                 return Err(self.changed());
             }
@@ -392,7 +367,7 @@ impl<'p> Reader<'p> {
                 Ok(0) => return Err(self.changed()),
                 Ok(read) => done += read,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return Err(InnerError::reading(self.path)(error)),
             }
         }
         let padded = len.next_multiple_of(super::BLOCK_BYTES as usize);

@@ -159,6 +159,16 @@ pub enum InnerError {
     },
 }
 
+impl InnerError {
+    /// Makes the error of what cannot be read at `path`.
+    fn reading(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        |source| Self::Directory {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
 /// Makes a file system of `directory` in a file without a name in `scratch`. Blocks until it is
 /// done.
 ///
@@ -342,8 +352,7 @@ impl Size {
         let mut size = Self::default();
         for entry in entries {
             let path = directory.join(entry);
-            let metadata = fs::symlink_metadata(&path)
-                .map_err(|source| InnerError::Directory { path, source })?;
+            let metadata = fs::symlink_metadata(&path).map_err(InnerError::reading(&path))?;
             size.entries += 1;
             let bytes = metadata.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
             size.bytes += bytes;

@@ -14,14 +14,11 @@ pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, InnerError> {
     let mut waiting = vec![PathBuf::new()];
     while let Some(inside) = waiting.pop() {
         let path = directory.join(&inside);
-        let failed = |source| InnerError::Directory {
-            path: path.clone(),
-            source,
-        };
-        for entry in fs::read_dir(&path).map_err(failed)? {
-            let entry = entry.map_err(failed)?;
+        let failed = InnerError::reading(&path);
+        for entry in fs::read_dir(&path).map_err(&failed)? {
+            let entry = entry.map_err(&failed)?;
             let name = inside.join(entry.file_name());
-            if entry.file_type().map_err(failed)?.is_dir() {
+            if entry.file_type().map_err(&failed)?.is_dir() {
                 waiting.push(name.clone());
             }
             found.push(name);

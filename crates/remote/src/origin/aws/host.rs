@@ -93,8 +93,8 @@ impl HttpSend for Requests {
         let failed = |error: &dyn std::fmt::Display| {
             Error::unexpected(format!("{asked} does not answer: {error}")).set_retryable(true)
         };
-        let sent = Request::try_from(request).map_err(|error| failed(&error.without_url()))?;
-        let mut sent = sent;
+        let sent = Request::try_from(request);
+        let mut sent = sent.map_err(|error| failed(&error.without_url()))?;
         *sent.timeout_mut() = Some(ANSWER_MAX);
         let response = client.execute(sent);
         let response = response.map_err(|error| failed(&Fault::from(error)))?;
