@@ -158,7 +158,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         run: "block serve $IN/disk.img --nbd unix:$OUT/sock --overlay $OUT/d.ovl --engines 2",
         server: Some(Server {
             ready: "grep -q ready $OUT/stdout",
-            used: "nbdcopy --flush $IN/tree/sub/b nbd+unix:///?socket=$OUT/sock && touch $OUT/wrote",
+            used: "nbdcopy --flush $IN/tree/sub/b nbd+unix:///?socket=$OUT/sock && \
+                   touch $OUT/wrote",
             stop: "",
         }),
         whole: "if [ -e $OUT/wrote ]; then \
@@ -239,7 +240,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         before: "$S daemon --socket $OUT/d.sock --engines 1 > $OUT/d.out & echo $! > $OUT/d.pid; \
                  until grep -q ready $OUT/d.out; do sleep 0.02; done",
         run: "offload call sum_f64 --input $IN/disk --socket $OUT/d.sock",
-        after: "timeout 10 $S offload call sum_f64 --input $IN/disk --socket $OUT/d.sock || exit 3; \
+        after: "timeout 10 $S offload call sum_f64 --input $IN/disk --socket $OUT/d.sock || \
+                exit 3; \
                 kill $(cat $OUT/d.pid)",
         may_leave: &["d.sock", "d.sock.lock"],
         ..COMMAND
