@@ -212,5 +212,5 @@ pub(crate) const FAULTS: &[Fault] = {
     ]
 };
 
-/// The call by which a Rust program's start is recognized: what came before is the dynamic linker's.
+/// The call by which a Rust program's start is recognized: earlier ones are the dynamic linker's.
 pub(crate) const STARTED: i64 = libc::SYS_poll;
