@@ -180,9 +180,9 @@ pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
 /// The side of a branch that does not have taxon 0, by three numbers: the least and the largest
 /// number of a taxon on it, and how many taxa it has.
 ///
-/// In the tree that numbered the taxa each such side is a run of numbers. So a split of another tree
-/// is one of that tree's where it is a run, too, and the ends are the same: equality of splits in
-/// the memory and time of the nodes, not of their squares.
+/// In the tree that numbered the taxa each such side is a run of numbers. So a split of another
+/// tree is one of that tree's where it is a run, too, and the ends are the same: equality of splits
+/// in the memory and time of the nodes, not of their squares.
 /// Source: Day, "Optimal algorithms for comparing trees with labeled leaves", Journal of
 /// Classification 2 (1985), 7-28.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
