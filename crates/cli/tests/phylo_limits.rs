@@ -478,7 +478,8 @@ fn without_threads_it_works_with_fewer_or_says_so() {
         shell(
             here,
             &format!(
-                "setpriv --reuid {uid} --regid {uid} --clear-groups bash -c 'ulimit -u 1; exec $S {command}'"
+                "setpriv --reuid {uid} --regid {uid} --clear-groups \
+                 bash -c 'ulimit -u 1; exec $S {command}'"
             ),
         )
     };
