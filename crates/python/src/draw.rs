@@ -6,7 +6,7 @@ use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, root as rooted};
 use sidecore_plot::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
 use sidecore_sys::folder::Folder;
-use std::io::{ErrorKind, Write};
+use std::io::{Error, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
 /// A picture of a tree, which notebooks show.
@@ -24,7 +24,8 @@ impl Picture {
         let folder = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty());
-        let name = path.file_name().ok_or(ErrorKind::InvalidFilename)?;
+        let name = path.file_name();
+        let name = name.ok_or_else(|| Error::from(ErrorKind::InvalidFilename))?;
         let folder = Folder::open(folder.unwrap_or(Path::new(".")))?;
         Ok(folder.replace(name, 0o666, |file| file.write_all(self.svg.as_bytes()))?)
     }
