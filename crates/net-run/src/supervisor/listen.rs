@@ -335,6 +335,7 @@ impl Supervisor {
         };
         let is_direct = listening.is_direct;
         let mut next = listening.pending.pop_front();
+        let is_last = listening.pending.is_empty();
         if next.is_none() && is_direct {
             next = self.accept_from_near(caller, descriptor)?;
         }
@@ -350,6 +351,10 @@ impl Supervisor {
             return Ok(self.park(inode, caller, patience));
         };
         let (local, peer) = (pending.local, pending.peer);
+        if !is_direct && is_last {
+            // For what shows sessions: once the call is answered, its descriptor is out of reach.
+            caller.fetch(descriptor).ok();
+        }
         let given = self.give(caller, inode, pending, flags);
         match given {
             Ok(()) => {
