@@ -161,7 +161,7 @@ fn step(
             let _ = stream.program_waits();
         }
         8 => {
-            stream.tell(decisions.byte().into(), Some(decisions.word() as u32));
+            stream.tell(decisions.byte().into(), Some(decisions.word() as u32 >> 1));
             for waiter in stream.tells() {
                 process.tell_waiter(waiter, decisions.byte().into());
             }

@@ -98,7 +98,8 @@ fn a_door_is_closed_to_other_users() {
     let open = |path: &Path| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     };
-    [place.as_path(), &door].map(open);
+    open(&place);
+    open(&door);
     let connect = || {
         let socket = local_stream(true).unwrap();
         let name = SocketAddrUnix::new_abstract_name(&visitor.bytes()).unwrap();
