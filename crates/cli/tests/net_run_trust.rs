@@ -1,8 +1,9 @@
 //! `sidecore net run` among others: users who want in, engines that stand still, signals.
 //!
 //! Why here: what a program is protected from shows only in whole runs, beside hostile ones. Each
-//! test has network, mount and process namespaces of its own, with which all of it ends. Must stay true: no test counts on time; one
-//! that would hang is ended after a minute. Needs root, python3 and setpriv (util-linux).
+//! test has network, mount and process namespaces of its own, with which all of it ends. Must stay
+//! true: no test counts on time; one that would hang is ended after a minute. Needs root, python3
+//! and setpriv (util-linux).
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -61,7 +62,9 @@ chmod 755 .
 D=$PWD
 as_other() { setpriv --reuid=23457 --regid=23457 --clear-groups "$@"; }
 # One that others may read, too.
-for PY in /usr/bin/python3 "$(command -v python3)"; do as_other "$PY" -c '' 2> /dev/null && break; done
+for PY in /usr/bin/python3 "$(command -v python3)"; do
+    as_other "$PY" -c '' 2> /dev/null && break
+done
 until_so() { until "$@" > /dev/null 2>&1; do sleep 0.01; done; }
 engine() {
     cat > net.toml <<'TOML'
