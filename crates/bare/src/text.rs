@@ -101,13 +101,22 @@ mod tests {
             // Once more changes nothing.
             assert_eq!(printable(&safe), safe);
         }
-        assert_eq!(printable("\x1b]0;t\x07\u{9b}31m"), "\\x1b]0;t\\x07\\u{9b}31m");
+        assert_eq!(
+            printable("\x1b]0;t\x07\u{9b}31m"),
+            "\\x1b]0;t\\x07\\u{9b}31m"
+        );
         assert_eq!(printable("a\nb\r\tc"), "a\\nb\\r\\tc");
     }
 
     #[test]
     fn other_text_is_the_same_and_not_copied() {
-        for text in ["", "plain", "C:\\dir", "Ünï, مرحبا, नमस्ते \u{200d}", "👩\u{200d}🔬"] {
+        for text in [
+            "",
+            "plain",
+            "C:\\dir",
+            "Ünï, مرحبا, नमस्ते \u{200d}",
+            "👩\u{200d}🔬",
+        ] {
             assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
         }
         assert_eq!(printable_lines("a\n\tb\x1b"), "a\n\tb\\x1b");
@@ -116,7 +125,10 @@ mod tests {
     #[test]
     fn bytes_that_are_no_text_are_shown_as_numbers() {
         assert_eq!(printable_bytes(b"ok"), "ok");
-        assert_eq!(printable_bytes(b"a\xff\xfe\x1bb\xc3\xa4"), "a\\xff\\xfe\\x1bb\u{e4}");
+        assert_eq!(
+            printable_bytes(b"a\xff\xfe\x1bb\xc3\xa4"),
+            "a\\xff\\xfe\\x1bb\u{e4}"
+        );
         // Half a character, and a surrogate written as UTF-8.
         assert_eq!(printable_bytes(b"\xe2\x80"), "\\xe2\\x80");
         assert_eq!(printable_bytes(b"\xed\xa0\x80"), "\\xed\\xa0\\x80");
