@@ -2,18 +2,21 @@
 //! lets us read it.
 //!
 //! Must stay true: a manifest is believed only if it has the digest that it was asked for by, or
-//! that the registry gave for its tag; a token goes to the registry alone.
+//! that the registry gave for its tag; a token goes to the registry alone, and a login to where
+//! [`login`] says.
 //! Source: OCI Distribution Specification 1.1, OCI Image Format Specification 1.1; the token
 //! protocol as the Distribution project documents it ("Token Authentication Specification").
 
+pub(crate) mod documents;
+pub(crate) mod login;
+
 use super::{Fault, parse, with_token};
+use documents::{MANIFEST_BYTES_MAX, Manifest, TOKEN_BYTES_MAX};
+use login::{Challenge, Logins};
 use parking_lot::Mutex;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
-use ring::digest;
-use serde::Deserialize;
-use sidecore_block::trust::digits_of;
 use std::io::Read;
 
 /// A layer.
@@ -26,39 +29,12 @@ pub(super) struct Blob {
 
 /// Right to read a repository.
 struct Access {
+    /// The registry's place.
+    registry: Url,
     token: Mutex<Option<String>>,
-    /// `Basic` credentials for the registry, base64, where `docker login` left some.
-    basic: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Manifest {
-    #[serde(default)]
-    layers: Vec<Descriptor>,
-    #[serde(default)]
-    manifests: Vec<Descriptor>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    digest: String,
-    size: u64,
-    #[serde(default)]
-    media_type: String,
-    platform: Option<Platform>,
-}
-
-#[derive(Deserialize)]
-struct Platform {
-    architecture: String,
-    os: String,
-}
-
-#[derive(Deserialize)]
-struct Token {
-    token: Option<String>,
-    access_token: Option<String>,
+    logins: Logins,
+    /// The login for the registry, where there is one.
+    own: Option<String>,
 }
 
 impl Blob {
@@ -83,28 +59,22 @@ impl Blob {
             other => (other, repository.to_owned()),
         };
         let base = format!("{scheme}://{place}/v2/{repository}");
+        let logins = Logins::of_user();
         let access = Access {
+            registry: parse(&base)?,
             token: Mutex::new(None),
-            basic: basic_of(registry),
+            own: logins.of_registry(registry).map(str::to_owned),
+            logins,
         };
         let mut manifest = access.manifest(client, &base, reference)?;
-        if !manifest.manifests.is_empty() {
-            let digest = for_this_machine(&manifest.manifests)?;
-            manifest = access.manifest(client, &base, &digest)?;
+        if let Some(digest) = manifest.for_this_machine() {
+            manifest = access.manifest(client, &base, &digest?)?;
         }
-        let layer = the_image(manifest.layers)?;
-        let Some(sha256) = layer
-            .digest
-            .strip_prefix("sha256:")
-            .filter(|it| it.len() == 64)
-        else {
-            let text = format!("the layer's digest is {}, not of SHA-256", layer.digest);
-            return Err(Fault::Final(text));
-        };
+        let layer = manifest.image()?;
         Ok(Self {
-            url: parse(&format!("{base}/blobs/{}", layer.digest))?,
-            sha256: sha256.to_ascii_lowercase(),
-            size_bytes: layer.size,
+            url: parse(&format!("{base}/blobs/sha256:{}", layer.sha256))?,
+            sha256: layer.sha256,
+            size_bytes: layer.size_bytes,
             access,
         })
     }
@@ -138,7 +108,7 @@ impl Access {
         request: &dyn Fn() -> RequestBuilder,
     ) -> Result<Response, Fault> {
         let token = self.token.lock().clone();
-        let first = match (&token, &self.basic) {
+        let first = match (&token, &self.own) {
             (None, Some(basic)) => request().header(AUTHORIZATION, format!("Basic {basic}")),
             _ => with_token(request(), token.as_deref()),
         };
@@ -148,33 +118,28 @@ impl Access {
         }
         let challenge = response.headers().get(WWW_AUTHENTICATE);
         let challenge = challenge.and_then(|value| value.to_str().ok());
-        let Some(challenge) = challenge.and_then(Challenge::parse) else {
+        let Some(challenge) = challenge.and_then(Challenge::read) else {
             return Ok(response);
         };
-        let token = self.new_token(client, &challenge)?;
+        let token = self.new_token(client, &challenge?.service)?;
         *self.token.lock() = Some(token.clone());
         Ok(with_token(request(), Some(&token)).send()?)
     }
 
-    fn new_token(&self, client: &Client, challenge: &Challenge) -> Result<String, Fault> {
-        let mut url = parse(&challenge.realm)?;
-        for (name, value) in &challenge.parameters {
-            url.query_pairs_mut().append_pair(name, value);
-        }
-        let mut request = client.get(url);
-        if let Some(basic) = &self.basic {
-            request = request.header(AUTHORIZATION, format!("Basic {basic}"));
+    /// Asks a token service, once: redirects are not followed, so that a login goes nowhere else.
+    fn new_token(&self, client: &Client, service: &Url) -> Result<String, Fault> {
+        let own = self.own.as_deref();
+        let login = self.logins.of_service(&self.registry, service, own)?;
+        let mut request = client.get(service.clone());
+        if let Some(login) = login {
+            request = request.header(AUTHORIZATION, format!("Basic {login}"));
         }
         let response = request.send()?;
         let status = response.status().as_u16();
         if status != 200 {
             return Err(Fault::of_status(status, "a request for a token"));
         }
-        let text = text_of(response)?;
-        let token: Option<Token> = serde_json::from_slice(&text).ok();
-        token
-            .and_then(|it| it.token.or(it.access_token))
-            .ok_or_else(|| Fault::Final("the registry's token service gave no token".into()))
+        documents::token(&text_of(response, TOKEN_BYTES_MAX)?)
     }
 
     fn manifest(&self, client: &Client, base: &str, reference: &str) -> Result<Manifest, Fault> {
@@ -189,118 +154,25 @@ impl Access {
         let given = header
             .and_then(|value| value.to_str().ok())
             .map(str::to_owned);
-        let text = text_of(response)?;
-        let found = digits_of(digest::digest(&digest::SHA256, &text).as_ref());
-        let asked = reference
-            .starts_with("sha256:")
-            .then(|| reference.to_owned());
-        for expected in [asked, given].into_iter().flatten() {
-            let expected = expected.to_ascii_lowercase();
-            if expected
-                .strip_prefix("sha256:")
-                .is_some_and(|it| it != found)
-            {
-                let text = format!("the manifest's digest is sha256:{found}, not {expected}");
-                return Err(Fault::Final(text));
-            }
-        }
-        serde_json::from_slice(&text)
-            .map_err(|error| Fault::Final(format!("the manifest cannot be read: {error}")))
+        let text = text_of(response, MANIFEST_BYTES_MAX)?;
+        Manifest::read(&text, reference, given.as_deref())
     }
 }
 
-/// Place and parameters of a `Bearer` challenge.
-struct Challenge {
-    realm: String,
-    parameters: Vec<(String, String)>,
-}
-
-impl Challenge {
-    fn parse(text: &str) -> Option<Self> {
-        let (scheme, mut rest) = text.split_once(' ')?;
-        if !scheme.eq_ignore_ascii_case("bearer") {
-            return None;
-        }
-        let mut parameters = Vec::new();
-        // A scope holds commas, so values are taken by their quotes.
-        while let Some((name, after)) = rest.split_once("=\"") {
-            let (value, more) = after.split_once('"')?;
-            parameters.push((name.trim_matches([',', ' ']).to_owned(), value.to_owned()));
-            rest = more;
-        }
-        let realm = parameters.iter().position(|(name, _)| name == "realm")?;
-        let (_, realm) = parameters.remove(realm);
-        parameters.retain(|(name, _)| name == "service" || name == "scope");
-        Some(Self { realm, parameters })
-    }
-}
-
-/// The manifest of an index that is for machines like this one, or the only one.
-fn for_this_machine(manifests: &[Descriptor]) -> Result<String, Fault> {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    let is_ours = |it: &&Descriptor| {
-        let platform = it.platform.as_ref();
-        platform.is_some_and(|it| it.architecture == architecture && it.os == "linux")
-    };
-    let only = (manifests.len() == 1).then(|| &manifests[0]);
-    let found = manifests.iter().find(is_ours).or(only);
-    found.map(|it| it.digest.clone()).ok_or_else(|| {
-        Fault::Final(format!(
-            "the index has no manifest for linux/{architecture}"
-        ))
-    })
-}
-
-/// The layer that is an image: the only one, or the only one that is no archive.
-fn the_image(layers: Vec<Descriptor>) -> Result<Descriptor, Fault> {
-    let count = layers.len();
-    let mut layers = layers;
-    if count > 1 {
-        layers.retain(|layer| !layer.media_type.contains("tar"));
-    }
-    match (layers.pop(), layers.len()) {
-        (Some(layer), 0) => Ok(layer),
-        _ => Err(Fault::Final(format!(
-            "the manifest has {count} layers, and not one of them is plainly an image; push the \
-             image as the only layer (`oras push REGISTRY/REPOSITORY:TAG disk.img`)"
+/// A document's bytes, where they are no more than `bytes_max`.
+fn text_of(response: Response, bytes_max: u64) -> Result<Vec<u8>, Fault> {
+    let mut text = Vec::new();
+    let read = response.take(bytes_max + 1).read_to_end(&mut text);
+    read.map_err(|error| Fault::Passing(format!("a document broke off: {error}")))?;
+    match text.len() as u64 <= bytes_max {
+        true => Ok(text),
+        false => Err(Fault::Final(format!(
+            "a registry's document has more than {} KiB",
+            bytes_max >> 10
         ))),
     }
 }
 
-/// Credentials that `docker login` or `podman login` left for a registry.
-fn basic_of(registry: &str) -> Option<String> {
-    let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
-    let path = variable("REGISTRY_AUTH_FILE")
-        .or_else(|| variable("DOCKER_CONFIG").map(|it| it.join("config.json")))
-        .or_else(|| variable("HOME").map(|it| it.join(".docker/config.json")))?;
-    let text = std::fs::read_to_string(path).ok()?;
-    let file: serde_json::Value = serde_json::from_str(&text).ok()?;
-    let key = match registry {
-        "docker.io" => "https://index.docker.io/v1/",
-        other => other,
-    };
-    let auth = file.get("auths")?.get(key)?.get("auth")?.as_str()?;
-    Some(auth.to_owned())
-}
-
-fn text_of(response: Response) -> Result<Vec<u8>, Fault> {
-    let mut text = Vec::new();
-    let read = response.take(DOCUMENT_BYTES_MAX + 1).read_to_end(&mut text);
-    read.map_err(|error| Fault::Passing(format!("a document broke off: {error}")))?;
-    match text.len() as u64 <= DOCUMENT_BYTES_MAX {
-        true => Ok(text),
-        false => Err(Fault::Final(
-            "a registry's document has more than 4 MiB".into(),
-        )),
-    }
-}
-
-/// The specification's limit for manifests.
-const DOCUMENT_BYTES_MAX: u64 = 4 << 20;
 const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
                          application/vnd.oci.image.index.v1+json, \
                          application/vnd.docker.distribution.manifest.v2+json, \
