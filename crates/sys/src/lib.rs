@@ -10,6 +10,7 @@
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
 //! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet.
+//! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
 //!   [`fuse_ring`]: its queues over io_uring.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
@@ -37,6 +38,7 @@ pub mod counters;
 pub mod cpu;
 pub mod epoll_entry;
 mod error;
+pub mod folder;
 pub mod fuse_device;
 pub mod fuse_ring;
 pub mod futex;
