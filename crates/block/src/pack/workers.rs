@@ -109,11 +109,13 @@ where
             }
             Ok(())
         });
-        let io = match (io, take_ends()) {
-            (Ok(io), _) => io,
-            // No thread for it: then one after the other.
-            (Err(_), Some(mut ends)) => {
-                let mut slots = batch();
+        let io = match io {
+            Ok(io) => io,
+            // No thread for it: then one after the other. The closure was dropped, not run.
+            Err(_) => {
+                let (Some(mut ends), mut slots) = (take_ends(), batch()) else {
+                    return Ok(());
+                };
                 loop {
                     ends.fill(&mut slots)?;
                     if slots.is_empty() {
@@ -123,7 +125,6 @@ where
                     ends.finish(&mut slots)?;
                 }
             }
-            (Err(_), None) => return Ok(()),
         };
         while let Ok(mut slots) = filled.recv() {
             if slots.is_empty() {
