@@ -10,6 +10,7 @@
 mod aws;
 pub(crate) mod oci;
 pub(crate) mod reply;
+mod resolve;
 
 use crate::fault::Fault;
 use crate::{Location, Retry};
@@ -19,6 +20,7 @@ use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
 use reqwest::header::{AUTHORIZATION, RANGE};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Which image it is: no reply of another one is taken.
@@ -107,6 +109,7 @@ impl Origin {
         let client = Client::builder()
             .user_agent(concat!("sidecore/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(Arc::new(resolve::Resolver))
             .connect_timeout(CONNECT_MAX.min(retry.attempt_max))
             .timeout(retry.attempt_max)
             .pool_idle_timeout(IDLE_MAX)
