@@ -123,18 +123,16 @@ fn names_in_images_and_of_files_are_shown_escaped() {
         &["block", "unpack", &image, "-o", &format!("{EVIL}out")],
         &["block", "info", &format!("{EVIL}missing")],
         &["block", "mount", "raw", &format!("{EVIL}missing")],
-        &[&format!("{EVIL}\nforged")],
-        &[
-            "block",
-            "pack",
-            "raw",
-            "-o",
-            "x",
-            "--format",
-            &format!("{EVIL}\nforged"),
-        ],
     ] {
         harmless(&sidecore(at, arguments), "evil");
+    }
+    // The parser of command lines leaves sequences out by itself, but not all.
+    let word = format!("{EVIL}\nforged");
+    for arguments in [
+        &[&*word][..],
+        &["block", "pack", "raw", "-o", "x", "--format", &word],
+    ] {
+        harmless(&sidecore(at, arguments), "forged");
     }
 }
 
@@ -222,8 +220,11 @@ fn names_in_trees_alignments_and_models_are_shown_escaped() {
         ];
         harmless(&sidecore(at, &arguments), "");
     }
-    // A tree is a result: whoever reads it by a program gets every byte.
-    write("three.nwk", "(a:1,b:1,c:1);\n(a:1,b:1,c:1);\n");
-    let kept = sidecore(at, &["phylo", "consensus", "three.nwk"]);
+    // A tree is a result: a program that reads it gets every byte.
+    let trees = "(a\u{ad}b:1,b:1,c:1,d:1);\n".repeat(2);
+    std::fs::write(at.join("four.nwk"), trees).unwrap();
+    let kept = sidecore(at, &["phylo", "consensus", "four.nwk"]);
     assert!(kept.status.success(), "{kept:?}");
+    let tree = String::from_utf8(kept.stdout).unwrap();
+    assert!(tree.contains("a\u{ad}b"), "{tree:?}");
 }

@@ -14,7 +14,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// Runs a command as a user who may have so many threads in all, that of `main` included.
+/// Runs a command as a user with a limit of `threads`, that of `main` included.
 fn with_threads(at: &Path, uid: u32, threads: u32, arguments: &[&str]) -> Output {
     let uid = uid.to_string();
     Command::new("timeout")
@@ -56,12 +56,14 @@ fn refused_threads_are_one_line_or_done_without() {
     assert!(packed.status.success(), "{packed:?}");
     let server = Server::start(std::fs::read(at.join("disk.img")).unwrap());
     let url = server.url();
-    let commands: [&[&str]; 9] = [
+    let named = url.replace("127.0.0.1", "localhost");
+    let commands: [&[&str]; 10] = [
         &["block", "pack", "raw", "-o", "out"],
         &["block", "unpack", "disk.img", "-o", "out"],
         &["block", "verify", "disk.img"],
         &["block", "info", "disk.img"],
         &["block", "info", &url],
+        &["block", "info", &named],
         &["block", "unpack", &url, "-o", "out"],
         &[
             "phylo", "evaluate", "--msa", "a.fa", "--tree", "a.nwk", "--model", "JC",

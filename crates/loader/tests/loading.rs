@@ -497,7 +497,7 @@ fn subnormal_sum(daemon: &Daemon) -> u64 {
 }
 
 #[test]
-fn an_object_built_with_ofast_changes_nobodys_results() {
+fn an_object_built_with_ofast_leaves_other_kernels_results() {
     if !has_compiler() {
         return;
     }
@@ -533,7 +533,7 @@ SIDECORE_KERNEL_MODULE(kernels)
 }
 
 #[test]
-fn a_kernel_that_leaves_modes_changed_changes_nobodys_results() {
+fn a_kernel_that_leaves_modes_changed_leaves_other_kernels_results() {
     if !has_compiler() {
         return;
     }

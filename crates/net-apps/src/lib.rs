@@ -87,7 +87,7 @@ pub fn serve_engines(
             match thread {
                 Ok(server) => servers.push(server),
                 Err(error) => {
-                    // Those that serve already end, and nobody is told that all do.
+                    // Those that serve already end; `listening` is not called.
                     over.store(true, Ordering::Release);
                     let text = format!("cannot start a thread to serve it: {error}");
                     return Err(ClientError::Failed(text));

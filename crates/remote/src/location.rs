@@ -208,7 +208,7 @@ mod tests {
             "oci://reg",
             "oci://reg/a@sha256:12",
             "oci://reg/a b:c",
-            "oci://localhost:5000@secret/a",
+            "oci://secret:secret@localhost:5000/a",
             "oci://reg?secret/a",
         ] {
             let error = parse(text).expect_err(text).to_string();

@@ -14,7 +14,7 @@ use std::net::TcpListener;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Counts who comes, and answers nobody.
+/// A listener that counts connections and answers none.
 fn silent(address: &str) -> (String, Arc<AtomicU64>) {
     let listener = TcpListener::bind(address).unwrap();
     let host = listener.local_addr().unwrap().to_string();
@@ -85,7 +85,7 @@ fn log_in(host: &str) -> (tempfile::TempDir, std::sync::MutexGuard<'static, ()>)
     let folder = tempfile::tempdir().unwrap();
     let logins = format!(r#"{{"auths":{{"{host}":{{"auth":"{LOGIN}"}}}}}}"#);
     std::fs::write(folder.path().join("config.json"), logins).unwrap();
-    // SAFETY: the lock is held by whoever reads variables in this binary.
+    // SAFETY: every test that reads variables in this binary holds the lock.
     unsafe { std::env::set_var("DOCKER_CONFIG", folder.path()) };
     (folder, alone)
 }

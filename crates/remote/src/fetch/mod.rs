@@ -492,8 +492,8 @@ impl Shared {
             state.workers -= 1;
             tracing::warn!("no thread to make requests: {error}");
             if state.workers == 0 {
-                // Nobody would ever answer, those either that are only expected and may become
-                // urgent without a call of this.
+                // Without a thread no request is ever answered; neither those that are only
+                // expected now, which may become urgent without a call of this.
                 let expected = std::mem::take(&mut state.expected);
                 for request in std::mem::take(&mut state.urgent)
                     .into_iter()

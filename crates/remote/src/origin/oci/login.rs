@@ -129,7 +129,7 @@ impl Challenge {
     }
 }
 
-/// True where whoever has one of the hosts has the other: they are the same, or names within one
+/// True where both hosts have one owner: they are the same, or names within one
 /// domain that was registered (`registry.example.co.uk` and `auth.example.co.uk`, not
 /// `a.github.io` and `b.github.io`); of a domain that is on no list of public ones, only the
 /// registry's own parents (`registry.git.lan` and `git.lan`).
