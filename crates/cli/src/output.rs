@@ -8,6 +8,7 @@
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use sidecore_sys::folder::Folder;
 use sidecore_sys::text::{is_unsafe, printable, printable_lines};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -126,10 +127,59 @@ pub(crate) fn error_text(text: &str) {
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Writes a file that a command was asked for.
+/// Writes a file that a command was asked for: all of it, or, where anything fails, nothing, and
+/// what was there stays. `-` is standard output; pipes and devices are written to as they are.
 pub(crate) fn file(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+    bytes(path, text.as_bytes())
 }
+
+/// As [`file`], of bytes.
+pub(crate) fn bytes(path: &Path, bytes: &[u8]) -> Result<()> {
+    if path == Path::new("-") {
+        let mut out = std::io::stdout().lock();
+        out.write_all(bytes)?;
+        return Ok(out.flush()?);
+    }
+    put(path, bytes).with_context(|| format!("cannot write {}", path.display()))
+}
+
+fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    // What a shell has opened for us is a file that others write to as well.
+    let is_open = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"]
+        .iter()
+        .any(|place| path.starts_with(place));
+    let old = match std::fs::metadata(path) {
+        Ok(old) if old.is_file() && !is_open => Some(old),
+        Ok(_) => {
+            return std::fs::OpenOptions::new()
+                .append(true)
+                .open(path)?
+                .write_all(bytes);
+        }
+        Err(_) => None,
+    };
+    // A link stays one: what it names gets the new contents.
+    let place = match old.is_some() {
+        true => path.canonicalize()?,
+        false => path.to_owned(),
+    };
+    let folder = place
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    let name = place
+        .file_name()
+        .ok_or(std::io::ErrorKind::InvalidFilename)?;
+    let folder = Folder::open(folder.unwrap_or(Path::new(".")))?;
+    folder.replace(name, NEW_FILE_MODE, |file| {
+        if let Some(old) = &old {
+            file.set_permissions(old.permissions())?;
+        }
+        file.write_all(bytes)
+    })
+}
+
+/// As open(2) gives it, less the umask.
+const NEW_FILE_MODE: u32 = 0o666;
 
 /// A progress bar on standard error; hidden where that is no terminal.
 pub(crate) fn progress(total: u64) -> ProgressBar {
