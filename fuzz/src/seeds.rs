@@ -40,7 +40,8 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "remote" => sidecore_remote::fuzzing::seeds(),
         "search_state" => of_kind(Kind::State).to_vec(),
         "daemon" => [sidecore_offload::daemon::fuzzing::seeds(), decisions()].concat(),
-        "sockets" | "stack" => decisions(),
+        "doors" => sidecore_net_run::fuzzing::seeds(),
+        "rings" | "sockets" | "stack" => decisions(),
         "zstd" => frames(),
         _ => Vec::new(),
     })
