@@ -19,7 +19,7 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 22] = [
+pub const TARGETS: [Target; 23] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
@@ -37,6 +37,7 @@ pub const TARGETS: [Target; 22] = [
     ("overlay", overlay),
     ("partitions", partitions),
     ("rdma", rdma),
+    ("remote", remote),
     ("rings", rings),
     ("search_state", search_state),
     ("sockets", sockets),
@@ -148,6 +149,11 @@ pub fn rings(data: &[u8]) {
 /// A peer of a queue pair, against a model of all that it may do.
 pub fn rdma(data: &[u8]) {
     sidecore_rdma_wire::fuzzing::fuzz_stream(data);
+}
+
+/// A server far away: heads, bodies and documents of HTTP, stores and registries.
+pub fn remote(data: &[u8]) {
+    sidecore_remote::fuzzing::fuzz_answer(data);
 }
 
 /// A search's saved state.
