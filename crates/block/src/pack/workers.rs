@@ -37,7 +37,8 @@ struct Slot<J, E> {
 }
 
 /// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and hands them to `done`
-/// in order. A job's frame has `frame_bytes`. `fill` returns false when there are no more jobs.
+/// in order. A job's frame has `frame_bytes`; there are at most `jobs_max` of them, which memory
+/// allows. `fill` returns false when there are no more jobs.
 /// Blocks until all is done.
 ///
 /// # Errors
@@ -49,6 +50,7 @@ struct Slot<J, E> {
 pub(super) fn run_frames<J, K, E>(
     pool: &Pool,
     frame_bytes: usize,
+    jobs_max: usize,
     make_job: impl Fn() -> J,
     make_kernel: impl Fn() -> Result<K, E>,
     mut fill: impl FnMut(&mut J) -> Result<bool, E> + Send,
@@ -68,6 +70,8 @@ where
     let jobs = (engines * JOBS_PER_ENGINE)
         .min(fit(BATCH_BYTES_MAX))
         .max((2 * engines).min(fit(HUGE_BYTES_MAX)));
+    let batches = BATCHES.min(jobs_max.max(1));
+    let jobs = jobs.min(jobs_max / batches).max(1);
     let (to_io, finished) = mpsc::channel::<Vec<Slot<J, E>>>();
     let (to_engines, filled) = mpsc::channel::<Vec<Slot<J, E>>>();
     std::thread::scope(|scope| {
@@ -78,7 +82,7 @@ where
             });
             slots.collect::<Vec<_>>()
         };
-        let spare: Vec<_> = (0..BATCHES).map(|_| batch()).collect();
+        let spare: Vec<_> = (0..batches).map(|_| batch()).collect();
         let io = scope.spawn(move || {
             let mut more = true;
             let mut fill_batch = |mut slots: Vec<Slot<J, E>>| -> Result<(), E> {
@@ -171,6 +175,7 @@ mod tests {
         run_frames::<u64, (), ()>(
             &pool(3),
             64 << 10,
+            usize::MAX,
             || {
                 made.fetch_add(1, Ordering::Relaxed);
                 0
@@ -205,6 +210,7 @@ mod tests {
         let _ = run_frames::<i32, (), ()>(
             &pool(2),
             64 << 10,
+            usize::MAX,
             || 0,
             || Ok(()),
             |_| Ok(true),
@@ -221,6 +227,7 @@ mod tests {
             let result = run_frames(
                 &pool(2),
                 64 << 10,
+                usize::MAX,
                 || 0,
                 || Ok(()),
                 |job| {
