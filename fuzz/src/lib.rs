@@ -19,7 +19,7 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 21] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
@@ -36,6 +36,7 @@ pub const TARGETS: [Target; 20] = [
     ("overlay", overlay),
     ("partitions", partitions),
     ("rdma", rdma),
+    ("remote", remote),
     ("search_state", search_state),
     ("sockets", sockets),
     ("stack", stack),
@@ -136,6 +137,11 @@ pub fn partitions(data: &[u8]) {
 /// A peer of a queue pair, against a model of all that it may do.
 pub fn rdma(data: &[u8]) {
     sidecore_rdma_wire::fuzzing::fuzz_stream(data);
+}
+
+/// A server far away: heads, bodies and documents of HTTP, stores and registries.
+pub fn remote(data: &[u8]) {
+    sidecore_remote::fuzzing::fuzz_answer(data);
 }
 
 /// A search's saved state.

@@ -7,6 +7,7 @@
 use pyo3::prelude::*;
 use sidecore_offload::OffloadError;
 use sidecore_phylo::runner::{Runner, Share, Work};
+use sidecore_sys::float::Modes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,11 +21,13 @@ pub(crate) fn interruptible<T: Send>(
     let stop = AtomicBool::new(false);
     let caller = std::thread::current();
     std::thread::scope(|scope| {
-        let working = scope.spawn(|| {
+        let working = std::thread::Builder::new().spawn_scoped(scope, || {
+            // Libraries that Python loads may have changed those of its threads.
+            Modes::restore();
             let result = work(&stop);
             caller.unpark();
             result
-        });
+        })?;
         let mut ended = Ok(());
         while ended.is_ok() && !working.is_finished() {
             py.detach(|| std::thread::park_timeout(LOOK_EVERY));

@@ -10,6 +10,7 @@
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
 //! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet.
+//! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
 //!   [`fuse_ring`]: its queues over io_uring.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
@@ -23,7 +24,8 @@
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
 //!   and that they end with us.
 //! - `alias`: few frames mapped at many pages; [`counters`]: the processor's event counters.
-//! - [`plain`], [`prefetch`], [`sum`]: of `sidecore-bare`; [`stream`]: copies past the cache.
+//! - [`float`], [`plain`], [`prefetch`], [`sum`], [`text`]: of `sidecore-bare`; [`stream`]:
+//!   copies past the cache.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
@@ -36,6 +38,7 @@ pub mod counters;
 pub mod cpu;
 pub mod epoll_entry;
 mod error;
+pub mod folder;
 pub mod fuse_device;
 pub mod fuse_ring;
 pub mod futex;
@@ -60,7 +63,7 @@ pub mod stream;
 pub mod tun;
 pub mod xdp;
 
-pub use sidecore_bare::{Memory, Plain, plain, prefetch, sum};
+pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text};
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;

@@ -429,7 +429,7 @@ fn find(
                 let there = raw_left(number);
                 number = (number.checked_add(check))
                     .filter(|&end| end <= frames_by_size)
-                    .ok_or_else(|| FormatError::Table {
+                    .ok_or(FormatError::Table {
                         format: variant,
                         frame: number,
                         frames: frames_by_size,

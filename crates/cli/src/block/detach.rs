@@ -22,10 +22,12 @@ impl Args {
         let device = self.device.display();
         match detach(&self.device, self.force)? {
             Undone::StillUsed(_) => {
-                eprintln!("{device} is open; it goes when the last program closes it");
+                crate::output::note!("{device} is open; it goes when the last program closes it");
             }
             Undone::TakenAway => {
-                eprintln!("detached {device}; programs that still used it get errors now");
+                crate::output::note!(
+                    "detached {device}; programs that still used it get errors now"
+                );
             }
             _ => {}
         }

@@ -20,12 +20,12 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         let dir = self.dir.display();
         match umount(&self.dir, self.force)? {
-            Undone::StillUsed(other) => eprintln!(
+            Undone::StillUsed(other) => crate::output::note!(
                 "unmounted from {dir}; also mounted on {}, so its server stays until that \
                  is unmounted",
                 other.display()
             ),
-            Undone::TakenAway => eprintln!(
+            Undone::TakenAway => crate::output::note!(
                 "unmounted from {dir}; others (open files, another mount namespace) still used it \
                  and get errors now"
             ),

@@ -163,7 +163,7 @@ impl Args {
         progress.end();
         if ended == Ended::Stopped {
             files.log("stopped by a signal; all states are kept")?;
-            eprintln!(
+            output::note!(
                 "sidecore: stopped; everything is kept in {}: give the same command again to \
                  go on",
                 files.checkpoint().display()
