@@ -7,7 +7,7 @@
 
 use super::OverlayError;
 use super::chain::{LAYERS_MAX, Overlay};
-use super::format::{Id, Parent, Superblock};
+use super::format::{ENTRY_BYTES, GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, Id, Parent, Superblock};
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
 use super::load;
@@ -48,6 +48,20 @@ pub fn create(
     };
     superblock.check_sizes()?;
     make(path, &superblock, Some(base))
+}
+
+/// Grain of a new overlay on a device of this size unless another is asked for: the smallest that
+/// keeps the pointers of its map below 16 MiB, which every snapshot writes.
+#[must_use]
+pub fn grain_bytes_for(size_bytes: u64) -> u32 {
+    let mut grain_bytes = GRAIN_BYTES_DEFAULT;
+    let leaf_span = |grain: u32| u64::from(grain) * u64::from(grain) / ENTRY_BYTES as u64;
+    while grain_bytes < *GRAIN_BYTES_RANGE.end()
+        && size_bytes.div_ceil(leaf_span(grain_bytes)) > POINTERS_MAX
+    {
+        grain_bytes *= 2;
+    }
+    grain_bytes
 }
 
 /// A lock for a new layer, where its image is encrypted.
@@ -435,7 +449,9 @@ pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     }
 }
 
+/// Pointers to leaves of a new overlay, unless its grain is asked for.
+const POINTERS_MAX: u64 = 1 << 20;
 /// Leaves of the map in memory, of the layer that is written.
-const MAP_BYTES: usize = 32 << 20;
+pub(super) const MAP_BYTES: usize = 32 << 20;
 /// The same, of each layer below.
 const LOWER_MAP_BYTES: usize = 4 << 20;

@@ -38,7 +38,8 @@ struct Slot<J, E> {
 }
 
 /// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and hands them to `done`
-/// in order. A job's frame has `frame_bytes`. `fill` returns false when there are no more jobs.
+/// in order. A job's frame has `frame_bytes`; there are at most `jobs_max` of them, which memory
+/// allows. `fill` returns false when there are no more jobs.
 /// Blocks until all is done.
 ///
 /// # Errors
@@ -47,9 +48,11 @@ struct Slot<J, E> {
 ///
 /// # Panics
 /// When a kernel does.
+#[allow(clippy::too_many_arguments)] // Two bounds, and the steps of a job's life.
 pub(super) fn run_frames<J, K, E>(
     pool: &Pool,
     frame_bytes: usize,
+    jobs_max: usize,
     make_job: impl Fn() -> J,
     make_kernel: impl Fn() -> Result<K, E>,
     fill: impl FnMut(&mut J) -> Result<bool, E> + Send,
@@ -69,6 +72,8 @@ where
     let jobs = (engines * JOBS_PER_ENGINE)
         .min(fit(BATCH_BYTES_MAX))
         .max((2 * engines).min(fit(HUGE_BYTES_MAX)));
+    let batches = BATCHES.min(jobs_max.max(1));
+    let jobs = jobs.min(jobs_max / batches).max(1);
     let batch = || {
         let slots = (0..jobs).map(|_| Slot {
             job: make_job(),
@@ -91,7 +96,7 @@ where
     let (to_io, finished) = mpsc::channel::<Vec<Slot<J, E>>>();
     let (to_engines, filled) = mpsc::channel::<Vec<Slot<J, E>>>();
     std::thread::scope(|scope| {
-        let spare: Vec<_> = (0..BATCHES).map(|_| batch()).collect();
+        let spare: Vec<_> = (0..batches).map(|_| batch()).collect();
         let take_ends = &take_ends;
         let io = std::thread::Builder::new().spawn_scoped(scope, move || {
             let Some(mut ends) = take_ends() else {
@@ -229,6 +234,7 @@ mod tests {
         run_frames::<u64, (), ()>(
             &pool(3),
             64 << 10,
+            usize::MAX,
             || {
                 made.fetch_add(1, Ordering::Relaxed);
                 0
@@ -263,6 +269,7 @@ mod tests {
         let _ = run_frames::<i32, (), ()>(
             &pool(2),
             64 << 10,
+            usize::MAX,
             || 0,
             || Ok(()),
             |_| Ok(true),
@@ -279,6 +286,7 @@ mod tests {
             let result = run_frames(
                 &pool(2),
                 64 << 10,
+                usize::MAX,
                 || 0,
                 || Ok(()),
                 |job| {

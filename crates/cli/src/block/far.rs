@@ -56,15 +56,18 @@ pub(crate) struct Opened {
 }
 
 impl FarArgs {
-    /// Opens an image whose frames will all be read in order.
-    pub(crate) fn open_whole(&self, path: &Path) -> Result<Opened> {
-        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
+    /// Opens an image whose frames will all be read in order; one far away may hold `memory_bytes`
+    /// of compressed frames.
+    pub(crate) fn open_whole(&self, path: &Path, memory_bytes: u64) -> Result<Opened> {
+        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
+        let opened = self.open_locked(path, false, memory_bytes, 0)?;
         unlock(path, opened, &self.secrets()?)
     }
 
     /// Opens an image to say what it is: one that is encrypted also without its key.
-    pub(crate) fn open_to_look(&self, path: &Path) -> Result<Opened> {
-        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
+    pub(crate) fn open_to_look(&self, path: &Path, memory_bytes: u64) -> Result<Opened> {
+        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
+        let opened = self.open_locked(path, false, memory_bytes, 0)?;
         // Read once: a passphrase may come through a pipe.
         let secrets = self.secrets()?;
         match secrets.is_empty() {
@@ -247,5 +250,5 @@ fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationErr
 /// compresses them. A MiB would do for sixty thousand, and would be more than a third of what a
 /// short start fetches of a small tree.
 const BEYOND_BYTES: u64 = 192 << 10;
-/// Memory for compressed frames where no `--memory` says it: a window for 1 Gb/s and 200 ms.
+/// Memory for compressed frames of an image that is read in order: a window for 1 Gb/s and 200 ms.
 const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

@@ -9,7 +9,7 @@ use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::device::Device;
 use sidecore_block::overlay::identity::Identity;
-use sidecore_block::overlay::{GRAIN_BYTES_DEFAULT, Overlay, tools};
+use sidecore_block::overlay::{Overlay, tools};
 use sidecore_block::source::BlockSource;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ pub(crate) struct OverlayArgs {
     #[arg(long, value_name = "FILE")]
     overlay: Option<PathBuf>,
     /// Bytes that are copied where a part of them is written, in an overlay that is made: a power
-    /// of two from 4KiB to 64KiB [default: 4KiB]
+    /// of two from 4KiB to 64KiB [default: 4KiB, and more for devices of more than 1 TiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "overlay")]
     grain: Option<u64>,
 }
@@ -45,8 +45,10 @@ impl OverlayArgs {
         let identity = identity(&device)?;
         let is_new = !path.exists();
         if is_new {
-            let grain = self.grain.unwrap_or_else(|| GRAIN_BYTES_DEFAULT.into());
-            let grain = u32::try_from(grain).unwrap_or(u32::MAX);
+            let grain = match self.grain {
+                Some(grain) => u32::try_from(grain).unwrap_or(u32::MAX),
+                None => tools::grain_bytes_for(identity.size_bytes),
+            };
             tools::create(path, &identity, grain, &super::far::name(&args.image))?;
         }
         let opened = tools::open(path, device, &identity, true);
