@@ -312,7 +312,9 @@ fn bounded(folder: &Path, command: &str) -> Output {
     let (code, said) = (output.status.code(), said(&output));
     assert!(matches!(code, Some(0 | 2)), "{command}: {code:?} {said}");
     if code == Some(2) {
-        assert_eq!(said.trim_end().lines().count(), 1, "{command}: {said}");
+        // What is odd about an alignment may be said before.
+        let errors = said.lines().filter(|line| !line.starts_with(" WARN "));
+        assert_eq!(errors.count(), 1, "{command}: {said}");
         assert!(said.len() < 1000, "{command}: {said}");
     }
     output
@@ -478,7 +480,8 @@ fn without_threads_it_works_with_fewer_or_says_so() {
         shell(
             here,
             &format!(
-                "setpriv --reuid {uid} --regid {uid} --clear-groups bash -c 'ulimit -u 1; exec $S {command}'"
+                "setpriv --reuid {uid} --regid {uid} --clear-groups \
+                 bash -c 'ulimit -u 1; exec $S {command}'"
             ),
         )
     };

@@ -278,7 +278,8 @@ fn commands_of_other_blocks_that_would_change_the_data_are_warned_of() {
 
 #[test]
 fn quotes_comments_and_labels_of_characters() {
-    let text = "#NEXUS\n[ID: 'x]\nbegin taxa;\ndimensions ntax=4;\ntaxlabels 'a[1]' 'b''s' c_3 'd e';\n\
+    let text = "#NEXUS\n[ID: 'x]\nbegin taxa;\ndimensions ntax=4;\n\
+                taxlabels 'a[1]' 'b''s' c_3 'd e';\n\
         end;\nbegin characters;\ntitle 'one; two';\ndimensions nchar=4;\nformat datatype=dna;\n\
         charstatelabels 1 'length; of wing' / 'a;b' c, 2 eye;\noptions gapmode=missing;\n\
         matrix\n'a[1]' ACGT\n'b''s' AC-T\nc_3 A[two]A?T\n'd e' ACGG\n;\nend;\n";
