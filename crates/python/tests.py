@@ -1,12 +1,14 @@
 """What the wheel promises: values, arrays, exceptions, other threads, Ctrl-C. Run by scripts/check-python."""
 
 import pathlib
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -182,3 +184,39 @@ def test_types_are_complete():
         public = [one for one in dir(getattr(phylo, name)) if not one.startswith("_")]
         if isinstance(getattr(phylo, name), type) and not issubclass(getattr(phylo, name), Exception):
             assert all(f"def {one}(" in stub for one in public), (name, public)
+
+
+def test_what_changes_the_data_is_a_warning(data):
+    alignment, truth = data
+    rows = dict(line.split() for line in alignment.to_phylip().splitlines()[1:])
+    head = f"#NEXUS begin taxa; dimensions ntax=8; taxlabels {' '.join(rows)}; end; begin characters; dimensions nchar=400; "
+    nolabels = phylo.Alignment.parse(head + "format datatype=dna nolabels; matrix " + "\n".join(rows.values()) + "; end;")
+    assert nolabels.to_phylip() == alignment.to_phylip()
+    matrix = "\n".join(f"{name} {row}" for name, row in rows.items())
+    exset = phylo.Alignment.parse(head + f"format datatype=dna; matrix {matrix}; end; begin assumptions; exset * x = 1-9; end;")
+    with pytest.warns(UserWarning, match="not followed, all that the matrix has counts alike: EXSET"):
+        phylo.evaluate(exset, truth, MODEL, opt="none")
+    bare = re.sub(r":[0-9.eE-]+", "", truth)
+    with pytest.warns(UserWarning, match="branches without a length: 13 of 13, 0.1 assumed"):
+        phylo.evaluate(alignment, bare, MODEL, opt="none")
+    stops = phylo.Alignment.parse(">a\nMKV*\n>b\nMKVL\n>c\nMKVL\n>d\nMRVL\n")
+    with pytest.warns(UserWarning, match="read as unknown: `\\*`"):
+        phylo.evaluate(stops, "(a,b,(c,d));", "LG")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        phylo.evaluate(alignment, truth, MODEL, opt="none")
+        phylo.evaluate(alignment, bare, MODEL, opt="branches")
+        # As an error it ends the call.
+        with pytest.raises(UserWarning):
+            phylo.search(stops, "LG", starts=1)
+
+
+def test_files_without_end_are_refused(data):
+    alignment, truth = data
+    with pytest.raises(phylo.PhyloError, match="is a device"):
+        phylo.Alignment.read("/dev/zero")
+    with pytest.raises(phylo.PhyloError, match="no regular file"):
+        phylo.evaluate(alignment, truth, "GTR{/dev/zero}")
+    with pytest.raises(phylo.PhyloError, match="number 1 of the file") as error:
+        phylo.evaluate(alignment, truth, "GTR{/etc/passwd}")
+    assert "root" not in str(error.value)

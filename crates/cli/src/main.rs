@@ -71,8 +71,7 @@ enum Command {
     #[command(subcommand)]
     Rdma(rdma::Command),
     /// Phylogenies by maximum likelihood: search, evaluate, simulate, compare, measure.
-    #[command(subcommand)]
-    Phylo(phylo::Command),
+    Phylo(phylo::Args),
     /// Programs of the Cell, unchanged: drivers that compile SPU and PPU source here.
     #[command(subcommand)]
     Spe(spe::Command),
@@ -123,7 +122,7 @@ fn main() -> ExitCode {
         Command::Tlb(args) => args.run(),
         Command::Net(command) => command.run(),
         Command::Rdma(command) => command.run(),
-        Command::Phylo(command) => command.run(),
+        Command::Phylo(args) => args.run(),
         Command::Spe(command) => command.run(),
         Command::Doctor(args) => args.run(),
         Command::Man(args) => args.run(),
@@ -137,7 +136,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Stopped) => ExitCode::from(130),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sidecore: {}", output::chain(&error));
+            crate::output::note!("sidecore: {}", output::chain(&error));
             ExitCode::from(2)
         }
     }

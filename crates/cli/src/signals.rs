@@ -4,7 +4,7 @@
 //! stay true: a signal after the watch began is never lost, and never ends the process by itself.
 
 use anyhow::{Context, Result};
-pub(crate) use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+pub(crate) use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::{Handle, Signals};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

@@ -2,7 +2,7 @@
 //!
 //! Each branch splits the taxa in two; the Robinson-Foulds distance counts the splits that only one
 //! tree has, the branch score sums over all splits the squared difference of lengths.
-//! Must stay true: hashes only find candidates; splits are equal when their sets are.
+//! Must stay true: splits are equal when their sets are.
 //! Sources: Robinson and Foulds, Mathematical Biosciences 53 (1981), 131-147; Kuhner and
 //! Felsenstein, Molecular Biology and Evolution 11 (1994), 459-468.
 //!
@@ -19,7 +19,7 @@
 
 use crate::newick::Newick;
 pub use crate::splits::CompareError;
-use crate::splits::{self, Split, Taxa};
+use crate::splits::{self, Span, Taxa};
 use std::collections::HashMap;
 
 /// Distances of two trees.
@@ -35,23 +35,27 @@ pub struct Distance {
 }
 
 /// Compares two trees of any shape with the same tips. Where they are rooted, the root is ignored.
+/// Time and memory: in proportion to the nodes.
 ///
 /// # Errors
 /// [`CompareError`].
 pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
-    let taxa = Taxa::of(a)?;
+    let (taxa, own) = (Taxa::of(a)?, Taxa::of(b)?);
     taxa.check(b)?;
-    let (first, second) = (Splits::of(a, &taxa), Splits::of(b, &taxa));
-    let inner = |splits: &Splits| {
-        splits
-            .lengths
-            .keys()
-            .filter(|split| !split.is_trivial(taxa.len()))
-            .count()
-    };
-    let (count_a, count_b) = (inner(&first), inner(&second));
-    let shared =
-        |split: &&Split| second.lengths.contains_key(*split) && !split.is_trivial(taxa.len());
+    let first = Splits::of(a, &taxa);
+    // By the second tree's own numbers each of its splits is a run, by the first's only those that
+    // the first may have.
+    let second = Splits::of(b, &own);
+    let there: HashMap<Span, Span> = splits::spans(b, &own)
+        .into_iter()
+        .zip(splits::spans(b, &taxa))
+        .filter(|(_, in_first)| in_first.is_run())
+        .map(|(in_own, in_first)| (in_first, in_own))
+        .collect();
+    let is_inner = |split: &&Span| !split.is_trivial(taxa.len());
+    let count_a = first.lengths.keys().filter(is_inner).count();
+    let count_b = second.lengths.keys().filter(is_inner).count();
+    let shared = |split: &&Span| is_inner(split) && there.contains_key(*split);
     let both = first.lengths.keys().filter(shared).count();
     let rf = count_a + count_b - 2 * both;
     let all = count_a + count_b;
@@ -61,16 +65,14 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
         rf as f64 / all as f64
     };
     let branch_score = (first.has_lengths && second.has_lengths).then(|| {
-        let mut squares: Vec<f64> = Vec::with_capacity(first.lengths.len());
-        for (set, length) in &first.lengths {
-            let other = second.lengths.get(set).copied().unwrap_or(0.0);
-            squares.push((length - other) * (length - other));
+        let mut rest = second.lengths;
+        let mut squares: Vec<f64> = Vec::with_capacity(first.lengths.len() + rest.len());
+        for (split, length) in &first.lengths {
+            let other = there.get(split).and_then(|own| rest.remove(own));
+            let difference = length - other.unwrap_or(0.0);
+            squares.push(difference * difference);
         }
-        let alone = |set: &&Split| !first.lengths.contains_key(*set);
-        squares.extend(second.lengths.keys().filter(alone).map(|set| {
-            let length = second.lengths[set];
-            length * length
-        }));
+        squares.extend(rest.values().map(|length| length * length));
         // A map has no order; a sum should have one.
         squares.sort_by(f64::total_cmp);
         squares.iter().sum::<f64>().sqrt()
@@ -84,21 +86,22 @@ pub fn compare(a: &Newick, b: &Newick) -> Result<Distance, CompareError> {
 
 /// A tree's splits with their lengths; two branches of one split (at a root) are added.
 struct Splits {
-    lengths: HashMap<Split, f64>,
+    lengths: HashMap<Span, f64>,
     has_lengths: bool,
 }
 
 impl Splits {
+    /// `taxa` are the tree's own: each split is a run.
     fn of(tree: &Newick, taxa: &Taxa) -> Self {
         let mut made = Self {
             lengths: HashMap::new(),
             has_lengths: true,
         };
-        let nodes = tree.nodes().iter().zip(splits::of(tree, taxa));
+        let nodes = tree.nodes().iter().zip(splits::spans(tree, taxa));
         for (node, split) in nodes.skip(1).rev() {
             made.has_lengths &= node.length.is_some();
             // A branch above everything splits nothing.
-            if split.len() > 0 {
+            if split.len > 0 {
                 *made.lengths.entry(split).or_insert(0.0) += node.length.unwrap_or(0.0);
             }
         }
@@ -141,6 +144,24 @@ mod tests {
         );
         assert!(distance("(a,a,c,d);", "(a,b,c,x);").is_err());
         assert!(distance("(a,b,c);", "(a,b,c);").is_err());
+    }
+
+    #[test]
+    fn large_trees_take_memory_for_their_nodes_alone() {
+        // As sets of bits the splits of each would be 1.2 GiB.
+        let comb = |taxa: usize, from_end: bool| {
+            let mut text = "(".repeat(taxa - 1);
+            text += "t0";
+            for k in 1..taxa {
+                let k = if from_end { taxa - k } else { k };
+                text += &format!(",t{k})");
+            }
+            text + ";"
+        };
+        let (one, other) = (comb(100_000, false), comb(100_000, true));
+        let same = distance(&one, &one).unwrap();
+        assert_eq!((same.rf, same.branch_score), (0, None));
+        assert_eq!(distance(&one, &other).unwrap().rf, 2 * (100_000 - 3));
     }
 
     #[test]

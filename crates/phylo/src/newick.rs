@@ -135,6 +135,20 @@ impl Newick {
         self.nodes[node].label = label;
     }
 
+    /// Number of branches that have no length, and of all, without the root: the two at a root of
+    /// two are one, and without a length where neither has one.
+    #[must_use]
+    pub fn branches_without_length(&self) -> [usize; 2] {
+        let lacks = |node: &usize| self.nodes[*node].length.is_none();
+        let mut none = (1..self.nodes.len()).filter(lacks).count();
+        let mut all = self.nodes.len() - 1;
+        if let [a, b] = self.nodes[0].children[..] {
+            none -= usize::from(lacks(&a) || lacks(&b));
+            all -= 1;
+        }
+        [none, all]
+    }
+
     /// The nodes without children.
     pub fn tips(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.nodes.len()).filter(|&node| self.nodes[node].children.is_empty())
@@ -374,6 +388,21 @@ mod tests {
             ("[", 1),
         ] {
             assert_eq!(Newick::parse(text).unwrap_err().at, at, "{text}");
+        }
+    }
+
+    #[test]
+    fn branches_without_a_length_are_counted() {
+        for (text, counts) in [
+            ("(a:1,b:1,c:1);", [0, 3]),
+            ("(a,b:1,(c,d:2));", [3, 5]),
+            // The root's two branches are one.
+            ("((a,b),(c,d));", [5, 5]),
+            ("((a:1,b:1):1,(c:1,d:1));", [0, 5]),
+            ("a;", [0, 0]),
+        ] {
+            let tree = Newick::parse(text).unwrap();
+            assert_eq!(tree.branches_without_length(), counts, "{text}");
         }
     }
 

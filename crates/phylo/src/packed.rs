@@ -22,8 +22,8 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer};
 pub enum PackedError {
     /// It unpacks to more than is wanted.
     #[error(
-        "the {format} file unpacks to more than {} MiB: unpack it yourself if that is right, \
-         and give the plain file",
+        "the {format} file unpacks to more than {} MiB: if that is right, unpack it yourself and \
+         give the plain file, or allow more (--memory)",
         max >> 20
     )]
     TooLarge {
@@ -31,6 +31,12 @@ pub enum PackedError {
         format: &'static str,
         /// The limit, bytes.
         max: usize,
+    },
+    /// A compressed file that is not read.
+    #[error("it is a {format} file: gzip and zstd are read; unpack it, and give the plain file")]
+    Unsupported {
+        /// Its format.
+        format: &'static str,
     },
     /// It ends too early.
     #[error("the {format} file is cut off after {at} bytes: copy it again")]
@@ -63,6 +69,8 @@ pub fn unpack(bytes: Vec<u8>, max: usize) -> Result<Vec<u8>, PackedError> {
         gzip(&bytes, max)
     } else if bytes.starts_with(&ZSTD) {
         zstd(&bytes, max)
+    } else if let Some((_, format)) = OTHERS.iter().find(|(mark, _)| bytes.starts_with(mark)) {
+        Err(PackedError::Unsupported { format })
     } else {
         Ok(bytes)
     }
@@ -171,6 +179,15 @@ impl Output {
 pub const UNPACKED_BYTES_MAX: usize = 2 << 30;
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
+/// Formats that are told, and not read.
+const OTHERS: [(&[u8], &str); 6] = [
+    (b"\xFD7zXZ\0", "xz"),
+    (b"BZh", "bzip2"),
+    (b"\x04\x22\x4D\x18", "LZ4"),
+    (b"PK\x03\x04", "zip"),
+    (b"7z\xBC\xAF\x27\x1C", "7z"),
+    (b"\x1F\x9D", "compress"),
+];
 /// zlib's way to ask for a gzip header: 16 and the logarithm of the window.
 const GZIP_WINDOW_BITS: u8 = 16 + 15;
 const BLOCK_BYTES: usize = 128 << 10;
@@ -211,6 +228,14 @@ mod tests {
         }
         let padded = [gz(b"AC"), vec![0; 100]].concat();
         assert_eq!(unpack(padded, 10).unwrap(), b"AC");
+    }
+
+    #[test]
+    fn formats_that_are_not_read_are_named() {
+        for (mark, format) in OTHERS {
+            let error = unpack([mark, b"more"].concat(), 100).unwrap_err();
+            assert_eq!(error, PackedError::Unsupported { format });
+        }
     }
 
     #[test]

@@ -4,8 +4,8 @@ use crate::errors::{PhyloError, refuse, refuse_with};
 use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use sidecore_phylo::io::input::{Input, InputError, Memory};
 use sidecore_phylo::msa;
-use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
 use std::path::PathBuf;
 
 /// Aligned sequences, at least four, with different names.
@@ -59,10 +59,14 @@ impl Alignment {
     #[staticmethod]
     fn read(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         py.detach(|| {
-            let shown = path.display();
-            let bytes = std::fs::read(&path)
-                .map_err(|error| PyOSError::new_err(format!("cannot read {shown}: {error}")))?;
-            let bytes = unpack(bytes, UNPACKED_BYTES_MAX).map_err(refuse_with(shown))?;
+            let read = Input::read(&path, Memory::new(None));
+            let bytes = match read {
+                Ok(input) => input.bytes,
+                Err(error @ InputError::Io { .. }) => {
+                    return Err(PyOSError::new_err(error.to_string()));
+                }
+                Err(error) => return Err(refuse(error)),
+            };
             let inner = msa::Alignment::parse(&bytes).map_err(refuse_with(path.display()))?;
             Ok(Self { inner })
         })

@@ -5,7 +5,9 @@ use pyo3::prelude::*;
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::rooting::{Method, root as rooted};
 use sidecore_plot::{TreeForm, TreeNode, TreeOptions, TreeTheme, tree_picture};
-use std::path::PathBuf;
+use sidecore_sys::folder::Folder;
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
 
 /// A picture of a tree, which notebooks show.
 #[pyclass(frozen, module = "sidecore_phylo")]
@@ -17,9 +19,14 @@ pub(crate) struct Picture {
 
 #[pymethods]
 impl Picture {
-    /// Writes it to a file.
+    /// Writes it to a file: all of it, or, where that fails, none.
     fn save(&self, path: PathBuf) -> PyResult<()> {
-        Ok(std::fs::write(path, &self.svg)?)
+        let folder = path
+            .parent()
+            .filter(|folder| !folder.as_os_str().is_empty());
+        let name = path.file_name().ok_or(ErrorKind::InvalidFilename)?;
+        let folder = Folder::open(folder.unwrap_or(Path::new(".")))?;
+        Ok(folder.replace(name, 0o666, |file| file.write_all(self.svg.as_bytes()))?)
     }
 
     fn _repr_svg_(&self) -> &str {

@@ -71,8 +71,12 @@ pub(crate) fn evaluate(
         }
     };
     let names = alignment.inner.names();
+    if matches!(fit, Fit::Nothing) {
+        parts::warn_of_lengths(py, tree)?;
+    }
     let tree = parts::tree(tree, names)?;
     let parts = parts::parts(alignment, model)?;
+    parts::warn(py, alignment, &parts)?;
     let (_, pool) = parts::pool(engines, "equi")?;
     let work = |stop: &_| -> Result<Evaluation, LikelihoodError> {
         let runner = Stoppable {

@@ -4,9 +4,11 @@
 //! signals some times a second, as only Python's main thread can.
 //! Must stay true: the work ends soon after its flag is raised; the call returns only when it has.
 
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sidecore_offload::OffloadError;
 use sidecore_phylo::runner::{Runner, Share, Work};
+use sidecore_sys::float::Modes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -20,11 +22,19 @@ pub(crate) fn interruptible<T: Send>(
     let stop = AtomicBool::new(false);
     let caller = std::thread::current();
     std::thread::scope(|scope| {
-        let working = scope.spawn(|| {
+        let thread = std::thread::Builder::new().name("phylo call".to_owned());
+        let working = thread.spawn_scoped(scope, || {
+            // Libraries that Python loads may have changed those of its threads.
+            Modes::restore();
             let result = work(&stop);
             caller.unpark();
             result
         });
+        let working = working.map_err(|error| {
+            PyOSError::new_err(format!(
+                "cannot start a thread: {error}; allow more processes (ulimit -u), or end some"
+            ))
+        })?;
         let mut ended = Ok(());
         while ended.is_ok() && !working.is_finished() {
             py.detach(|| std::thread::park_timeout(LOOK_EVERY));

@@ -96,6 +96,7 @@ pub(crate) fn models(
         free_rates_max,
     };
     let patterns = Patterns::new(&alignment.inner, alphabet).map_err(refuse)?;
+    parts::warn_of(py, alignment, std::iter::once(&patterns))?;
     let tree = match tree {
         Some(text) => parts::tree(text, alignment.inner.names())?,
         None => parsimony_tree(&[&patterns], None, &mut Random::new(seed)),

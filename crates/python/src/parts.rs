@@ -2,15 +2,18 @@
 
 use crate::alignment::Alignment;
 use crate::errors::{PhyloError, refuse, refuse_with};
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use sidecore_offload::{Pool, PoolConfig};
+use sidecore_phylo::io::input::model_file;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::model::{ModelName, ScalerName};
-use sidecore_phylo::msa::{Patterns, partitions};
+use sidecore_phylo::msa::{Alphabet, Findings, Patterns, Warning, partitions};
 use sidecore_phylo::newick::Newick;
 use sidecore_phylo::runner::pool_config;
 use sidecore_phylo::tree::Tree;
 use sidecore_sys::cpu;
+use std::ffi::CString;
 
 /// An alignment under one model, or cut into the partitions that `model`'s lines name.
 pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOptions>> {
@@ -37,9 +40,49 @@ pub(crate) fn parts(alignment: &Alignment, model: &str) -> PyResult<Vec<PartOpti
     lines.into_iter().map(part).collect()
 }
 
+/// Warns, as Python does, of what is odd about an alignment under these partitions: what the
+/// command line warns of on standard error.
+pub(crate) fn warn(py: Python<'_>, alignment: &Alignment, parts: &[PartOptions]) -> PyResult<()> {
+    let patterns = || parts.iter().map(|part| &part.patterns);
+    let is_protein = |patterns: &Patterns| patterns.alphabet() == Alphabet::Protein;
+    if patterns().any(is_protein) && alignment.inner.likely_alphabet() == Alphabet::Dna {
+        say(
+            py,
+            "read as amino acids, which the model is for, but it looks like DNA",
+        )?;
+    }
+    warn_of(py, alignment, patterns())
+}
+
+/// The same, of an alignment without models.
+pub(crate) fn warn_of<'p>(
+    py: Python<'_>,
+    alignment: &Alignment,
+    patterns: impl IntoIterator<Item = &'p Patterns> + Clone,
+) -> PyResult<()> {
+    let findings = Findings::of(&alignment.inner, patterns);
+    let mut warnings = findings.warnings(&alignment.inner).into_iter();
+    warnings.try_for_each(|warning| say(py, &warning.to_string()))
+}
+
+/// Warns of branches without a length, where lengths count.
+pub(crate) fn warn_of_lengths(py: Python<'_>, tree: &str) -> PyResult<()> {
+    let newick = Newick::parse(tree).map_err(refuse_with("tree"))?;
+    match Warning::no_length([&newick]) {
+        Some(warning) => say(py, &format!("tree: {warning}")),
+        None => Ok(()),
+    }
+}
+
+fn say(py: Python<'_>, text: &str) -> PyResult<()> {
+    let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+    let category = py.get_type::<PyUserWarning>();
+    PyErr::warn(py, &category, &text, 2)
+}
+
 /// A model's name; files in its braces are read.
 pub(crate) fn model_name(text: &str) -> Result<ModelName, impl std::error::Error + use<>> {
-    ModelName::parse(text, &mut |path| std::fs::read_to_string(path))
+    ModelName::parse(text, &mut model_file)
 }
 
 /// A tree in Newick, with the alignment's taxa.

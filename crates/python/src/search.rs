@@ -170,6 +170,7 @@ pub(crate) fn search(
         ..Options::default()
     };
     let parts = parts::parts(alignment, model)?;
+    parts::warn(py, alignment, &parts)?;
     let (cpus, pool) = parts::pool(engines, policy)?;
     let goal = Goal {
         starts,

@@ -30,6 +30,7 @@ pub(crate) fn simulate(
             let newick = Newick::parse(text).map_err(refuse_with("tree"))?;
             let label = |tip: usize| newick.nodes()[tip].label.clone();
             let names: Vec<String> = newick.tips().map(label).collect();
+            parts::warn_of_lengths(py, text)?;
             (parts::tree(text, &names)?, names)
         }
         (None, Some(taxa @ 4..)) => {

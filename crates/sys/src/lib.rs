@@ -24,7 +24,8 @@
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
 //!   and that they end with us.
 //! - `alias`: few frames mapped at many pages; [`counters`]: the processor's event counters.
-//! - [`plain`], [`prefetch`], [`sum`]: of `sidecore-bare`; [`stream`]: copies past the cache.
+//! - [`float`], [`plain`], [`prefetch`], [`sum`], [`text`]: of `sidecore-bare`; [`stream`]:
+//!   copies past the cache.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
@@ -63,7 +64,7 @@ pub mod stream;
 pub mod tun;
 pub mod xdp;
 
-pub use sidecore_bare::{Memory, Plain, plain, prefetch, sum};
+pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text};
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;

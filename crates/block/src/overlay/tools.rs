@@ -15,7 +15,7 @@ use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -418,12 +418,21 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
     describe().map_err(|error: OverlayError| error.of(path))
 }
 
-/// True when the file at `path` begins as an overlay does.
-#[must_use]
-pub fn is_overlay_file(path: &Path) -> bool {
+/// True when the file at `path` begins as an overlay does; false also where there is no such file.
+///
+/// # Errors
+/// [`OverlayError`] where the file cannot be read: an overlay must not be taken for an image.
+pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     let mut head = [0; 8];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && super::format::is_overlay(&head)
+    match read {
+        Ok(()) => Ok(super::format::is_overlay(&head)),
+        Err(error) => match error.kind() {
+            // A URL is no file's name, and what is shorter than the mark is no overlay.
+            ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::IsADirectory => Ok(false),
+            _ => Err(OverlayError::read(error).of(path)),
+        },
+    }
 }
 
 /// Leaves of the map in memory, of the layer that is written.

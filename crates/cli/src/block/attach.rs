@@ -62,7 +62,7 @@ impl Args {
 
     fn show(&self, ready: &Ready) -> Result<()> {
         let device = ready.place.display().to_string();
-        eprintln!(
+        output::note!(
             "attached {} as {device} ({})",
             super::far::name(&self.open.image),
             ready.way

@@ -41,7 +41,7 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let kind = match tools::is_overlay_file(&self.overlay) {
+        let kind = match tools::is_overlay_file(&self.overlay)? {
             true => {
                 let base = self.base.as_deref().map(|base| self.identity(base));
                 let base = base.transpose()?;

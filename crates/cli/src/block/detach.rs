@@ -24,18 +24,20 @@ impl Args {
         let device = self.device.display();
         Ok(match detach(&self.device, self.force, &flusher)? {
             Undone::StillUsed(_) => {
-                eprintln!(
+                crate::output::note!(
                     "{device} is open; it goes when the last program closes it; what was written \
                      so far is safe"
                 );
                 Outcome::Done
             }
             Undone::TakenAway => {
-                eprintln!("detached {device}; programs that still used it get errors now");
+                crate::output::note!(
+                    "detached {device}; programs that still used it get errors now"
+                );
                 Outcome::Done
             }
             Undone::ServerDied => {
-                eprintln!(
+                crate::output::note!(
                     "sidecore: the server of {device} had died: what was written to it and not \
                      synced before is lost; nothing is left of it"
                 );

@@ -41,7 +41,8 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let paths = [self.open.image.as_path(), self.other.as_path()];
-        let is_overlay = paths.map(tools::is_overlay_file);
+        let [one, two] = paths.map(tools::is_overlay_file);
+        let is_overlay = [one?, two?];
         let device_of = |path: &Path| {
             let mut open = self.open.clone();
             open.image = path.to_owned();
@@ -63,8 +64,7 @@ impl Args {
                 return Ok(Side::Overlay(Arc::new(overlay)));
             }
             // The image that was opened as the base already.
-            let other = paths[1 - number];
-            let is_base = self.base.is_none() && tools::is_overlay_file(other);
+            let is_base = self.base.is_none() && is_overlay[1 - number];
             match base.clone().filter(|_| is_base) {
                 Some(base) => Ok(Side::Image(base)),
                 None => Ok(Side::Image(device_of(paths[number])?)),

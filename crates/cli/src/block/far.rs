@@ -145,7 +145,7 @@ impl FarArgs {
                 let image = Image::Far(opened);
                 let index = match image.index(raw) {
                     Err(error) if lacks_index(&error) && self.sidx.is_none() => {
-                        index_beside(&location, &image).unwrap_or(Err(error))
+                        index_beside(&location, &image, memory_bytes).unwrap_or(Err(error))
                     }
                     other => other,
                 };
@@ -205,9 +205,14 @@ pub(super) fn make_absolute(path: &mut PathBuf) -> Result<()> {
 /// Reads the index that lies beside a zstd file far away; `None` where there is none. It counts as
 /// much as the file does, since whoever may put one there may put the other: so it must come from
 /// the same server.
-fn index_beside(location: &Location, image: &Image) -> Option<Result<Index, FormatError>> {
+fn index_beside(
+    location: &Location,
+    image: &Image,
+    memory_bytes: u64,
+) -> Option<Result<Index, FormatError>> {
     let beside = location.beside()?;
     let options = Options {
+        memory_bytes,
         may_leave: false,
         ..Options::default()
     };

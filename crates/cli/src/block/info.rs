@@ -25,7 +25,7 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        if tools::is_overlay_file(&self.image) {
+        if tools::is_overlay_file(&self.image)? {
             return show_overlay(&tools::describe(&self.image)?, self.json);
         }
         let index = self.far.open_to_look(&self.image)?.index;

@@ -83,7 +83,7 @@ impl Args {
         let dir = self.dir;
         if !self.fuse.foreground && !self.fuse.background_child {
             let ready = background::start("mount")?;
-            eprintln!("mounted {} on {} ({})", name, dir.display(), ready.way);
+            crate::output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
         let target = if self.rootless {
@@ -112,9 +112,10 @@ impl Args {
                 |ready: &Ready| {
                     starter.tell(ready, || {
                         let place = ready.place.display();
-                        eprintln!(
+                        crate::output::note!(
                             "mounted {} on {place} ({}); Ctrl-C unmounts",
-                            name, ready.way
+                            name,
+                            ready.way
                         );
                         Ok(())
                     })

@@ -236,7 +236,7 @@ impl Args {
         if let Some(foreign) = source.foreign().filter(|_| !self.decompress) {
             let Foreign { kind, next, .. } = foreign;
             let path = self.source.display();
-            eprintln!(
+            output::note!(
                 "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"
             );
         }

@@ -88,7 +88,7 @@ impl Args {
         for (given, bound) in addresses.iter().zip(server.addresses()) {
             if *given != bound {
                 // Only a TCP address changes: its port 0 has become a real one.
-                eprintln!("serving at {bound}");
+                output::note!("serving at {bound}");
             }
         }
         output::line("ready")?;

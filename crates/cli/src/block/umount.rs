@@ -34,21 +34,21 @@ impl Args {
         Ok(match undone {
             Undone::StillUsed(by) => {
                 let by = by_whom(&by);
-                eprintln!(
+                crate::output::note!(
                     "unmounted from {dir}; {by}, so its server stays until then; what was written \
                      so far is safe"
                 );
                 Outcome::Done
             }
             Undone::TakenAway => {
-                eprintln!(
+                crate::output::note!(
                     "unmounted from {dir}; others (open files, another mount namespace) still used \
                      it and get errors now"
                 );
                 Outcome::Done
             }
             Undone::ServerDied => {
-                eprintln!(
+                crate::output::note!(
                     "sidecore: the server of {dir} had died: what was written there and not synced \
                      before is lost; nothing is left of the mount"
                 );

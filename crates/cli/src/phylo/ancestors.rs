@@ -1,6 +1,7 @@
 //! `sidecore phylo ancestors`.
 
 use super::common::{self, Data};
+use super::limits;
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
 use sidecore_offload::Pool;
@@ -63,10 +64,21 @@ impl Args {
     fn with(&self, runner: impl Runner) -> Result<Outcome> {
         let data = Data::read(&self.msa, &self.model)?;
         let names = data.alignment.names();
-        let mut trees = common::alignment_trees(&self.tree, names)?;
+        let mut trees = match self.opt {
+            common::Fit::None => common::measured_trees(&self.tree, names)?,
+            _ => common::alignment_trees(&self.tree, names)?,
+        };
         let (shown, count) = (self.tree.display(), trees.len());
         ensure!(count == 1, "{shown} has {count} trees, and one is wanted");
         let (tree, options) = (trees.remove(0), Options::default());
+        let states = data.parts.iter().map(|part| {
+            let each = 16 + CELL_BYTES * part.patterns.alphabet().states() as u64;
+            part.patterns.sites() as u64 * each
+        });
+        let cells = (tree.taxa() as u64).saturating_mul(states.sum());
+        let copies =
+            u64::from(self.output.is_some()) + u64::from(self.json || self.fasta.is_some());
+        limits::check_work("the inner nodes' states", cells.saturating_mul(copies) / 2)?;
         let mut likelihood = Likelihood::partitioned(tree, data.parts, runner, options)?;
         let lnl = self.opt.apply(&mut likelihood, EPSILON)?;
         let tree = likelihood.tree();
@@ -131,7 +143,7 @@ impl Args {
             "probability     {mean:.4} of the best state in the mean"
         ))?;
         if self.tree_out.is_none() {
-            output::line(&text)?;
+            output::result(&text)?;
         }
         Ok(Outcome::Done)
     }
@@ -201,3 +213,6 @@ struct NodeJson {
 
 /// Gain in log-likelihood below which the fit ends.
 const EPSILON: f64 = 0.001;
+
+/// Of a state's probability, and of its text.
+const CELL_BYTES: u64 = 16;

@@ -1,15 +1,16 @@
 //! Files that the commands read: alignments, trees, models, partitions.
 
+use super::limits;
 use crate::output;
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use indicatif::ProgressStyle;
 use sidecore_offload::{Pool, PoolConfig};
 use sidecore_phylo::alrt::{labelled, sh_alrt as sh_alrt_of};
+use sidecore_phylo::io::input::{Input, model_file};
 use sidecore_phylo::likelihood::{self, Lengths, Likelihood, PartOptions};
 use sidecore_phylo::model::{AscertainmentName, ModelName, ScalerName};
-use sidecore_phylo::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, partitions};
+use sidecore_phylo::msa::{Alignment, Alphabet, Findings, MsaError, Patterns, Warning, partitions};
 use sidecore_phylo::newick::Newick;
-use sidecore_phylo::packed::{UNPACKED_BYTES_MAX, unpack};
 use sidecore_phylo::parsimony::parsimony_tree;
 use sidecore_phylo::random::Random;
 use sidecore_phylo::runner::{Runner, Serial, pool_config};
@@ -43,10 +44,9 @@ impl Data {
             false if is_auto(model) => (vec![chosen(&alignment, msa)?], vec!["all".to_owned()]),
             false => (vec![whole(&alignment, msa, model)?], vec!["all".to_owned()]),
         };
-        let findings = Findings::of(&alignment, parts.iter().map(|part| &part.patterns));
-        for warning in findings.warnings(&alignment) {
-            tracing::warn!("{shown}: {warning}");
-        }
+        let patterns = parts.iter().map(|part| &part.patterns);
+        let findings = warn(msa, &alignment, patterns);
+        check_values(&parts).with_context(|| shown.to_string())?;
         Ok(Self {
             alignment,
             parts,
@@ -56,31 +56,111 @@ impl Data {
     }
 }
 
+/// Warns of what is odd about an alignment, a line for each kind.
+pub(super) fn warn<'p>(
+    path: &Path,
+    alignment: &Alignment,
+    patterns: impl IntoIterator<Item = &'p Patterns> + Clone,
+) -> Findings {
+    let findings = Findings::of(alignment, patterns);
+    for warning in findings.warnings(alignment) {
+        tracing::warn!("{}: {warning}", path.display());
+    }
+    findings
+}
+
+/// Refuses alignments for whose likelihood there is not nearly enough memory. What repeats in the
+/// alignment is kept once, so that far less than one value for each cell may do.
+fn check_values(parts: &[PartOptions]) -> Result<()> {
+    let values = parts.iter().map(|part| {
+        let process = part.model.process();
+        let inner = part.patterns.taxa().saturating_sub(2) as u64;
+        let rates = process.rates.len().max(1) as u64;
+        inner * part.patterns.len() as u64 * process.shape.states as u64 * rates * 8
+    });
+    let matrices = parts.iter().map(|part| {
+        let branches = 2 * part.patterns.taxa() as u64;
+        branches * part.model.process().shape.matrix() as u64 * 8
+    });
+    let need = values.sum::<u64>() / REPEATS + matrices.sum::<u64>();
+    limits::check_work("the likelihood", need)
+}
+
 /// Reads an alignment.
 pub(super) fn alignment(path: &Path) -> Result<Alignment> {
-    Alignment::parse(&bytes(path)?).with_context(|| path.display().to_string())
+    let bytes = Input::read(path, limits::memory())?.bytes;
+    Alignment::parse(&bytes).with_context(|| path.display().to_string())
 }
 
 /// Reads a file with exactly one tree.
 pub(super) fn newick(path: &Path) -> Result<Newick> {
-    let mut trees = trees(path)?;
+    Ok(newick_within(path)?.0)
+}
+
+/// The same, and the bytes of memory that working with it may take.
+pub(super) fn newick_within(path: &Path) -> Result<(Newick, u64)> {
+    let (mut trees, memory) = trees_within(path)?;
     let count = trees.len();
     match trees.pop().filter(|_| count == 1) {
-        Some(tree) => Ok(tree),
+        Some(tree) => Ok((tree, memory)),
         None => bail!("{} has {count} trees, and one is wanted", path.display()),
     }
 }
 
 /// Reads a file with one tree or more, in Newick or NEXUS.
 pub(super) fn trees(path: &Path) -> Result<Vec<Newick>> {
-    let trees = Newick::parse_file(&text(path)?).with_context(|| path.display().to_string())?;
-    ensure!(!trees.is_empty(), "{} has no tree", path.display());
+    Ok(trees_within(path)?.0)
+}
+
+/// The same, and the bytes of memory that working with them may take.
+pub(super) fn trees_within(path: &Path) -> Result<(Vec<Newick>, u64)> {
+    let input = Input::read(path, limits::memory())?;
+    let memory = input.memory;
+    let text = input.into_text(path)?;
+    let shown = path.display();
+    limits::check_nodes(&format!("{shown}: reading the trees"), &text, memory)?;
+    let trees = Newick::parse_file(&text).with_context(|| shown.to_string())?;
+    ensure!(!trees.is_empty(), "{shown} has no tree");
+    // `[&W 1/3]`: a comment that weighs a tree, to programs that follow it.
+    let weighted = text.match_indices("[&").filter(|(at, mark)| {
+        let word = text.as_bytes().get(at + mark.len()..at + mark.len() + 2);
+        word.is_some_and(|word| word[0].eq_ignore_ascii_case(&b'W') && word[1] == b' ')
+    });
+    let weighted = weighted.count();
+    if weighted > 0 {
+        tracing::warn!("{shown}: trees with weights, `[&W …]`: {weighted}, all count alike");
+    }
+    Ok((trees, memory))
+}
+
+/// Warns of branches without a length, where lengths count.
+pub(super) fn warn_of_lengths<'t>(path: &Path, trees: impl IntoIterator<Item = &'t Newick>) {
+    if let Some(warning) = Warning::no_length(trees) {
+        tracing::warn!("{}: {warning}", path.display());
+    }
+}
+
+/// Refuses a branch of negative length, where lengths are used as they are.
+pub(super) fn check_lengths(tree: &Tree) -> Result<()> {
+    let below = tree.edges().filter(|&edge| tree.length(edge) < 0.0).count();
+    ensure!(below == 0, "{below} branches have a length below 0");
+    Ok(())
+}
+
+/// As [`alignment_trees`], for who takes the lengths as they are: warned of where there are none.
+pub(super) fn measured_trees(path: &Path, names: &[String]) -> Result<Vec<Tree>> {
+    let newicks = trees(path)?;
+    let trees = of_alignment(path, &newicks, names)?;
+    warn_of_lengths(path, &newicks);
     Ok(trees)
 }
 
 /// Reads a file of trees that have an alignment's taxa.
 pub(super) fn alignment_trees(path: &Path, names: &[String]) -> Result<Vec<Tree>> {
-    let newicks = trees(path)?;
+    of_alignment(path, &trees(path)?, names)
+}
+
+fn of_alignment(path: &Path, newicks: &[Newick], names: &[String]) -> Result<Vec<Tree>> {
     let tree = |(index, newick)| {
         Tree::from_newick(newick, names).with_context(|| match newicks.len() {
             1 => path.display().to_string(),
@@ -90,29 +170,14 @@ pub(super) fn alignment_trees(path: &Path, names: &[String]) -> Result<Vec<Tree>
     newicks.iter().enumerate().map(tree).collect()
 }
 
-/// Reads a file, unpacked where it is compressed.
-fn bytes(path: &Path) -> Result<Vec<u8>> {
-    let shown = path.display();
-    let bytes = std::fs::read(path).with_context(|| format!("cannot read {shown}"))?;
-    unpack(bytes, UNPACKED_BYTES_MAX).with_context(|| shown.to_string())
-}
-
 /// Reads a file of text, unpacked where it is compressed.
 pub(super) fn text(path: &Path) -> Result<String> {
-    String::from_utf8(bytes(path)?).map_err(|error| {
-        let at = error.utf8_error().valid_up_to() + 1;
-        anyhow!(
-            "{}: byte {at} is no UTF-8: is this a text file?",
-            path.display()
-        )
-    })
+    Ok(Input::read(path, limits::memory())?.into_text(path)?)
 }
 
 /// Parses a model's name; files in its braces are read.
 pub(super) fn model_name(text: &str) -> Result<ModelName> {
-    Ok(ModelName::parse(text, &mut |path| {
-        std::fs::read_to_string(path)
-    })?)
+    Ok(ModelName::parse(text, &mut model_file)?)
 }
 
 /// Sharing of branch lengths among partitions.
@@ -205,7 +270,7 @@ fn chosen(alignment: &Alignment, msa: &Path) -> Result<PartOptions> {
     )?;
     bar.finish_and_clear();
     let best = selection.best();
-    eprintln!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
+    output::note!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
     Ok(PartOptions {
         model: best.model.clone(),
         patterns,
@@ -422,3 +487,5 @@ pub(super) fn engines(asked: Option<u16>) -> Result<usize> {
 /// Gain in log-likelihood below which the fit before a support ends.
 const ALRT_EPSILON: f64 = 0.01;
 const ROUNDS_MAX: usize = 64;
+/// Share of a likelihood's values, one in so many, that is kept at least where much repeats.
+const REPEATS: u64 = 4;

@@ -3,7 +3,7 @@
 use super::common;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
-use sidecore_phylo::consensus::{Rule, consensus};
+use sidecore_phylo::consensus::{Rule, consensus_within};
 use std::path::PathBuf;
 
 /// Arguments of `phylo consensus`.
@@ -54,7 +54,7 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let shown = self.trees.display();
-        let all = common::trees(&self.trees)?;
+        let (all, memory) = common::trees_within(&self.trees)?;
         ensure!(
             self.skip < all.len(),
             "--skip {}: {shown} has {} trees, and one at least must be left",
@@ -68,7 +68,7 @@ impl Args {
             (None, Named::Extended) => Rule::Extended,
         };
         let trees = &all[self.skip..];
-        let found = consensus(trees, rule).with_context(|| shown.to_string())?;
+        let found = consensus_within(trees, rule, memory).with_context(|| shown.to_string())?;
         let text = found.tree.to_string();
         if let Some(path) = &self.output {
             output::file(path, &format!("{text}\n"))?;
@@ -82,7 +82,7 @@ impl Args {
                 tree: text,
             })?;
         } else if self.output.is_none() {
-            output::line(&text)?;
+            output::result(&text)?;
         }
         Ok(Outcome::Done)
     }

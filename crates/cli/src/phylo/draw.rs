@@ -1,6 +1,7 @@
 //! `sidecore phylo draw`.
 
 use super::common;
+use super::root::check_steps;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail, ensure};
 use sidecore_phylo::newick::Newick;
@@ -91,6 +92,9 @@ impl Args {
                     "mad" => Method::Mad,
                     _ => Method::Outgroup(names()),
                 };
+                if method == Method::Mad {
+                    check_steps(&self.tree, std::slice::from_ref(tree))?;
+                }
                 let rooted = root(tree, &method);
                 Some(rooted.with_context(|| shown.to_string())?.tree)
             }

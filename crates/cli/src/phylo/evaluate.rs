@@ -1,8 +1,9 @@
 //! `sidecore phylo evaluate`.
 
 use super::common::{self, Data};
+use super::limits;
 use crate::{Outcome, output};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use sidecore_offload::Pool;
 use sidecore_phylo::likelihood::{LENGTH_MIN, Lengths, Likelihood, Options, PartOptions};
 use sidecore_phylo::runner::{Runner, Serial, pool_config};
@@ -85,7 +86,14 @@ impl Args {
         } = Data::read(&self.msa, &self.model)?;
         let lengths = common::lengths(self.brlen, &parts, &self.model)?;
         // All are looked at before the first is worked on.
-        let trees = common::alignment_trees(&self.tree, alignment.names())?;
+        let trees = match self.opt {
+            common::Fit::None => common::measured_trees(&self.tree, alignment.names())?,
+            _ => common::alignment_trees(&self.tree, alignment.names())?,
+        };
+        if self.site_lnl.is_some() {
+            let cells = (trees.len() as u64).saturating_mul(alignment.sites() as u64);
+            limits::check_work("each tree's sites", cells.saturating_mul(SITE_BYTES))?;
+        }
         let edges = |tree: &Tree| {
             tree.edges()
                 .filter(|&e| tree.length(e) < LENGTH_MIN)
@@ -171,9 +179,6 @@ impl Args {
 
     /// Writes the files that were asked for.
     fn write(&self, evaluated: &[Evaluated], sites: usize) -> Result<()> {
-        let file = |path: &PathBuf, text: String| {
-            std::fs::write(path, text).with_context(|| format!("cannot write {path:?}"))
-        };
         if let Some(path) = &self.site_lnl {
             let mut text = String::new();
             for site in 0..sites {
@@ -183,11 +188,12 @@ impl Args {
                 }
                 text.push('\n');
             }
-            file(path, text)?;
+            output::file(path, &text)?;
         }
         if let Some(path) = &self.tree_out {
             let newicks = evaluated.iter().flat_map(|one| &one.newicks);
-            file(path, newicks.map(|newick| format!("{newick}\n")).collect())?;
+            let text: String = newicks.map(|newick| format!("{newick}\n")).collect();
+            output::file(path, &text)?;
         }
         Ok(())
     }
@@ -257,3 +263,6 @@ impl Json {
         Ok(())
     }
 }
+
+/// Of a site's log-likelihood, and of its text.
+const SITE_BYTES: u64 = 8 + 20;

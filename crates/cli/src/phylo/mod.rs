@@ -8,6 +8,7 @@ mod compare;
 mod consensus;
 mod draw;
 mod evaluate;
+mod limits;
 mod models;
 mod root;
 mod search;
@@ -18,8 +19,28 @@ mod test;
 use crate::Outcome;
 #[cfg(not(feature = "bench"))]
 use crate::no_bench as bench;
+use crate::signals::{SIGXFSZ, raise_on};
 use anyhow::Result;
 use clap::Subcommand;
+
+/// Arguments of `phylo`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    limits: limits::Limits,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        // A file beyond the process's limit is an error like a full disk, not the end.
+        raise_on(&[SIGXFSZ])?;
+        self.limits.begin()?;
+        self.command.run()
+    }
+}
 
 /// The commands on alignments and trees.
 #[derive(Subcommand)]
@@ -51,8 +72,7 @@ pub(crate) enum Command {
 }
 
 impl Command {
-    /// Runs the command.
-    pub(crate) fn run(self) -> Result<Outcome> {
+    fn run(self) -> Result<Outcome> {
         match self {
             Self::Evaluate(args) => args.run(),
             Self::Search(args) => args.run(),

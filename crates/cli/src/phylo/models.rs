@@ -141,6 +141,7 @@ impl Args {
         };
         let patterns = Patterns::new(alignment, alphabet);
         let patterns = patterns.with_context(|| self.msa.display().to_string())?;
+        common::warn(&self.msa, alignment, [&patterns]);
         let tree = self.tree(alignment, &[&patterns])?;
         let bar = Bar::new();
         let selection = select(&tree, &patterns, options, runner, |fit| bar.fit(fit));
@@ -219,6 +220,7 @@ impl Args {
                 sites: own.sites,
             });
         }
+        common::warn(&self.msa, alignment, &patterns);
         let patterns: Vec<&Patterns> = patterns.iter().collect();
         let tree = self.tree(alignment, &patterns)?;
         let bar = Bar::new();

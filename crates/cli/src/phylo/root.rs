@@ -1,10 +1,12 @@
 //! `sidecore phylo root`.
 
-use super::common;
+use super::{common, limits};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, ensure};
-use sidecore_phylo::rooting::{Method, root};
-use std::path::PathBuf;
+use sidecore_phylo::io::input;
+use sidecore_phylo::newick::Newick;
+use sidecore_phylo::rooting::{Method, mad_steps, root};
+use std::path::{Path, PathBuf};
 
 /// Arguments of `phylo root`.
 #[derive(clap::Args)]
@@ -46,7 +48,15 @@ impl Args {
             (None, false) => Method::Mad,
         };
         let mut trees = Vec::new();
-        for (index, tree) in common::trees(&self.trees)?.iter().enumerate() {
+        let (all, memory) = common::trees_within(&self.trees)?;
+        let nodes = all.iter().map(|tree| tree.nodes().len()).max().unwrap_or(0);
+        let read: usize = all.iter().map(|tree| tree.nodes().len()).sum();
+        let need = limits::NODE_BYTES * read as u64 + ROOTED_BYTES * nodes as u64;
+        input::check("rooting the trees", need, memory)?;
+        if method == Method::Mad {
+            check_steps(&self.trees, &all)?;
+        }
+        for (index, tree) in all.iter().enumerate() {
             let rooted = root(tree, &method)
                 .with_context(|| format!("{}, tree {}", self.trees.display(), index + 1))?;
             trees.push(Tree {
@@ -66,6 +76,20 @@ impl Args {
         }
         Ok(Outcome::Done)
     }
+}
+
+/// Refuses trees that take long, unless the user has said how long it may take.
+pub(super) fn check_steps(path: &Path, trees: &[Newick]) -> Result<()> {
+    let steps = trees.iter().map(mad_steps).fold(0, u64::saturating_add);
+    ensure!(
+        steps <= MAD_STEPS_MAX || limits::is_timed(),
+        "{}: --mad looks at {:.0e} pairs of tips and branches, which may take {} s or more: give \
+         --time with the seconds that it may take, or root by --midpoint",
+        path.display(),
+        steps as f64,
+        steps / MAD_STEPS_A_SECOND
+    );
+    Ok(())
 }
 
 /// The names of an outgroup.
@@ -93,3 +117,9 @@ struct Tree {
     #[serde(skip_serializing_if = "Option::is_none")]
     ambiguity: Option<f64>,
 }
+
+/// Of a node of a tree that is being rooted, besides the tree as it was read.
+const ROOTED_BYTES: u64 = 280;
+/// Steps that are done without a limit of time: some seconds' worth.
+const MAD_STEPS_MAX: u64 = 3_000_000_000;
+const MAD_STEPS_A_SECOND: u64 = 400_000_000;

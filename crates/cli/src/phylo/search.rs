@@ -4,8 +4,8 @@ mod progress;
 mod role;
 mod setup;
 
-use super::common;
 use super::support::Support;
+use super::{common, limits};
 use crate::signals::{SIGINT, SIGTERM, raise_on};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -97,6 +97,7 @@ impl Args {
         let began = Instant::now();
         let policy = sidecore_sched::by_name(&self.policy)?;
         let stop = raise_on(&[SIGINT, SIGTERM])?;
+        limits::stop_with(&stop);
         let cpus = role.cpus().to_vec();
         let engines = match self.engines {
             Some(engines) => engines.into(),
@@ -162,8 +163,8 @@ impl Args {
         })?;
         progress.end();
         if ended == Ended::Stopped {
-            files.log("stopped by a signal; all states are kept")?;
-            eprintln!(
+            files.log("stopped; all states are kept")?;
+            output::note!(
                 "sidecore: stopped; everything is kept in {}: give the same command again to \
                  go on",
                 files.checkpoint().display()

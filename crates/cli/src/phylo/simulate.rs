@@ -1,7 +1,7 @@
 //! `sidecore phylo simulate`.
 
-use super::common;
-use crate::Outcome;
+use super::{common, limits};
+use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_phylo::model::Model;
 use sidecore_phylo::random::Random;
@@ -60,6 +60,8 @@ impl Args {
                 let names: Vec<String> = newick.tips().map(label).collect();
                 let tree = Tree::from_newick(&newick, &names)
                     .with_context(|| path.display().to_string())?;
+                common::check_lengths(&tree).with_context(|| path.display().to_string())?;
+                common::warn_of_lengths(path, [&newick]);
                 (tree, names)
             }
             (None, taxa) => {
@@ -72,13 +74,15 @@ impl Args {
                 )
             }
         };
+        // The characters, once more as text; and each branch's transitions.
+        let (process, taxa) = (model.process(), tree.taxa() as u64);
+        let cells = taxa * u64::from(self.sites) * model.alphabet().width() as u64;
+        let need = 2 * cells + 16 * taxa * process.shape.matrix() as u64;
+        limits::check_work(&format!("an alignment of {taxa} taxa"), need)?;
         let alignment = simulate(&tree, &names, &model, self.sites as usize, self.seed)?;
-        let write = |path: &PathBuf, bytes: &[u8]| {
-            std::fs::write(path, bytes).with_context(|| format!("cannot write {}", path.display()))
-        };
-        write(&self.output, &alignment.to_phylip())?;
+        output::bytes(&self.output, &alignment.to_phylip())?;
         if let Some(path) = &self.tree_out {
-            write(path, format!("{}\n", tree.to_newick(&names)).as_bytes())?;
+            output::file(path, &format!("{}\n", tree.to_newick(&names)))?;
         }
         Ok(Outcome::Done)
     }

@@ -1,6 +1,7 @@
 //! `sidecore phylo test`.
 
 use super::common::{self, Data};
+use super::limits;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_offload::Pool;
@@ -67,6 +68,8 @@ impl Args {
             let trees = trees.len();
             return Err(topology::TopologyError::TooFew { trees }).with_context(shown);
         }
+        let cells = (trees.len() as u64).saturating_mul(data.alignment.sites() as u64);
+        limits::check_work("the trees' sites", cells.saturating_mul(SITE_BYTES))?;
         let table = SiteTable::new(&sites(&data, trees, runner)?)?;
         let options = topology::Options {
             replicates: self.replicates as usize,
@@ -169,3 +172,5 @@ fn print(verdicts: &[Verdict]) -> Result<()> {
 const EPSILON_COARSE: f64 = 0.1;
 const EPSILON: f64 = 0.001;
 const ROUNDS_MAX: usize = 64;
+/// Of a site's log-likelihood, kept three times.
+const SITE_BYTES: u64 = 24;

@@ -128,6 +128,7 @@ impl<R: Runner + Clone> Searches<R> {
         let state = state.unwrap_or_else(|| State::new(start.clone(), seed(Stream::Search)));
         let options = search::Options {
             fast_only: self.search.fast_only || (kind == Kind::Bootstrap && self.rapid),
+            settle: self.search.settle && kind == Kind::Search,
             ..self.search.clone()
         };
         let runner = self.runner.clone();

@@ -54,6 +54,9 @@ pub enum AnalysisError {
         /// The cause.
         why: String,
     },
+    /// No thread could be started for the coordinator.
+    #[error("cannot start a thread: {0}; allow more processes (ulimit -u), or end some")]
+    Thread(std::io::Error),
     /// A change could not be kept.
     #[error("{0}")]
     Keep(Box<dyn std::error::Error + Send + Sync>),

@@ -39,6 +39,17 @@ pub enum ConsensusError {
         /// The reason.
         source: CompareError,
     },
+    /// The trees' splits need more memory than is allowed.
+    #[error(
+        "up to tree {number} the branches' sets of taxa take more than {mib} MiB of memory, which \
+         is what is allowed: give --memory to allow more"
+    )]
+    Memory {
+        /// The tree's number, from 1.
+        number: usize,
+        /// The limit.
+        mib: u64,
+    },
 }
 
 /// Least share of the trees that have a split of the consensus.
@@ -80,10 +91,31 @@ struct Count {
 /// # Errors
 /// [`ConsensusError`].
 pub fn consensus(trees: &[Newick], rule: Rule) -> Result<Consensus, ConsensusError> {
+    consensus_within(trees, rule, u64::MAX)
+}
+
+/// As [`consensus`], with at most about `bytes_max` bytes of memory for the trees' splits.
+///
+/// # Errors
+/// [`ConsensusError`].
+pub fn consensus_within(
+    trees: &[Newick],
+    rule: Rule,
+    bytes_max: u64,
+) -> Result<Consensus, ConsensusError> {
     let first = trees.first().ok_or(ConsensusError::Empty)?;
     let taxa = Taxa::of(first).map_err(|source| ConsensusError::Tree { number: 1, source })?;
     let mut counts = HashMap::new();
+    let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES) as u64;
     for (at, tree) in trees.iter().enumerate() {
+        // Those that there are, and twice the tree's own.
+        let splits = (counts.len() + 2 * tree.nodes().len()) as u64;
+        if splits.saturating_mul(split_bytes) > bytes_max {
+            return Err(ConsensusError::Memory {
+                number: at + 1,
+                mib: bytes_max >> 20,
+            });
+        }
         taxa.check(tree).map_err(|source| ConsensusError::Tree {
             number: at + 1,
             source,
@@ -221,6 +253,9 @@ fn build(
     }
     Consensus { tree, shares }
 }
+
+/// Of a split in a table, besides its set of taxa.
+const SPLIT_BYTES: usize = 96;
 
 #[cfg(test)]
 mod tests;

@@ -102,11 +102,11 @@ const WRITTEN: [(Kind, &[u8]); 61] = [
     (Kind::Alignment, b"4 12\na\nACGT\nACGT\nACGT\nb\nACGTACGTACGA\nc ACGTAC GTACGT\nd\nTCGTACGT\nACGT\n"),
     (Kind::Alignment, b">a\nARNDCQEGHILKMFPSTWYV\n>b\nARNDCQEGHILKMFPSTWYX\n>c desc\nARND-QEGHILKMFPSTWYB\n\n>d\nARNDCQEGHILK*FPSTWYV\n"),
     (Kind::Alignment, b"#NEXUS\nbegin taxa; dimensions ntax=4; taxlabels a b c d; end;\nbegin characters; dimensions nchar=4;\nformat datatype=protein missing=? gap=-;\nmatrix a ARND b ARN- c A?ND d XRND ; end; begin trees; tree x=(a,b,(c,d)); end;"),
-    (Kind::Checkpoint, br#"{"Begin":{"format":"sidecore phylo checkpoint","version":4,"settings":[["--seed","1"]]}}
+    (Kind::Checkpoint, br#"{"Begin":{"format":"sidecore phylo checkpoint","version":5,"settings":[["--seed","1"]]}}
 {"Finished":{"piece":{"kind":"search","first":0,"count":1},"outcomes":[{"kind":"search","index":0,"lnl":-12.5,"tree":"(a,b,c);","start":"(a,b,c);","models":["JC"],"wall_s":0.5}]}}
 {"Saved":{"piece":{"kind":"bootstrap","first":0,"count":10},"state":"{\"done\":[],\"state\":1}"}}
 "#),
-    (Kind::Checkpoint, br#"{"Begin":{"format":"sidecore phylo checkpoint","version":4,"settings":[["--seed","1"]]}}
+    (Kind::Checkpoint, br#"{"Begin":{"format":"sidecore phylo checkpoint","version":5,"settings":[["--seed","1"]]}}
 {"Tested":{"replicates":50,"distance":0.5,"within":3,"converged":false}}
 {"Finished":{"piece":{"kind":"bootstrap","first":2,"count":2},"outcomes":[]}}
 {"Tested":{"replicates":100,"distance":0.01,"within":999,"converged":true}}

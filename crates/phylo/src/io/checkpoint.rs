@@ -16,6 +16,7 @@ use crate::bootstrap::convergence::Verdict;
 use serde::{Deserialize, Serialize};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -93,9 +94,8 @@ impl Checkpoint {
     /// # Errors
     /// [`FilesError::Locked`], [`FilesError::Io`].
     pub fn create(path: &Path, settings: Settings) -> Result<Self, FilesError> {
-        if let Ok(old) = File::open(path) {
-            lock(&old, path)?;
-        }
+        // Held until the new file, which is locked too, stands in its place.
+        let _old = claim(path)?;
         let mut made = Self {
             path: path.to_owned(),
             file: beside(path)?,
@@ -117,13 +117,15 @@ impl Checkpoint {
         settings: Settings,
         goal: Goal,
     ) -> Result<(Self, Ledger), FilesError> {
-        let mut options = OpenOptions::new();
-        let opened = options.read(true).write(true).open(path);
-        let mut file = opened.map_err(io_error("open", path))?;
-        lock(&file, path)?;
+        let mut file = claim(path)?;
         let mut text = Vec::new();
         file.read_to_end(&mut text)
             .map_err(io_error("read", path))?;
+        if text.is_empty() {
+            // Its run was killed before it could say what it is.
+            drop(file);
+            return Ok((Self::create(path, settings)?, Ledger::new(goal)));
+        }
         let Replayed {
             ledger,
             whole,
@@ -171,7 +173,8 @@ impl Checkpoint {
 
     /// Writes what counts anew, and takes the old file's place.
     fn compact(&mut self, ledger: &Ledger) -> Result<(), FilesError> {
-        self.file = beside(&self.path)?;
+        // The old file keeps its lock until the new one stands in its place.
+        let _old = std::mem::replace(&mut self.file, beside(&self.path)?);
         self.begin()?;
         for outcome in ledger.all_done() {
             let piece = Piece {
@@ -224,8 +227,34 @@ impl Checkpoint {
     fn put_in_place(&self) -> Result<(), FilesError> {
         self.sync()?;
         let renamed = std::fs::rename(new_name(&self.path), &self.path);
-        renamed.map_err(io_error("replace", &self.path))
+        renamed.map_err(io_error("replace", &self.path))?;
+        sync_folder(&self.path).map_err(io_error("replace", &self.path))
     }
+}
+
+/// Opens a checkpoint, or makes an empty one, and locks it. Where another run renamed a new file
+/// over it between the two, once more: a lock on a file without a name keeps nobody out.
+fn claim(path: &Path) -> Result<File, FilesError> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).truncate(false);
+    loop {
+        let file = options.open(path).map_err(io_error("open", path))?;
+        lock(&file, path)?;
+        let opened = file.metadata().map_err(io_error("open", path))?;
+        let is_named = std::fs::metadata(path)
+            .is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino()));
+        if is_named {
+            return Ok(file);
+        }
+    }
+}
+
+/// Brings a folder's names to the disk.
+pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
+    let folder = path
+        .parent()
+        .filter(|folder| !folder.as_os_str().is_empty());
+    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// An empty file beside a checkpoint, locked.
@@ -361,7 +390,7 @@ fn parse(line: &[u8]) -> Result<Record, String> {
 
 const FORMAT: &str = "sidecore phylo checkpoint";
 /// To be raised whenever the same settings would give other results, or the lines mean otherwise.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 /// No run has more bootstraps.
 const REPLICATES_MAX: u32 = 1 << 20;
 /// Longer values of settings are hashed.

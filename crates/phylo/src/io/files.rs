@@ -18,7 +18,7 @@
 //! Must stay true: files of another run are never written over unless asked for; two runs with the
 //! same settings write the same bytes, the log and the checkpoint aside.
 
-use super::checkpoint::{Checkpoint, Settings};
+use super::checkpoint::{Checkpoint, Settings, sync_folder};
 use super::{FilesError, io_error};
 use crate::analysis::AnalysisError;
 use crate::analysis::coordinator::{Change, Keeper, Member};
@@ -133,9 +133,14 @@ impl Files {
             let mut file = File::create(&new)?;
             file.write_all(text.as_bytes())?;
             file.sync_data()?;
-            std::fs::rename(&new, &path)
+            std::fs::rename(&new, &path)?;
+            sync_folder(&path)
         };
-        write().map_err(io_error("write", &path))?;
+        let written = write().inspect_err(|_| {
+            // The error that led here is the one to report.
+            let _ = std::fs::remove_file(&new);
+        });
+        written.map_err(io_error("write", &path))?;
         Ok(path)
     }
 

@@ -1,6 +1,7 @@
 //! The ways in to an analysis: files under a prefix, and other processes.
 //!
 //! - [`checkpoint`]: what is kept of a run, so that it goes on after anything.
+//! - [`input`]: files that are read, and the memory that they may come to.
 //! - [`files`]: a run's files; what they hold, and that no other run's are overwritten.
 //! - [`run`]: a run, in one process or led from rank 0; [`ranks`]: its other processes;
 //!   `mpi`, with the feature of that name: their messages.
@@ -9,6 +10,7 @@
 
 pub mod checkpoint;
 pub mod files;
+pub mod input;
 #[cfg(feature = "mpi")]
 pub mod mpi;
 pub mod ranks;

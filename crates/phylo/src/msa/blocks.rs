@@ -39,6 +39,18 @@ impl Format {
     }
 }
 
+/// Number of a file's alignments, of which the first is read.
+pub(super) fn alignments(bytes: &[u8], format: Format) -> usize {
+    let begins = |line: &&[u8]| Format::of(line) == Some(Format::Stockholm);
+    let lines = bytes
+        .split(|&byte| byte == b'\n')
+        .filter(|line| line.starts_with(b"#"));
+    match format {
+        Format::Stockholm => lines.filter(begins).count(),
+        Format::Clustal => 1,
+    }
+}
+
 pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
     let (mut names, mut rows) = (Vec::<String>::new(), Vec::<Vec<u8>>::new());
     // The next line's place in its block; None while the first block is read.

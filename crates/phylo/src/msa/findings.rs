@@ -1,11 +1,12 @@
 //! Oddities of an alignment that can be worked with: columns and sequences without a character, and
-//! sequences that repeat another one.
+//! sequences that repeat another one; and what was read as something else than it is in the file.
 //!
 //! RAxML-NG's treatment: columns without a character are left out, sequences without one and
 //! repeated ones are kept; all three are warned of. A character counts as the model reads it: in
 //! DNA `N` says as little as `-`, and `U` is `T`.
 
 use super::{Alignment, Patterns};
+use crate::newick::Newick;
 use std::collections::HashMap;
 use std::fmt;
 
@@ -21,6 +22,11 @@ pub struct Findings {
     pub identical_taxa: Vec<[usize; 2]>,
     /// Number of all columns.
     pub sites: usize,
+    /// Characters that say something and that the alphabets do not have: read as unknown. Each with
+    /// its number, in the order of the bytes.
+    pub unread: Vec<(u8, usize)>,
+    /// Codons with a base that is not known, or ambiguous: read as unknown.
+    pub unread_codons: usize,
 }
 
 /// One kind of oddity, counted; prints as one line.
@@ -48,6 +54,83 @@ pub enum Warning {
         /// The first of them, each with the one that it repeats.
         names: String,
     },
+    /// Characters were read as unknown.
+    Unread {
+        /// The number.
+        count: usize,
+        /// The characters, each with its number.
+        characters: String,
+    },
+    /// Codons were read as unknown.
+    UnreadCodons {
+        /// The number.
+        count: usize,
+    },
+    /// Cells that have several states at once were read as either of them.
+    Polymorphic {
+        /// The number.
+        count: usize,
+    },
+    /// Taxa that the file lists have no sequence.
+    NoRow {
+        /// The number of them, and of all listed.
+        count: [usize; 2],
+        /// The first of them.
+        names: String,
+    },
+    /// Commands that leave out or weigh characters or taxa were not followed.
+    Unapplied {
+        /// The number.
+        count: usize,
+        /// Their names.
+        commands: String,
+    },
+    /// The file has alignments after the first.
+    Further {
+        /// The number.
+        count: usize,
+    },
+    /// Names were not UTF-8.
+    NotText {
+        /// The number.
+        count: usize,
+        /// The first of them, as they were read.
+        names: String,
+    },
+    /// Branches had no length, and [`LENGTH_DEFAULT`](crate::tree::LENGTH_DEFAULT) was assumed.
+    NoLength {
+        /// The number of them, and of all.
+        count: [usize; 2],
+    },
+}
+
+impl Warning {
+    /// Branches without a length among those of trees as they were read; none where all have one.
+    #[must_use]
+    pub fn no_length<'t>(trees: impl IntoIterator<Item = &'t Newick>) -> Option<Self> {
+        let (mut none, mut all) = (0, 0);
+        for tree in trees {
+            let [own_none, own_all] = tree.branches_without_length();
+            (none, all) = (none + own_none, all + own_all);
+        }
+        (none > 0).then_some(Self::NoLength { count: [none, all] })
+    }
+
+    /// Listed taxa without a sequence; `all` is the number of those listed.
+    pub(super) fn no_row(taxa: &[&String], all: usize) -> Self {
+        Self::NoRow {
+            count: [taxa.len(), all],
+            names: first(taxa.iter().map(|name| format!("`{}`", super::shown(name)))),
+        }
+    }
+
+    /// Names that are not UTF-8; none where all are.
+    pub(super) fn not_text(names: &[String]) -> Option<Self> {
+        let bad = || names.iter().filter(|name| name.contains('\u{FFFD}'));
+        let count = bad().count();
+        let names = first(bad().map(|name| format!("`{}`", super::shown(name))));
+        (count > 0).then_some(Self::NotText { count, names })
+    }
 }
 
 impl Findings {
@@ -61,10 +144,17 @@ impl Findings {
             sites: alignment.sites(),
             ..Self::default()
         };
+        let mut unread = [0_usize; 256];
         for part in parts.clone() {
             let sites = part.undetermined_sites();
             found.undetermined_sites.extend_from_slice(sites);
+            for &(character, count) in part.unread() {
+                unread[usize::from(character)] += count;
+            }
+            found.unread_codons += part.unread_codons();
         }
+        let pairs = (0..=u8::MAX).zip(unread).filter(|(_, count)| *count > 0);
+        found.unread = pairs.collect();
         found.undetermined_sites.sort_unstable();
         let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
         for taxon in 0..alignment.names().len() {
@@ -87,11 +177,26 @@ impl Findings {
         found
     }
 
-    /// One warning for each kind of oddity that there is.
+    /// One warning for each kind of oddity that there is, those of the reading first.
     #[must_use]
     pub fn warnings(&self, alignment: &Alignment) -> Vec<Warning> {
         let name = |taxon: usize| super::shown(&alignment.names()[taxon]);
-        let mut warnings = Vec::new();
+        let mut warnings = alignment.warnings().to_vec();
+        if !self.unread.is_empty() {
+            let each = self.unread.iter();
+            let each = each.map(|&(character, count)| match count {
+                1 => format!("`{}`", super::shown(&super::name(&[character]))),
+                _ => format!("`{}` ({count})", super::shown(&super::name(&[character]))),
+            });
+            warnings.push(Warning::Unread {
+                count: self.unread.iter().map(|(_, count)| count).sum(),
+                characters: each.collect::<Vec<_>>().join(", "),
+            });
+        }
+        if self.unread_codons > 0 {
+            let count = self.unread_codons;
+            warnings.push(Warning::UnreadCodons { count });
+        }
         if !self.undetermined_sites.is_empty() {
             warnings.push(Warning::UndeterminedSites {
                 count: [self.undetermined_sites.len(), self.sites],
@@ -144,6 +249,46 @@ impl fmt::Display for Warning {
                     "sequences that repeat an earlier one: {count}, kept: {names}"
                 )
             }
+            Self::Unread { count, characters } => write!(
+                f,
+                "characters that the model does not have: {count}, read as unknown: {characters}"
+            ),
+            Self::UnreadCodons { count } => write!(
+                f,
+                "codons that are not three known bases: {count}, read as unknown"
+            ),
+            Self::Polymorphic { count } => write!(
+                f,
+                "cells of several states at once, `(…)`: {count}, read as either of them, `{{…}}`"
+            ),
+            Self::NoRow {
+                count: [count, of],
+                names,
+            } => write!(
+                f,
+                "taxa of TAXLABELS without a row in the matrix: {count} of {of}, left out: {names}"
+            ),
+            Self::Unapplied { count, commands } => write!(
+                f,
+                "commands that leave out or weigh characters or taxa: {count}, not followed, all \
+                 that the matrix has counts alike: {commands}"
+            ),
+            Self::Further { count } => {
+                write!(
+                    f,
+                    "alignments in the file after the first: {count}, left out"
+                )
+            }
+            Self::NotText { count, names } => write!(
+                f,
+                "names that are no UTF-8: {count}, read with a mark in place of what is not: \
+                 {names}"
+            ),
+            Self::NoLength { count: [count, of] } => write!(
+                f,
+                "branches without a length: {count} of {of}, {} assumed",
+                crate::tree::LENGTH_DEFAULT
+            ),
         }
     }
 }

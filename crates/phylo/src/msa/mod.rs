@@ -143,6 +143,8 @@ pub const SITES_MAX: usize = 1 << 30;
 pub struct Alignment {
     names: Vec<String>,
     rows: Vec<Vec<u8>>,
+    /// What was read as something else than the file has.
+    warnings: Vec<Warning>,
 }
 
 impl Alignment {
@@ -167,19 +169,29 @@ impl Alignment {
 
     fn parse_with(bytes: &[u8], accept: Accept) -> Result<Self, MsaError> {
         let start = bytes.trim_ascii_start();
+        let mut warnings = Vec::new();
         let (names, rows) = match start.first() {
             Some(b'>') => without_dots(fasta::parse(bytes, accept)?, Dots::Unclear)?,
             Some(b'#') if start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS") => {
-                let (rows, dots) = nexus::parse(bytes, accept)?;
-                without_dots(rows, dots)?
+                let found = nexus::parse(bytes, accept)?;
+                warnings = found.warnings;
+                without_dots(found.rows, found.dots)?
             }
             Some(b'0'..=b'9') => without_dots(phylip::parse(bytes, accept)?, Dots::Match)?,
             _ => match blocks::Format::of(start) {
-                Some(format) => without_dots(blocks::parse(bytes, format)?, Dots::Unclear)?,
+                Some(format) => {
+                    let count = blocks::alignments(bytes, format).saturating_sub(1);
+                    warnings.extend((count > 0).then_some(Warning::Further { count }));
+                    without_dots(blocks::parse(bytes, format)?, Dots::Unclear)?
+                }
                 None => return Err(MsaError::UnknownFormat),
             },
         };
-        Self::new(names, rows)
+        warnings.extend(Warning::not_text(&names));
+        Ok(Self {
+            warnings,
+            ..Self::new(names, rows)?
+        })
     }
 
     /// From names and sequences.
@@ -201,7 +213,17 @@ impl Alignment {
         if sites == 0 {
             return Err(MsaError::Empty);
         }
-        Ok(Self { names, rows })
+        Ok(Self {
+            names,
+            rows,
+            warnings: Vec::new(),
+        })
+    }
+
+    /// What was read as something else than the file has; [`Findings::warnings`] has these, too.
+    #[must_use]
+    pub fn warnings(&self) -> &[Warning] {
+        &self.warnings
     }
 
     /// The taxa's names, in the file's order.

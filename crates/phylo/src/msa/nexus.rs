@@ -1,297 +1,348 @@
 //! NEXUS: the matrix of a DATA or CHARACTERS block.
 //!
-//! Understood: DIMENSIONS NTAX NCHAR, FORMAT GAP MISSING MATCHCHAR INTERLEAVE, quoted names,
-//! comments in brackets. Other blocks and commands are passed over.
+//! Understood: DIMENSIONS; TAXLABELS; FORMAT with DATATYPE, GAP, MISSING, MATCHCHAR, INTERLEAVE,
+//! NOLABELS, RESPECTCASE, SYMBOLS and EQUATE; sets of states in a cell; quoted names, comments in
+//! brackets. Blocks and commands that change nothing in the matrix are passed over.
+//! Must stay true: what would change the data is followed, refused by name, or warned of
+//! ([`Warning`]): options of FORMAT, ELIMINATE, a second matrix; sets of characters or taxa that
+//! other blocks leave out or weigh.
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 
-use super::{Accept, Dots, MsaError, Rows, check_declared, name, shown};
-use std::collections::HashMap;
+mod cells;
+mod format;
+mod tokens;
 
-/// The matrix, and the meaning of dots in it. Where a file names its gap and that is no dot, a dot
-/// can only be the first sequence's character.
-pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<(Rows, Dots), MsaError> {
+use super::{Accept, Dots, MsaError, Rows, Warning, check_declared, name, shown};
+use cells::Cells;
+use format::Format;
+use std::collections::HashMap;
+use tokens::Tokens;
+pub(super) use tokens::without_comments;
+
+/// What a file holds.
+pub(super) struct Found {
+    pub(super) rows: Rows,
+    /// The meaning of dots. Where a file names its gap and that is no dot, a dot can only be the
+    /// first sequence's character.
+    pub(super) dots: Dots,
+    pub(super) warnings: Vec<Warning>,
+}
+
+pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
     let text = without_comments(bytes)?;
     let mut tokens = Tokens { text: &text, at: 0 };
+    let mut taxa = Taxa::default();
     let mut format = Format::default();
-    let mut in_data = false;
+    let mut size = Size::default();
+    let mut block = Vec::new();
+    let mut found: Option<Found> = None;
+    let mut unapplied: Vec<String> = Vec::new();
     while let Some(word) = tokens.word() {
-        if is(word, "BEGIN") {
-            let block = tokens.word().unwrap_or_default();
-            in_data = is(block, "DATA") || is(block, "CHARACTERS");
-            tokens.skip_command();
-        } else if in_data && is(word, "DIMENSIONS") {
-            tokens.options(|key, value| match value.and_then(number) {
-                Some(count) if is(key, "NTAX") => format.taxa = Some(count),
-                Some(count) if is(key, "NCHAR") => format.sites = Some(count),
-                _ => {}
-            });
-        } else if in_data && is(word, "FORMAT") {
-            tokens.options(|key, value| {
-                let symbol = value.and_then(|value| value.first().copied());
-                match symbol {
-                    Some(symbol) if is(key, "GAP") => {
-                        (format.gap, format.dots) = (symbol, Dots::Match);
-                    }
-                    Some(symbol) if is(key, "MISSING") => format.missing = symbol,
-                    Some(symbol) if is(key, "MATCHCHAR") => format.matching = Some(symbol),
-                    Some(answer) if is(key, "INTERLEAVE") => {
-                        format.interleave = !answer.eq_ignore_ascii_case(&b'n');
-                    }
-                    None if is(key, "INTERLEAVE") => format.interleave = true,
-                    _ => {}
+        let word = word.to_ascii_uppercase();
+        let in_data = matches!(block.as_slice(), b"DATA" | b"CHARACTERS");
+        let in_taxa = in_data || block == b"TAXA";
+        match word.as_slice() {
+            b";" | b"#NEXUS" => {}
+            b"BEGIN" => {
+                block = tokens.word().unwrap_or_default().to_ascii_uppercase();
+                (format, size) = (Format::default(), Size::default());
+                tokens.skip_command();
+            }
+            b"END" | b"ENDBLOCK" => {
+                block.clear();
+                tokens.skip_command();
+            }
+            b"DIMENSIONS" if in_taxa => {
+                let read = Size::read(&mut tokens)?;
+                match in_data {
+                    true => size = read,
+                    false => taxa.declared = read.taxa,
                 }
-            });
-        } else if in_data && is(word, "MATRIX") {
-            return Ok((matrix(tokens, &format, accept)?, format.dots));
-        } else if word != b";" && !is(word, "#NEXUS") {
-            tokens.skip_command();
+            }
+            b"TAXLABELS" if in_taxa => taxa.read(&mut tokens)?,
+            b"FORMAT" if in_data => format = Format::read(&mut tokens)?,
+            b"MATRIX" if in_data => {
+                if found.is_some() {
+                    let what = "a second DATA or CHARACTERS block with a matrix: leave one in \
+                                the file";
+                    return Err(tokens.error(what));
+                }
+                found = Some(Matrix::new(&format, &size, &taxa, accept).read(&mut tokens)?);
+            }
+            b"ELIMINATE" if in_data => {
+                let what = "ELIMINATE leaves characters out: take them out of the matrix, and the \
+                            command out of the file";
+                return Err(tokens.error(what));
+            }
+            _ => {
+                if is_applied(&word, tokens.command(), in_data) {
+                    unapplied.push(name(&word));
+                }
+            }
         }
     }
-    Err(MsaError::Format {
-        format: "NEXUS",
-        line: 1,
-        what: "no MATRIX in a DATA or CHARACTERS block".to_owned(),
-    })
+    let Some(mut found) = found else {
+        return Err(MsaError::Format {
+            format: "NEXUS",
+            line: 1,
+            what: "no MATRIX in a DATA or CHARACTERS block".to_owned(),
+        });
+    };
+    if !unapplied.is_empty() {
+        let count = unapplied.len();
+        unapplied.sort_unstable();
+        unapplied.dedup();
+        let commands = unapplied.join(", ");
+        found.warnings.push(Warning::Unapplied { count, commands });
+    }
+    Ok(found)
 }
 
-struct Format {
+/// True of commands that a program which follows them would leave characters or taxa out by, or
+/// count some more often, and that are in effect: sets are where they are marked with `*`.
+fn is_applied(word: &[u8], rest: &[u8], in_data: bool) -> bool {
+    let value = || rest.splitn(2, |&byte| byte == b'=').nth(1);
+    match word {
+        b"EXSET" | b"WTSET" => {
+            rest.starts_with(b"*") && value().is_some_and(|value| !value.trim_ascii().is_empty())
+        }
+        b"EXCLUDE" | b"DELETE" | b"WEIGHTS" | b"WTS" => !rest.is_empty(),
+        b"OPTIONS" if in_data => rest
+            .to_ascii_uppercase()
+            .windows(b"NEWSTATE".len())
+            .any(|part| part == b"NEWSTATE"),
+        _ => false,
+    }
+}
+
+/// DIMENSIONS.
+#[derive(Default)]
+struct Size {
     taxa: Option<usize>,
     sites: Option<usize>,
-    gap: u8,
-    missing: u8,
-    matching: Option<u8>,
-    interleave: bool,
-    dots: Dots,
 }
 
-impl Default for Format {
-    fn default() -> Self {
-        Self {
-            taxa: None,
-            sites: None,
-            gap: b'-',
-            missing: b'?',
-            matching: None,
-            interleave: false,
-            dots: Dots::Unclear,
+impl Size {
+    fn read(tokens: &mut Tokens<'_>) -> Result<Self, MsaError> {
+        let mut size = Self::default();
+        while !tokens.take(b';') {
+            let key = tokens.key().to_ascii_uppercase();
+            if key.is_empty() {
+                return Err(tokens.error("DIMENSIONS wants NTAX=… NCHAR=…;"));
+            }
+            if !tokens.take(b'=') {
+                continue;
+            }
+            let word = tokens.word().unwrap_or_default();
+            let number = std::str::from_utf8(word)
+                .ok()
+                .and_then(|word| word.parse().ok());
+            let number: usize = number.ok_or_else(|| {
+                let (key, word) = (name(&key), shown(&name(word)));
+                tokens.error(&format!("{key}={word} is no number"))
+            })?;
+            match key.as_slice() {
+                b"NTAX" => size.taxa = Some(number),
+                b"NCHAR" => size.sites = Some(number),
+                _ => {}
+            }
         }
+        Ok(size)
     }
 }
 
-fn matrix(mut tokens: Tokens<'_>, format: &Format, accept: Accept) -> Result<Rows, MsaError> {
-    let (mut names, mut rows) = (Vec::<String>::new(), Vec::<Vec<u8>>::new());
-    let mut known: HashMap<String, usize> = HashMap::new();
-    loop {
-        tokens.skip_blanks();
-        if tokens.peek() == Some(b';') {
-            break;
+/// The taxa that a file lists beside its matrix.
+#[derive(Default)]
+struct Taxa {
+    labels: Vec<String>,
+    /// Names without case, and the place of each.
+    places: HashMap<String, usize>,
+    /// NTAX of the TAXA block.
+    declared: Option<usize>,
+}
+
+impl Taxa {
+    fn read(&mut self, tokens: &mut Tokens<'_>) -> Result<(), MsaError> {
+        self.labels.clear();
+        self.places.clear();
+        while !tokens.take(b';') {
+            let label = tokens.label();
+            let Some(label) = label.filter(|label| !label.is_empty()) else {
+                return Err(tokens.error("TAXLABELS does not end with `;`"));
+            };
+            let label = name(&label);
+            self.places.insert(label.to_lowercase(), self.labels.len());
+            self.labels.push(label);
         }
+        match self.declared.filter(|&count| count != self.labels.len()) {
+            Some(expected) => Err(MsaError::TaxonCount {
+                found: self.labels.len(),
+                expected,
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The taxon that a row's label names: by name, or by its place in the list.
+    fn of_row(&self, label: String) -> Option<String> {
+        if self.labels.is_empty() || self.places.contains_key(&label.to_lowercase()) {
+            return Some(label);
+        }
+        let place = label.parse::<usize>().ok()?.checked_sub(1)?;
+        self.labels.get(place).cloned()
+    }
+}
+
+/// A matrix being read.
+struct Matrix<'m> {
+    format: &'m Format,
+    size: &'m Size,
+    taxa: &'m Taxa,
+    cells: Cells<'m>,
+    names: Vec<String>,
+    rows: Vec<Vec<u8>>,
+    known: HashMap<String, usize>,
+    /// Names that begin a line, and those that do not.
+    begins: [usize; 2],
+}
+
+impl<'m> Matrix<'m> {
+    fn new(format: &'m Format, size: &'m Size, taxa: &'m Taxa, accept: Accept) -> Self {
+        Self {
+            format,
+            size,
+            taxa,
+            cells: Cells::new(format, accept),
+            names: Vec::new(),
+            rows: Vec::new(),
+            known: HashMap::new(),
+            begins: [0, 0],
+        }
+    }
+
+    fn read(mut self, tokens: &mut Tokens<'_>) -> Result<Found, MsaError> {
+        if !self.format.labels && self.taxa.labels.is_empty() {
+            return Err(tokens.error("NOLABELS, and no TAXLABELS before the matrix name the rows"));
+        }
+        let mut line = 0;
+        loop {
+            tokens.skip_blanks();
+            match tokens.peek() {
+                Some(b';') => break,
+                None => return Err(tokens.error("the matrix does not end with `;`")),
+                Some(_) => {}
+            }
+            let row = match self.format.labels {
+                true => self.labelled(tokens)?,
+                false => self.unlabelled(line, tokens)?,
+            };
+            line += 1;
+            self.cells_of(row, tokens)?;
+        }
+        tokens.take(b';');
+        self.done(tokens)
+    }
+
+    /// The row that a label names.
+    fn labelled(&mut self, tokens: &mut Tokens<'_>) -> Result<usize, MsaError> {
+        let start = tokens.at;
         let Some(word) = tokens.label() else {
             return Err(tokens.error("the matrix does not end with `;`"));
         };
-        let taxon = name(&word);
+        let label = name(&word);
+        let taxon = self.taxa.of_row(label.clone()).ok_or_else(|| {
+            let what = "is none of the TAXLABELS; is NCHAR right?";
+            tokens.error(&format!("`{}` {what}", shown(&label)))
+        })?;
         // Only blocks repeat names; elsewhere whoever gets the rows finds all repeated ones.
-        let earlier = known.get(&taxon).filter(|_| format.interleave);
-        let row = earlier.copied().unwrap_or_else(|| {
-            known.insert(taxon.clone(), rows.len());
-            names.push(taxon);
-            rows.push(Vec::new());
-            rows.len() - 1
-        });
+        let earlier = self.known.get(&taxon).filter(|_| self.format.interleave);
+        if let Some(&row) = earlier {
+            return Ok(row);
+        }
+        if !self.rows.is_empty() {
+            self.begins[usize::from(!tokens.begins_line(start))] += 1;
+        }
+        self.known.insert(taxon.clone(), self.rows.len());
+        self.names.push(taxon);
+        self.rows.push(Vec::new());
+        Ok(self.rows.len() - 1)
+    }
+
+    /// The row whose turn it is.
+    fn unlabelled(&mut self, line: usize, tokens: &Tokens<'_>) -> Result<usize, MsaError> {
+        let all = self.taxa.labels.len();
+        if line < all {
+            self.names.push(self.taxa.labels[line].clone());
+            self.rows.push(Vec::new());
+        } else if !self.format.interleave {
+            let what = format!("more rows than the {all} TAXLABELS, or longer ones than NCHAR");
+            return Err(tokens.error(&what));
+        }
+        Ok(line % all)
+    }
+
+    /// Reads a row's cells, as far as they go here.
+    fn cells_of(&mut self, row: usize, tokens: &mut Tokens<'_>) -> Result<(), MsaError> {
+        let (interleave, sites) = (self.format.interleave, self.size.sites);
         loop {
-            let whole = !format.interleave && format.sites == Some(rows[row].len());
+            let whole = !interleave && sites == Some(self.rows[row].len());
             match tokens.peek() {
-                None | Some(b';') => break,
-                Some(_) if whole => break,
-                Some(b'\n') if format.interleave || format.sites.is_none() => break,
+                None | Some(b';') => return Ok(()),
+                Some(_) if whole => return Ok(()),
+                Some(b'\n') if interleave || sites.is_none() => return Ok(()),
                 Some(byte) if byte.is_ascii_whitespace() => {}
-                Some(byte) => {
-                    let site = rows[row].len();
-                    let byte = translate(byte, format, || {
-                        rows.first()
-                            .filter(|_| row > 0)
-                            .and_then(|first| first.get(site))
-                            .copied()
-                    });
-                    let byte = byte.ok_or_else(|| tokens.error("no character to match here"))?;
-                    if !accept(byte) {
-                        let character = shown(&String::from_utf8_lossy(&[byte]));
-                        let what = format!("`{character}` cannot stand in a sequence");
-                        return Err(tokens.error(&what));
-                    }
-                    rows[row].push(byte);
+                Some(_) => {
+                    let site = self.rows[row].len();
+                    let first = self.rows.first().filter(|_| row > 0);
+                    let first = first.and_then(|first| first.get(site)).copied();
+                    let cell = self.cells.next(tokens, || first)?;
+                    self.rows[row].push(cell);
                 }
             }
             tokens.at += 1;
         }
     }
-    check_declared(&names, &rows, format.taxa, format.sites)?;
-    Ok((names, rows))
-}
 
-fn translate(byte: u8, format: &Format, first: impl FnOnce() -> Option<u8>) -> Option<u8> {
-    if Some(byte) == format.matching {
-        first()
-    } else if byte == format.gap {
-        Some(b'-')
-    } else if byte == format.missing {
-        Some(b'?')
-    } else {
-        Some(byte)
+    fn done(self, tokens: &Tokens<'_>) -> Result<Found, MsaError> {
+        let Self {
+            names, rows, taxa, ..
+        } = self;
+        let declared = match self.format.labels {
+            true => self.size.taxa,
+            false => Some(taxa.labels.len()),
+        };
+        check_declared(&names, &rows, declared, self.size.sites)?;
+        // With too small an NCHAR the rest of a row reads as a name.
+        if self.size.taxa.is_none() && self.begins[0] > 0 && self.begins[1] > 0 {
+            let what = "names begin some lines and stand within others: is NCHAR right?";
+            return Err(tokens.error(what));
+        }
+        let mut warnings = Vec::new();
+        if self.cells.polymorphic > 0 {
+            let count = self.cells.polymorphic;
+            warnings.push(Warning::Polymorphic { count });
+        }
+        let mut left: Vec<&String> = Vec::new();
+        if !taxa.labels.is_empty() {
+            let rows: std::collections::HashSet<String> =
+                names.iter().map(|name| name.to_lowercase()).collect();
+            left.extend(
+                taxa.labels
+                    .iter()
+                    .filter(|label| !rows.contains(&label.to_lowercase())),
+            );
+        }
+        if !left.is_empty() {
+            warnings.push(Warning::no_row(&left, taxa.labels.len()));
+        }
+        Ok(Found {
+            rows: (names, rows),
+            dots: self.format.dots,
+            warnings,
+        })
     }
 }
 
-struct Tokens<'a> {
-    text: &'a [u8],
-    at: usize,
-}
-
-impl<'a> Tokens<'a> {
-    fn peek(&self) -> Option<u8> {
-        self.text.get(self.at).copied()
-    }
-
-    fn skip_blanks(&mut self) {
-        while self.peek().is_some_and(|byte| byte.is_ascii_whitespace()) {
-            self.at += 1;
-        }
-    }
-
-    /// The next word, or the single character `;`, `=` or `,`.
-    fn word(&mut self) -> Option<&'a [u8]> {
-        self.skip_blanks();
-        let start = self.at;
-        if matches!(self.peek()?, b';' | b'=' | b',') {
-            self.at += 1;
-            return Some(&self.text[start..self.at]);
-        }
-        while self
-            .peek()
-            .is_some_and(|b| !b.is_ascii_whitespace() && !matches!(b, b';' | b'='))
-        {
-            self.at += 1;
-        }
-        Some(&self.text[start..self.at])
-    }
-
-    /// A taxon's name: a word, or in quotes, where two quotes stand for one.
-    fn label(&mut self) -> Option<Vec<u8>> {
-        let quote = self.peek()?;
-        if !matches!(quote, b'\'' | b'"') {
-            return self.word().map(<[u8]>::to_vec);
-        }
-        self.at += 1;
-        let mut label = Vec::new();
-        loop {
-            let byte = self.peek()?;
-            self.at += 1;
-            if byte != quote {
-                label.push(byte);
-            } else if self.peek() == Some(quote) {
-                label.push(quote);
-                self.at += 1;
-            } else {
-                // A name with blanks could not be written in Newick or PHYLIP.
-                label
-                    .iter_mut()
-                    .filter(|b| b.is_ascii_whitespace())
-                    .for_each(|b| *b = b'_');
-                return Some(label);
-            }
-        }
-    }
-
-    fn skip_command(&mut self) {
-        while let Some(byte) = self.peek() {
-            self.at += 1;
-            if byte == b';' {
-                break;
-            }
-        }
-    }
-
-    /// Reads `key` and `key = value` up to the end of the command.
-    fn options(&mut self, mut each: impl FnMut(&[u8], Option<&[u8]>)) {
-        let mut key: Option<&[u8]> = None;
-        while let Some(word) = self.word() {
-            match word {
-                b";" => break,
-                b"=" => {
-                    let value = self.word();
-                    if let Some(key) = key.take() {
-                        each(key, value);
-                    }
-                    if value == Some(b";") {
-                        break;
-                    }
-                }
-                word => {
-                    if let Some(key) = key.replace(word) {
-                        each(key, None);
-                    }
-                }
-            }
-        }
-        if let Some(key) = key {
-            each(key, None);
-        }
-    }
-
-    fn error(&self, what: &str) -> MsaError {
-        let line = 1 + self.text[..self.at]
-            .iter()
-            .filter(|&&byte| byte == b'\n')
-            .count();
-        MsaError::Format {
-            format: "NEXUS",
-            line,
-            what: what.to_owned(),
-        }
-    }
-}
-
-/// Comments blanked out, lines kept. They nest.
-pub(super) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError> {
-    let mut depth = 0_usize;
-    let mut line = 1;
-    let mut opened = 1;
-    let mut text = Vec::with_capacity(bytes.len());
-    for &byte in bytes {
-        match byte {
-            b'[' => {
-                if depth == 0 {
-                    opened = line;
-                }
-                depth += 1;
-                text.push(b' ');
-            }
-            b']' if depth > 0 => {
-                depth -= 1;
-                text.push(b' ');
-            }
-            b'\n' => {
-                line += 1;
-                text.push(b'\n');
-            }
-            _ => text.push(if depth > 0 { b' ' } else { byte }),
-        }
-    }
-    if depth > 0 {
-        let what = "a comment is not closed".to_owned();
-        return Err(MsaError::Format {
-            format: "NEXUS",
-            line: opened,
-            what,
-        });
-    }
-    Ok(text)
-}
-
-fn is(word: &[u8], name: &str) -> bool {
-    word.eq_ignore_ascii_case(name.as_bytes())
-}
-
-fn number(word: &[u8]) -> Option<usize> {
-    std::str::from_utf8(word).ok()?.parse().ok()
-}
+#[cfg(test)]
+mod tests;

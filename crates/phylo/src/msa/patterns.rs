@@ -27,6 +27,10 @@ pub struct Patterns {
     is_undetermined: bool,
     /// Places in the alignment of sites' further columns (of codons).
     further: Vec<u32>,
+    /// Characters that were read as unknown though they say something, each with its number.
+    unread: Vec<(u8, usize)>,
+    /// Codons that were read as unknown though one of their bases is not.
+    unread_codons: usize,
 }
 
 impl Patterns {
@@ -73,6 +77,7 @@ impl Patterns {
         )?;
         let mut codes = vec![0_u8; taxa * sites.len()];
         let mut characters = Vec::with_capacity(width);
+        let (mut unread, mut unread_codons) = ([0_usize; 256], 0);
         for taxon in 0..taxa {
             let row = alignment.row(taxon);
             for (k, site) in sites.iter().enumerate() {
@@ -88,6 +93,12 @@ impl Patterns {
                             alphabet,
                         })?;
                 codes[k * taxa + taxon] = code;
+                if code == alphabet.unknown() && !characters.iter().all(|&c| says_nothing(c)) {
+                    match characters.as_slice() {
+                        &[character] => unread[usize::from(character)] += 1,
+                        _ => unread_codons += 1,
+                    }
+                }
             }
         }
         let column = |k: u32| &codes[k as usize * taxa..][..taxa];
@@ -113,6 +124,11 @@ impl Patterns {
             undetermined: places.collect(),
             is_undetermined,
             further: sites.iter().flat_map(|site| &site[1..]).copied().collect(),
+            unread: (0..=u8::MAX)
+                .zip(unread)
+                .filter(|(_, count)| *count > 0)
+                .collect(),
+            unread_codons,
         };
         let mut last: Option<u32> = None;
         for &k in &order {
@@ -167,6 +183,8 @@ impl Patterns {
             undetermined: self.undetermined.clone(),
             is_undetermined: self.is_undetermined,
             further: self.further.clone(),
+            unread: self.unread.clone(),
+            unread_codons: self.unread_codons,
         }
     }
 
@@ -219,6 +237,19 @@ impl Patterns {
         &self.undetermined
     }
 
+    /// Characters that were read as unknown though they are none of those that say so (`-`, `?`,
+    /// `~`, `N`, `X`), each with its number: stops (`*`) and pyrrolysine in proteins, `O` in DNA.
+    #[must_use]
+    pub fn unread(&self) -> &[(u8, usize)] {
+        &self.unread
+    }
+
+    /// Number of codons that were read as unknown though a base of theirs is known.
+    #[must_use]
+    pub fn unread_codons(&self) -> usize {
+        self.unread_codons
+    }
+
     /// True where no site has a character: one pattern that every tree gives the likelihood 1.
     #[must_use]
     pub fn is_undetermined(&self) -> bool {
@@ -261,6 +292,11 @@ impl Patterns {
             common & masks[usize::from(codes[pattern])]
         })
     }
+}
+
+/// True of characters with which a file says that it does not know.
+fn says_nothing(character: u8) -> bool {
+    matches!(character, b'-' | b'?' | b'~' | b'N' | b'n' | b'X' | b'x')
 }
 
 /// The most characters (taxa times sites) of one set of patterns: 16 GiB.

@@ -3,7 +3,8 @@
 //!
 //! Nothing in a file says which it is: it is read as sequential; where that does not come out even,
 //! as interleaved; then both again as strict PHYLIP, where a name has ten columns and may hold
-//! blanks. Where nothing does, the error is the one of the relaxed reading that got further.
+//! blanks. Where nothing does, the error is the one of the relaxed reading that got further. Where
+//! both relaxed readings come out even and differ, the file is refused.
 //! Source: the format's description with PHYLIP 3.6; RAxML's manual for "relaxed".
 
 use super::{Accept, MsaError, Rows, SITES_MAX, TAXA_MAX, check_declared, name, shown};
@@ -38,7 +39,18 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Rows, MsaError> {
         return Err(bad_head());
     }
     let sequential = match sequential(lines, taxa, sites, first_word) {
-        Ok(rows) => return Ok(rows),
+        // With a line a taxon there is one reading.
+        Ok(rows) if lines.filled() == taxa => return Ok(rows),
+        Ok(rows) => {
+            let other = interleaved(lines, taxa, sites, first_word);
+            return match other.is_ok_and(|other| other != rows) {
+                true => Err(lines.error(
+                    "it can be read taxon by taxon and in blocks, with different sequences: write \
+                     each sequence in one line",
+                )),
+                false => Ok(rows),
+            };
+        }
         Err(error) => error,
     };
     let strictly = || {
@@ -156,6 +168,11 @@ impl<'a> Lines<'a> {
             }
         }
         None
+    }
+
+    /// Number of lines that hold more than blanks.
+    fn filled(mut self) -> usize {
+        std::iter::from_fn(|| self.next_filled()).count()
     }
 
     /// Adds a line's characters to a row.

@@ -305,6 +305,11 @@ fn nexus_sets_are_partitions() {
             4,
             "a second",
         ),
+        (
+            "charset a = 1-10;\nexset * out = 3;",
+            4,
+            "EXSET leaves sites out",
+        ),
         ("[", 3, "comment is not closed"),
     ] {
         let said = error(sets);
@@ -415,6 +420,9 @@ fn clustal_and_stockholm_read_as_the_others() {
          three_3 ACGTAA\n4th ACTTTA\n#=GC RF xxxxxx\n\none CGTN\ntwo CGTA\nthree_3 CGRA\n\
          4th CG?A\n//\n# STOCKHOLM 1.0\nother A\n//\n",
     );
+    let two = "# STOCKHOLM 1.0\na A\nb A\nc A\nd C\n//\n# STOCKHOLM 1.0\ne A\n//\n";
+    let said = Alignment::parse(two.as_bytes()).unwrap().warnings()[0].to_string();
+    assert_eq!(said, "alignments in the file after the first: 1, left out");
     let clustal = |text: &str| error(&format!("CLUSTAL\n\n{text}"));
     for (text, line, what) in [
         ("a AC\nb AC\nc AC\nd AC\n\na AC\nc AC\n", 9, "`c` where `b`"),
@@ -579,4 +587,55 @@ fn genetic_codes_have_stops_of_their_own() {
             .iter()
             .all(|&code| GeneticCode::new(code).is_none())
     );
+}
+
+#[test]
+fn two_readings_of_a_phylip_file_are_none() {
+    // Names of ten letters, groups of ten characters: taxon by taxon or in blocks, both come out.
+    let name = |letter: char| letter.to_string().repeat(10);
+    let group = "ACGTACGTAC";
+    let mut text = "4 50\n".to_owned();
+    for letter in ['A', 'C', 'G', 'T'] {
+        text += &format!("{} {group} {group}\n", name(letter));
+    }
+    for _ in 0..4 {
+        text += &format!("{group} {group} {group}\n");
+    }
+    let said = error(&text);
+    assert!(said.contains("taxon by taxon and in blocks"), "{said}");
+    // One reading, or two that are the same.
+    same("4 10\none ACGT-\nACGTN\ntwo ACGTT\nACGTA\nthree_3 ACGTAACG\nRA\n4th ACTTT\nACG?A\n");
+}
+
+#[test]
+fn what_is_read_as_unknown_is_counted() {
+    let text = ">a\nMKV*O-X~?\n>b\nMKV*-BZJ?\n>c\nMKVLL---?\n>d\nMKVLLoLL*\n";
+    let proteins = Alignment::parse(text.as_bytes()).unwrap();
+    let part = Patterns::new(&proteins, Alphabet::Protein).unwrap();
+    assert_eq!(part.unread(), [(b'*', 3), (b'O', 1), (b'o', 1)]);
+    let warnings = Findings::of(&proteins, [&part]).warnings(&proteins);
+    assert_eq!(
+        warnings[0].to_string(),
+        "characters that the model does not have: 5, read as unknown: `*` (3), `O`, `o`"
+    );
+    let text = ">a\nACGANA---NNN\n>b\nACGAAA---AC-\n>c\nACGACA???ACG\n>d\nacrACA---ACG\n";
+    let codons = Alignment::parse(text.as_bytes()).unwrap();
+    let part = Patterns::new(&codons, Alphabet::Codon(GeneticCode::STANDARD)).unwrap();
+    let warnings = Findings::of(&codons, [&part]).warnings(&codons);
+    assert_eq!(
+        warnings[0].to_string(),
+        "codons that are not three known bases: 3, read as unknown"
+    );
+    let stop = text.replace("ACGACA???ACG", "ACGTAA???ACG");
+    let stop = Alignment::parse(stop.as_bytes()).unwrap();
+    let error = Patterns::new(&stop, Alphabet::Codon(GeneticCode::STANDARD)).unwrap_err();
+    assert!(error.to_string().contains("`TAA` is no codon"), "{error}");
+}
+
+#[test]
+fn names_that_are_no_text_are_counted() {
+    let bytes = b">a\xFF\nAC\n>b\nAC\n>c\nAC\n>d\xE9\nAG\n";
+    let found = Alignment::parse(bytes).unwrap();
+    let said = found.warnings()[0].to_string();
+    assert!(said.contains("no UTF-8: 2"), "{said}");
 }

@@ -9,7 +9,9 @@
 //! best place and the score there. Of all others the ancestor is a node, and only the direction
 //! counts in which the root is: sums of each node without one of its neighbours, added up along the
 //! tree towards each branch.
-//! Must stay true: pairs at distance 0 deviate from nothing and do not count.
+//! Must stay true: pairs at distance 0 deviate from nothing and do not count; memory is in
+//! proportion to the tree, since the tips behind a branch are listed where they are needed. Time is
+//! in proportion to the pairs of tips times the branches between them ([`steps`]).
 //! Source: Tria, Landan and Dagan, Nature Ecology & Evolution 1 (2017), 0193, "Methods".
 
 use super::Place;
@@ -24,14 +26,19 @@ pub(super) struct Found {
 }
 
 pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
-    let behind = Behind::new(tree, lengths);
-    let within = behind.sums_within(tree);
+    let behind = Behind { tree, lengths };
+    let pairs = behind.pairs();
+    let within = behind.sums_within();
     let mut scores: Vec<(f64, Place)> = Vec::new();
+    let mut tips = [Vec::new(), Vec::new()];
     for edge in 0..tree.edges() {
         let ends = tree.ends(edge);
-        let (share, sum) = behind.across(ends, edge, lengths[edge]);
+        for (own, end) in tips.iter_mut().zip(ends) {
+            behind.tips(end, edge, 0.0, own);
+        }
+        let (share, sum) = across(&tips, lengths[edge]);
         let sides = within[2 * edge] + within[2 * edge + 1];
-        let square = (sum + sides) / behind.pairs.max(1) as f64;
+        let square = (sum + sides) / pairs.max(1) as f64;
         scores.push((square.max(0.0).sqrt(), Place { edge, share }));
     }
     // A stable sort: of equals the first.
@@ -48,104 +55,94 @@ pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
     }
 }
 
-/// Tips behind each branch, seen from each of its ends.
-struct Behind {
-    /// For `2 edge + k` the distances from end `k` of the tips on that end's own side.
-    tips: Vec<Vec<f64>>,
-    /// Pairs of tips that are not at distance 0.
-    pairs: u64,
-    lengths: Vec<f64>,
+/// Pairs of tips that [`least`] looks at, each once for each branch between them and at most once
+/// for each node.
+pub(super) fn steps(tree: &Unrooted) -> u64 {
+    let Some(start) = tree.tips().next() else {
+        return 0;
+    };
+    let all = tree.tips().count() as u64;
+    let mut below = vec![0_u64; tree.nodes()];
+    let mut steps = 0_u64;
+    for step in tree.walk(start).iter().rev() {
+        below[step.node] += u64::from(tree.is_tip(step.node));
+        if let Some((above, _)) = step.above {
+            let own = below[step.node];
+            below[above] += own;
+            steps = steps.saturating_add(own.saturating_mul(all - own));
+        }
+    }
+    steps.saturating_mul(2)
 }
 
-impl Behind {
-    fn new(tree: &Unrooted, lengths: &[f64]) -> Self {
-        let mut tips = vec![Vec::new(); 2 * tree.edges()];
-        let start = tree.tips().next().unwrap_or(0);
-        let walk = tree.walk(start);
-        let end_of = |edge: usize, node: usize| usize::from(tree.ends(edge)[1] == node);
-        // What is below, from the leaves on; then what is above, from the start on.
-        let gather = |tips: &mut Vec<Vec<f64>>, node: usize, to: usize| {
-            let mut own = Vec::new();
-            if tree.is_tip(node) {
-                own.push(0.0);
-            }
-            for &(next, edge) in tree.around(node) {
-                if edge != to {
-                    let far = &tips[2 * edge + end_of(edge, next)];
-                    own.extend(far.iter().map(|far| far + lengths[edge]));
-                }
-            }
-            tips[2 * to + end_of(to, node)] = own;
-        };
-        for step in walk.iter().rev() {
-            if let Some((_, edge)) = step.above {
-                gather(&mut tips, step.node, edge);
-            }
-        }
-        for step in &walk {
-            if let Some((parent, edge)) = step.above {
-                gather(&mut tips, parent, edge);
-            }
-        }
-        let mut behind = Self {
-            tips,
-            pairs: 0,
-            lengths: lengths.to_vec(),
-        };
-        let count = tree.tips().count() as u64;
-        behind.pairs = count * (count - 1) / 2 - behind.equals(tree);
-        behind
-    }
+/// A tree, to be looked at from its branches.
+struct Behind<'t> {
+    tree: &'t Unrooted,
+    lengths: &'t [f64],
+}
 
-    /// Pairs of tips at distance 0.
-    fn equals(&self, tree: &Unrooted) -> u64 {
-        let mut twice = 0;
-        for tip in tree.tips() {
-            let far = tree.distances(tip, &self.lengths);
-            twice += tree.tips().filter(|&t| t != tip && far[t] == 0.0).count();
-        }
-        twice as u64 / 2
-    }
-
-    /// The best place on a branch (as a share from its first end) and the sum of squared deviations
-    /// of the pairs on both sides.
-    fn across(&self, ends: [usize; 2], edge: usize, length: f64) -> (f64, f64) {
-        debug_assert_ne!(ends[0], ends[1], "ends of a branch");
-        // The deviation is (a + 2 share length) / distance.
-        let (mut weights, mut once, mut twice) = (0.0, 0.0, 0.0);
-        for &near in &self.tips[2 * edge] {
-            for &far in &self.tips[2 * edge + 1] {
-                let distance = near + length + far;
-                if distance > 0.0 {
-                    let weight = 1.0 / (distance * distance);
-                    let a = near - far - length;
-                    weights += weight;
-                    once += weight * a;
-                    twice += weight * a * a;
+impl Behind<'_> {
+    /// Distances of the tips that are on a node's side of a branch, from that node, and `more`.
+    fn tips(&self, node: usize, branch: usize, more: f64, to: &mut Vec<f64>) {
+        to.clear();
+        let mut path = vec![(node, branch, more)];
+        while let Some((node, from, far)) = path.pop() {
+            if self.tree.is_tip(node) {
+                to.push(far);
+            }
+            for &(next, edge) in self.tree.around(node).iter().rev() {
+                if edge != from {
+                    path.push((next, edge, far + self.lengths[edge]));
                 }
             }
         }
-        let share = match length > 0.0 && weights > 0.0 {
-            true => (-once / weights / (2.0 * length)).clamp(0.0, 1.0),
-            false => 0.5,
-        };
-        let move_by = 2.0 * share * length;
-        let sum = twice + 2.0 * move_by * once + move_by * move_by * weights;
-        (share, sum)
+    }
+
+    /// Pairs of tips that are not at distance 0: all but those that branches of length 0 join.
+    fn pairs(&self) -> u64 {
+        let pairs = |count: u64| count * count.saturating_sub(1) / 2;
+        let mut seen = vec![false; self.tree.nodes()];
+        let mut equal = 0;
+        for tip in self.tree.tips() {
+            let (mut count, mut path) = (0, vec![tip]);
+            while let Some(node) = path.pop() {
+                if std::mem::replace(&mut seen[node], true) {
+                    continue;
+                }
+                count += u64::from(self.tree.is_tip(node));
+                let near = self.tree.around(node).iter();
+                path.extend(
+                    near.filter(|near| self.lengths[near.1] == 0.0)
+                        .map(|near| near.0),
+                );
+            }
+            equal += pairs(count);
+        }
+        pairs(self.tree.tips().count() as u64) - equal
     }
 
     /// For each end of each branch the sum of squared deviations of the pairs on its side, with the
     /// root on the branch or beyond it.
-    fn sums_within(&self, tree: &Unrooted) -> Vec<f64> {
+    fn sums_within(&self) -> Vec<f64> {
+        let tree = self.tree;
         // A node's own sum, without the pairs in which one neighbour's side takes part.
         let mut own = vec![0.0; 2 * tree.edges()];
+        let mut sides: Vec<Vec<f64>> = Vec::new();
         for node in 0..tree.nodes() {
             let around = tree.around(node);
+            // One side alone has no pairs.
+            if around.len() < 2 {
+                continue;
+            }
+            sides.resize_with(sides.len().max(around.len()), Vec::new);
+            for (side, &(next, edge)) in sides.iter_mut().zip(around) {
+                self.tips(next, edge, self.lengths[edge], side);
+            }
             let mut with = vec![0.0; around.len()];
             let mut all = 0.0;
             for first in 0..around.len() {
                 for second in 0..first {
-                    let sum = self.at_node(tree, around[first], around[second]);
+                    let sum = at_node(&sides[first], &sides[second]);
                     all += sum;
                     with[first] += sum;
                     with[second] += sum;
@@ -179,24 +176,46 @@ impl Behind {
         }
         sums
     }
+}
 
-    /// Over the pairs of tips behind two neighbours of a node: the sum of squared deviations with
-    /// that node as ancestor.
-    fn at_node(&self, tree: &Unrooted, a: (usize, usize), b: (usize, usize)) -> f64 {
-        let [a, b] = [a, b].map(|(next, edge)| {
-            let far = &self.tips[2 * edge + usize::from(tree.ends(edge)[1] == next)];
-            (far, self.lengths[edge])
-        });
-        let mut sum = 0.0;
-        for near in a.0.iter().map(|far| far + a.1) {
-            for far in b.0.iter().map(|far| far + b.1) {
-                let distance = near + far;
-                if distance > 0.0 {
-                    let deviation = (near - far) / distance;
-                    sum += deviation * deviation;
-                }
+/// The best place on a branch (as a share from its first end) and the sum of squared deviations of
+/// the pairs on both sides, whose distances from its ends are given.
+fn across(tips: &[Vec<f64>; 2], length: f64) -> (f64, f64) {
+    // The deviation is (a + 2 share length) / distance.
+    let (mut weights, mut once, mut twice) = (0.0, 0.0, 0.0);
+    for &near in &tips[0] {
+        for &far in &tips[1] {
+            let distance = near + length + far;
+            if distance > 0.0 {
+                let weight = 1.0 / (distance * distance);
+                let a = near - far - length;
+                weights += weight;
+                once += weight * a;
+                twice += weight * a * a;
             }
         }
-        sum
     }
+    let share = match length > 0.0 && weights > 0.0 {
+        true => (-once / weights / (2.0 * length)).clamp(0.0, 1.0),
+        false => 0.5,
+    };
+    let move_by = 2.0 * share * length;
+    let sum = twice + 2.0 * move_by * once + move_by * move_by * weights;
+    (share, sum)
+}
+
+/// Over the pairs of tips behind two neighbours of a node, whose distances from it are given: the
+/// sum of squared deviations with that node as ancestor.
+fn at_node(a: &[f64], b: &[f64]) -> f64 {
+    let mut sum = 0.0;
+    for near in a {
+        for far in b {
+            let distance = near + far;
+            if distance > 0.0 {
+                let deviation = (near - far) / distance;
+                sum += deviation * deviation;
+            }
+        }
+    }
+    sum
 }

@@ -62,6 +62,10 @@ pub struct Options {
     pub constraint: Option<Constraint>,
     /// Linkage of the partitions' branch lengths; none: as the likelihood has it.
     pub lengths: Option<Lengths>,
+    /// Fits the lengths and parameters of the tree that is found to the end, together: its
+    /// log-likelihood is then the one that a fit of it alone comes to. Else, as for bootstraps,
+    /// whose trees alone count, only the lengths.
+    pub settle: bool,
 }
 
 impl Default for Options {
@@ -74,6 +78,7 @@ impl Default for Options {
             perturbations: PERTURBATIONS,
             constraint: None,
             lengths: None,
+            settle: true,
         }
     }
 }
@@ -283,14 +288,38 @@ impl<'a, R: Runner> Search<'a, R> {
         self.state.round += 1;
         if lnl - before < epsilon || self.state.round >= PASSES_MAX {
             if next == Phase::Done {
-                lnl = self
-                    .likelihood
-                    .optimise_lengths(LAST_EPSILON, PASSES_MAX as usize)?;
+                lnl = match self.options.settle {
+                    true => self.settle()?,
+                    false => self
+                        .likelihood
+                        .optimise_lengths(LAST_EPSILON, PASSES_MAX as usize)?,
+                };
             }
             self.enter(next);
         }
         self.state.lnl = Exact(lnl);
         Ok(())
+    }
+
+    /// Fits lengths and parameters together until a round gains less than [`SETTLED_EPSILON`]. What
+    /// there was stays where that comes to less.
+    fn settle(&mut self) -> Result<f64, LikelihoodError> {
+        let before = self.likelihood.evaluate()?;
+        let tree = self.likelihood.tree().clone();
+        let parts = self.likelihood.parts().iter();
+        let kept: Vec<_> = parts
+            .map(|part| (part.model().clone(), part.scale()))
+            .collect();
+        let lnl = self.likelihood.optimise(SETTLED_EPSILON)?;
+        if lnl >= before {
+            return Ok(lnl);
+        }
+        self.likelihood.set_tree(tree);
+        for (part, (model, scale)) in kept.into_iter().enumerate() {
+            self.likelihood.set_model(part, model);
+            self.likelihood.set_scale(part, scale);
+        }
+        self.likelihood.evaluate()
     }
 
     fn enter(&mut self, phase: Phase) {
@@ -374,8 +403,9 @@ const FIRST_EPSILON: f64 = 10.0;
 const MIDDLE_EPSILON: f64 = 1.0;
 /// Gain below which fast rounds end.
 const FAST_EPSILON: f64 = 0.5;
-/// Least gain of the last rounds over all lengths.
+/// Least gain of the last rounds over all lengths, and of those over lengths and parameters.
 const LAST_EPSILON: f64 = 1e-3;
+const SETTLED_EPSILON: f64 = 1e-4;
 const LENGTH_ROUNDS: usize = 2;
 const PASSES_MAX: u32 = 32;
 const FAST_RADIUS: u32 = 6;

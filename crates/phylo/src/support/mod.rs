@@ -29,7 +29,7 @@
 
 use crate::newick::Newick;
 use crate::runner::{Runner, Work};
-use crate::splits::{self, CompareError, Split, Taxa};
+use crate::splits::{self, CompareError, Span, Taxa};
 use sidecore_offload::OffloadError;
 use std::collections::HashSet;
 
@@ -68,7 +68,8 @@ pub struct Reference<'t> {
 struct Branch {
     /// The node below it.
     node: usize,
-    split: Split,
+    /// A run, in the tree's own numbers.
+    split: Span,
     /// Taxa on its smaller side, at least 2.
     light: usize,
 }
@@ -103,12 +104,12 @@ impl<'t> Reference<'t> {
     /// [`CompareError::Twice`], [`CompareError::TooSmall`].
     pub fn new(tree: &'t Newick) -> Result<Self, CompareError> {
         let taxa = Taxa::of(tree)?;
-        let splits = splits::of(tree, &taxa).into_iter().enumerate();
+        let splits = splits::spans(tree, &taxa).into_iter().enumerate();
         let inner = splits.filter(|(_, split)| !split.is_trivial(taxa.len()));
-        let branches = inner.map(|(node, split)| Branch {
-            node,
-            light: split.len().min(taxa.len() - split.len()),
-            split,
+        let branches = inner.map(|(node, split)| {
+            let len = split.len as usize;
+            let light = len.min(taxa.len() - len);
+            Branch { node, split, light }
         });
         Ok(Self {
             tree,
@@ -140,14 +141,15 @@ impl<'t> Reference<'t> {
     /// [`CompareError::Tips`], [`CompareError::Twice`].
     pub fn tally(&self, replicate: &Newick, kind: Kind) -> Result<Tally, CompareError> {
         self.taxa.check(replicate)?;
-        let there: HashSet<Split> = splits::of(replicate, &self.taxa).into_iter().collect();
+        let all = splits::spans(replicate, &self.taxa).into_iter();
+        let there: HashSet<Span> = all.filter(|split| split.is_run()).collect();
         let mut missing = vec![0; self.branches.len()];
         let mut transfer = Transfer::new(replicate, &self.taxa);
         for (missing, branch) in missing.iter_mut().zip(&self.branches) {
             if !there.contains(&branch.split) {
                 *missing = match kind {
                     // Of two taxa one must be moved at least, and one is enough.
-                    Kind::Tbe if branch.light > 2 => transfer.distance(&branch.split) as u64,
+                    Kind::Tbe if branch.light > 2 => transfer.distance(branch.split).into(),
                     _ => 1,
                 };
             }
@@ -269,13 +271,13 @@ impl Transfer {
     }
 
     /// The fewest taxa that must change sides to make some split of this tree the given one.
-    fn distance(&mut self, split: &Split) -> u32 {
+    fn distance(&mut self, split: Span) -> u32 {
         self.inside.fill(0);
         for &(tip, taxon) in &self.tips {
-            self.inside[tip as usize] = u32::from(split.has(taxon as usize));
+            self.inside[tip as usize] = u32::from(split.has(taxon));
         }
         let taxa = self.tips.len() as u32;
-        let members = split.len() as u32;
+        let members = split.len;
         let mut least = taxa;
         for node in (1..self.parents.len()).rev() {
             let inside = self.inside[node];

@@ -181,11 +181,15 @@ impl Tree {
         let mut seen = vec![false; taxa];
         for tip in newick.tips() {
             let label = &nodes[tip].label;
-            let &taxon = by_name
-                .get(label.as_str())
-                .ok_or_else(|| TreeError::Unknown {
-                    label: short(label),
-                })?;
+            // Alignments' formats have `_` for the blanks of a name in quotes.
+            let plain = || match label.contains(char::is_whitespace) {
+                true => by_name.get(label.replace(char::is_whitespace, "_").as_str()),
+                false => None,
+            };
+            let found = by_name.get(label.as_str()).or_else(plain);
+            let &taxon = found.ok_or_else(|| TreeError::Unknown {
+                label: short(label),
+            })?;
             if std::mem::replace(&mut seen[taxon], true) {
                 return Err(TreeError::Twice {
                     label: short(label),

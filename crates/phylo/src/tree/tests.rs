@@ -51,6 +51,16 @@ fn what_does_not_fit_is_named() {
     assert!(error("((a,b),(c,(d)));").contains("2 neighbours"));
 }
 
+#[test]
+fn a_quoted_name_is_the_one_with_underscores() {
+    let names = ["a", "b c", "d_e", "f"];
+    // The name as it is comes first.
+    let tree = parse("('b c',a,(f,'d e'));", &names).unwrap();
+    sound(&tree);
+    let twice = parse("('d e',a,(d_e,'b c'));", &names).unwrap_err();
+    assert!(twice.to_string().contains("twice"), "{twice}");
+}
+
 proptest! {
     #[test]
     fn texts_come_back(seed in any::<u64>(), taxa in 3_usize..60) {

@@ -7,6 +7,7 @@ use sidecore_phylo::analysis::job::{Searches, Starts};
 use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Ledger};
 use sidecore_phylo::bootstrap::{CHAIN, convergence};
 use sidecore_phylo::io::checkpoint::Settings;
+use sidecore_phylo::io::input;
 use sidecore_phylo::likelihood::PartOptions;
 use sidecore_phylo::msa::{Alignment, Findings, site_ranges};
 use sidecore_phylo::newick::Newick;
@@ -133,7 +134,13 @@ impl Setup {
         let (starts, given) = starts(&args.start_trees, &alignment, &mut settings)?;
         let constraint = args.constraint.as_deref();
         let constraint = constraint.map(|path| {
-            let newick = common::newick(path)?;
+            let (newick, memory) = common::newick_within(path)?;
+            let inner = newick
+                .nodes()
+                .iter()
+                .filter(|node| !node.children.is_empty());
+            let need = (alignment.names().len() as u64).saturating_mul(inner.count() as u64);
+            input::check("the constraint", need.saturating_mul(2), memory)?;
             settings.add("--constraint", &newick.to_string());
             Constraint::from_newick(&newick, alignment.names())
                 .with_context(|| path.display().to_string())

@@ -156,3 +156,52 @@ fn replaced_states_go() {
     let names: Vec<_> = std::fs::read_dir(folder.path()).unwrap().collect();
     assert_eq!(names.len(), 1);
 }
+
+#[test]
+fn one_prefix_has_one_run_whoever_begins_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.ckp");
+    let locked = |tried: Result<Checkpoint, FilesError>| {
+        assert!(matches!(tried, Err(FilesError::Locked { .. })), "{tried:?}");
+    };
+    let resumed = || Checkpoint::resume(&path, settings("1"), GOAL).map(|(own, _)| own);
+    // Of many that begin at once, one has it.
+    let began = std::sync::Barrier::new(8);
+    let alone = std::thread::scope(|scope| {
+        let runs: Vec<_> = (0..8)
+            .map(|_| {
+                scope.spawn(|| {
+                    began.wait();
+                    let made = Checkpoint::create(&path, settings("1")).ok();
+                    began.wait();
+                    made.is_some()
+                })
+            })
+            .collect();
+        let all = runs.into_iter().map(|run| run.join().unwrap());
+        all.filter(|&has| has).count()
+    });
+    assert_eq!(alone, 1);
+    // Also while, and after, the one that has it writes its file anew.
+    let mut checkpoint = resumed().unwrap();
+    let ledger = Ledger::new(GOAL);
+    for _ in 0..3 {
+        checkpoint.compact(&ledger).unwrap();
+        locked(resumed());
+        locked(Checkpoint::create(&path, settings("1")));
+    }
+    drop(checkpoint);
+    resumed().unwrap();
+}
+
+#[test]
+fn a_run_that_was_killed_before_its_first_line_begins_anew() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("p.ckp");
+    std::fs::write(&path, "").unwrap();
+    let (checkpoint, ledger) = Checkpoint::resume(&path, settings("1"), GOAL).unwrap();
+    assert_eq!(ledger.outcomes().count(), 0);
+    drop(checkpoint);
+    let error = Checkpoint::resume(&path, settings("2"), GOAL).unwrap_err();
+    assert!(error.to_string().contains("another --seed"), "{error}");
+}

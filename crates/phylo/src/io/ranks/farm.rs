@@ -125,7 +125,8 @@ pub(super) fn coordinate_beside<R: Runner>(
         outbox,
     };
     std::thread::scope(|scope| {
-        let coordinating = scope.spawn(move || {
+        let thread = std::thread::Builder::new().name("phylo coordinator".to_owned());
+        let coordinating = thread.spawn_scoped(scope, move || {
             let mut environment = Environment {
                 mailbox: &mailbox,
                 deliver: &mut |member, order| {
@@ -139,6 +140,7 @@ pub(super) fn coordinate_beside<R: Runner>(
             };
             coordinate(lead.coordinator, &mut environment)
         });
+        let coordinating = coordinating.map_err(AnalysisError::Thread)?;
         let served = serve(&mut office);
         drop(office);
         let ended = match coordinating.join() {

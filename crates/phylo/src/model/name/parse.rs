@@ -368,9 +368,14 @@ impl Parser<'_, '_> {
                 None if from_file && value.is_none() && values.len() >= 190 => break,
                 _ if from_file && values.len() >= VALUES_MAX => break,
                 _ => {
+                    // A name may name any file: nothing of its content is shown.
+                    let value = match from_file {
+                        true => format!("number {} of the file", values.len() + 1),
+                        false => shown(word),
+                    };
                     return Err(ModelError::Value {
                         model: shown(self.model),
-                        value: shown(word),
+                        value,
                         what,
                         range,
                     });

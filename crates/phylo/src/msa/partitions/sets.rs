@@ -96,6 +96,11 @@ impl<'t> Commands<'t> {
                 false => (word, rest),
             };
             let is = |name: &str| word.eq_ignore_ascii_case(name);
+            if is("EXSET") && rest.trim_start().starts_with('*') {
+                let what = "EXSET leaves sites out: take them out of the alignment, and the \
+                            command out of the file";
+                return Err(sets_error(line, what.to_owned()));
+            }
             if !is("CHARSET") && !is("CHARPARTITION") {
                 continue;
             }

@@ -1,0 +1,99 @@
+//! Limits that all commands on alignments and trees take: memory, and time.
+
+use anyhow::{Context, Result};
+use sidecore_phylo::io::input::{self, Memory};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// Options of every command.
+#[derive(clap::Args)]
+pub(crate) struct Limits {
+    /// Memory to use at most, such as 4GiB. Unless given: for what is read 192 MiB and 64 times a
+    /// file's bytes, half of the machine's memory at most; three quarters of it for computing
+    #[arg(long, value_name = "SIZE", global = true, value_parser = memory_size)]
+    memory: Option<u64>,
+    /// Seconds after which it ends: a search as by a signal, with everything kept, others without a
+    /// result
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        global = true,
+        value_parser = clap::value_parser!(u32).range(1..)
+    )]
+    time: Option<u32>,
+}
+
+fn memory_size(text: &str) -> Result<u64, String> {
+    let bytes = crate::size::parse(text)?;
+    match bytes >= MEMORY_LEAST {
+        true => Ok(bytes),
+        false => Err("at least 1MiB".to_owned()),
+    }
+}
+
+static MEMORY: OnceLock<Memory> = OnceLock::new();
+static TIMED: AtomicBool = AtomicBool::new(false);
+/// The flag that the end of the time raises; without one it ends the process.
+static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+
+impl Limits {
+    /// Puts them into force. To be called once, before the command.
+    pub(super) fn begin(&self) -> Result<()> {
+        MEMORY.get_or_init(|| Memory::new(self.memory));
+        let Some(seconds) = self.time else {
+            return Ok(());
+        };
+        // Relaxed: the thread that stores is the one that loads.
+        TIMED.store(true, Ordering::Relaxed);
+        let watch = move || {
+            std::thread::sleep(Duration::from_secs(seconds.into()));
+            let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(stop) = stop {
+                // Relaxed: a flag alone. A step that takes longer than this is not waited for.
+                stop.store(true, Ordering::Relaxed);
+                std::thread::sleep(GRACE);
+            }
+            crate::output::note!("sidecore: not done after {seconds} s (--time): ended");
+            std::process::exit(2);
+        };
+        let thread = std::thread::Builder::new().name("time limit".to_owned());
+        let started = thread.spawn(watch);
+        started.context("cannot start a thread for --time")?;
+        Ok(())
+    }
+}
+
+/// Memory that the command may use.
+pub(super) fn memory() -> Memory {
+    *MEMORY.get_or_init(|| Memory::new(None))
+}
+
+/// True where the user has limited the time.
+pub(super) fn is_timed() -> bool {
+    TIMED.load(Ordering::Relaxed)
+}
+
+/// From now on the end of the time raises this flag.
+pub(super) fn stop_with(stop: &Arc<AtomicBool>) {
+    *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(stop));
+}
+
+/// Refuses work that takes more memory than is allowed.
+pub(super) fn check_work(what: &str, need: u64) -> Result<()> {
+    Ok(memory().check_work(what, need)?)
+}
+
+/// Refuses text with more nodes than its file may come to.
+pub(super) fn check_nodes(what: &str, text: &str, max: u64) -> Result<()> {
+    let marks = text.bytes().filter(|byte| matches!(byte, b'(' | b','));
+    let need = (marks.count() as u64).saturating_mul(NODE_BYTES) + text.len() as u64;
+    Ok(input::check(what, need, max)?)
+}
+
+/// Time for a search to keep everything.
+const GRACE: Duration = Duration::from_secs(30);
+const MEMORY_LEAST: u64 = 1 << 20;
+/// Of a node of a parsed tree, its label and its place among its parent's children.
+pub(super) const NODE_BYTES: u64 = 176;

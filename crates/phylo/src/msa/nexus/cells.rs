@@ -1,0 +1,166 @@
+//! Cells of a matrix: characters, sets of them, and what FORMAT makes of them.
+//!
+//! A set in braces says that one of its states is there, one in parentheses that all are. To a
+//! likelihood both are the ambiguity between them, as they are to PAUP's and IQ-TREE's; the second
+//! is counted, since it is not what was written. A set that no letter stands for is refused.
+
+use super::format::{DataType, Format};
+use super::tokens::Tokens;
+use crate::msa::{Accept, Alphabet, MsaError, is_multistate, name, shown};
+
+/// Reads cells.
+pub(super) struct Cells<'f> {
+    format: &'f Format,
+    accept: Accept,
+    /// For each byte what a cell of it is.
+    meaning: Vec<Meaning>,
+    /// Cells in parentheses.
+    pub(super) polymorphic: usize,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Meaning {
+    Matching,
+    Is(u8),
+    Wrong(String),
+}
+
+impl<'f> Cells<'f> {
+    pub(super) fn new(format: &'f Format, accept: Accept) -> Self {
+        let accept = match format.data {
+            DataType::Standard => is_multistate,
+            _ => accept,
+        };
+        let mut cells = Self {
+            format,
+            accept,
+            meaning: Vec::new(),
+            polymorphic: 0,
+        };
+        cells.meaning = (0..=u8::MAX).map(|byte| cells.meaning_of(byte)).collect();
+        for (symbol, value) in &format.equates {
+            let meaning = match value.as_slice() {
+                [b'{' | b'(', inside @ .., _] => cells.set(inside),
+                [one] => cells.meaning[usize::from(*one)].clone(),
+                _ => continue,
+            };
+            cells.meaning[usize::from(*symbol)] = meaning;
+        }
+        cells
+    }
+
+    /// A byte without EQUATE.
+    fn meaning_of(&self, byte: u8) -> Meaning {
+        let format = self.format;
+        let is = |symbol: u8| match format.respect_case {
+            true => byte == symbol,
+            false => byte.eq_ignore_ascii_case(&symbol),
+        };
+        if format.matching.is_some_and(is) {
+            Meaning::Matching
+        } else if is(format.gap) {
+            Meaning::Is(b'-')
+        } else if is(format.missing) {
+            Meaning::Is(b'?')
+        } else if !(self.accept)(byte) {
+            let character = shown(&name(&[byte]));
+            Meaning::Wrong(format!("`{character}` cannot stand in a sequence"))
+        } else if format.data != DataType::Standard
+            || format.symbols.is_empty()
+            || format.symbols.iter().any(|&symbol| is(symbol))
+            || matches!(byte, b'-' | b'?')
+        {
+            Meaning::Is(byte)
+        } else {
+            let character = shown(&name(&[byte]));
+            Meaning::Wrong(format!("`{character}` is none of the SYMBOLS"))
+        }
+    }
+
+    /// The next cell of a row. `first` is the character of the first row, where there is one.
+    pub(super) fn next(
+        &mut self,
+        tokens: &mut Tokens<'_>,
+        first: impl FnOnce() -> Option<u8>,
+    ) -> Result<u8, MsaError> {
+        let byte = tokens.peek().unwrap_or_default();
+        let closing = match byte {
+            b'{' => b'}',
+            b'(' => b')',
+            _ => {
+                return match &self.meaning[usize::from(byte)] {
+                    Meaning::Is(byte) => Ok(*byte),
+                    Meaning::Matching => {
+                        first().ok_or_else(|| tokens.error("no character to match here"))
+                    }
+                    Meaning::Wrong(what) => Err(tokens.error(what)),
+                };
+            }
+        };
+        let rest = &tokens.text[tokens.at + 1..];
+        let len = rest
+            .iter()
+            .position(|&byte| byte == closing || byte == b';');
+        let len = len.filter(|&len| rest[len] == closing);
+        let Some(len) = len else {
+            return Err(tokens.error("a cell of several states is not closed"));
+        };
+        let found = match self.set(&rest[..len]) {
+            Meaning::Is(byte) => byte,
+            Meaning::Matching => return Err(tokens.error("no character to match here")),
+            Meaning::Wrong(what) => return Err(tokens.error(&what)),
+        };
+        self.polymorphic += usize::from(byte == b'(');
+        // The caller passes over the cell's last byte.
+        tokens.at += len + 1;
+        Ok(found)
+    }
+
+    /// A set of states.
+    fn set(&self, inside: &[u8]) -> Meaning {
+        let members = inside
+            .iter()
+            .filter(|byte| !byte.is_ascii_whitespace() && **byte != b',');
+        let mut found = Vec::new();
+        for &member in members {
+            match &self.meaning[usize::from(member)] {
+                Meaning::Is(b'-' | b'?') => return Meaning::Is(b'?'),
+                Meaning::Is(byte) => found.push(byte.to_ascii_uppercase()),
+                other => return other.clone(),
+            }
+        }
+        found.sort_unstable();
+        found.dedup();
+        if let [one] = found[..] {
+            return Meaning::Is(one);
+        }
+        let is_base = |byte: &u8| b"ACGTU".contains(byte);
+        let alphabet = match self.format.data {
+            DataType::Open if found.iter().all(is_base) => Some(Alphabet::Dna),
+            data => data.alphabet(),
+        };
+        let letter = alphabet.and_then(|alphabet| {
+            let masks = alphabet.masks();
+            let mut set = 0;
+            for &byte in &found {
+                set |= masks[usize::from(alphabet.code(byte)?)];
+            }
+            let code = masks.iter().position(|&mask| mask == set)?;
+            (b'A'..=b'Z').find(|&letter| {
+                alphabet
+                    .code(letter)
+                    .is_some_and(|c| usize::from(c) == code)
+            })
+        });
+        let shown_set = || shown(&name(inside));
+        match letter {
+            Some(letter) => Meaning::Is(letter),
+            None if found.is_empty() => Meaning::Wrong("a cell without a state".to_owned()),
+            None => Meaning::Wrong(format!(
+                "a cell of the states `{}`: no letter stands for them, and models take no other \
+                 sets; write the missing character there to leave it open",
+                shown_set()
+            )),
+        }
+    }
+}
