@@ -163,7 +163,8 @@ fn a_forced_umount_keeps_closed_and_open_files() {
         .run(&["umount", "--force", text(&written.on)]);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
-    assert!(errors.contains("programs have files open"), "{errors}");
+    // Programs have a file open, and perhaps a namespace of another test has the mount.
+    assert!(errors.contains("so its server stays"), "{errors}");
     assert_eq!(written.scratch.mounts(), Vec::<String>::new());
     // As below a loop device after `umount -l`.
     open.write_all(&noise(5, 3 << 20)).unwrap();
