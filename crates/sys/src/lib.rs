@@ -12,7 +12,7 @@
 //! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
-//!   [`fuse_ring`]: its queues over io_uring.
+//!   [`fuse_ring`]: its queues over io_uring; [`file_system`]: to file systems that are to end.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
@@ -38,6 +38,7 @@ pub mod counters;
 pub mod cpu;
 pub mod epoll_entry;
 mod error;
+pub mod file_system;
 pub mod folder;
 pub mod fuse_device;
 pub mod fuse_ring;

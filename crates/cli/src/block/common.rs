@@ -1,6 +1,6 @@
 //! Arguments and helpers shared by the commands that read and write whole images.
 
-use super::far::{FarArgs, Opened};
+use super::far::{FarArgs, Opened, make_absolute};
 use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -148,6 +148,21 @@ pub(crate) struct OpenArgs {
     /// Ask for the parts of an image far away that this trace names, in its order, from the start
     #[arg(long, value_name = "TRACE")]
     prefetch: Option<PathBuf>,
+}
+
+impl OpenArgs {
+    /// Makes relative paths absolute, for a server that leaves its directory; but the image's,
+    /// which is opened before and never again.
+    pub(crate) fn make_absolute(&mut self) -> Result<()> {
+        self.far.make_absolute()?;
+        let files = [&mut self.trace, &mut self.prefetch];
+        files.into_iter().flatten().try_for_each(make_absolute)
+    }
+
+    /// True where keys are named that open an encrypted image.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.far.has_secrets()
+    }
 }
 
 /// Opens an image for reading, and starts the engines that inflate it.

@@ -56,6 +56,22 @@ pub(crate) struct Opened {
 }
 
 impl FarArgs {
+    /// Makes relative paths absolute, for a server that leaves its directory.
+    pub(super) fn make_absolute(&mut self) -> Result<()> {
+        let files = [&mut self.cache, &mut self.sidx, &mut self.passphrase_file];
+        let lists = self.verify_key.iter_mut().chain(&mut self.identity);
+        files
+            .into_iter()
+            .flatten()
+            .chain(lists)
+            .try_for_each(make_absolute)
+    }
+
+    /// True where keys are named that open an encrypted image.
+    pub(super) fn has_secrets(&self) -> bool {
+        !self.identity.is_empty() || self.passphrase_file.is_some()
+    }
+
     /// Opens an image whose frames will all be read in order; one far away may hold `memory_bytes`
     /// of compressed frames.
     pub(crate) fn open_whole(&self, path: &Path, memory_bytes: u64) -> Result<Opened> {
@@ -180,6 +196,13 @@ impl FarArgs {
         }
         Ok(trust)
     }
+}
+
+/// Makes a path absolute.
+pub(super) fn make_absolute(path: &mut PathBuf) -> Result<()> {
+    let absolute = std::path::absolute(&*path);
+    *path = absolute.with_context(|| format!("cannot use the path {}", path.display()))?;
+    Ok(())
 }
 
 /// Reads the index that lies beside a zstd file far away; `None` where there is none. It counts as

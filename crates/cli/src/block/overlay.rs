@@ -5,14 +5,16 @@
 //! that cannot be opened.
 
 use super::common::{OpenArgs, open_device};
+use super::far::make_absolute;
 use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::device::Device;
 use sidecore_block::overlay::identity::Identity;
-use sidecore_block::overlay::{Overlay, tools};
+use sidecore_block::overlay::{Overlay, OverlayError, tools};
 use sidecore_block::source::BlockSource;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Where writes go.
 #[derive(clap::Args, Clone)]
@@ -33,6 +35,16 @@ pub(crate) struct Opened {
 }
 
 impl OverlayArgs {
+    /// Makes a relative path absolute, for a server that leaves its directory.
+    pub(crate) fn make_absolute(&mut self) -> Result<()> {
+        self.overlay.as_mut().map_or(Ok(()), make_absolute)
+    }
+
+    /// The overlay's file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.overlay.as_deref()
+    }
+
     /// Opens the image, and the overlay to be written where one is named.
     pub(crate) fn open(&self, args: &OpenArgs) -> Result<Opened> {
         let device = open_device(args)?;
@@ -51,7 +63,7 @@ impl OverlayArgs {
             };
             tools::create(path, &identity, grain, &super::far::name(&args.image))?;
         }
-        let opened = tools::open(path, device, &identity, true);
+        let opened = open_soon(path, &device, &identity);
         if opened.is_err() && is_new {
             // Nothing was written to it.
             let _ = std::fs::remove_file(path);
@@ -70,12 +82,37 @@ impl Opened {
         self.overlay.is_some()
     }
 
-    /// Leaves the overlay so that all is durable. Call it when nobody writes any more.
-    pub(crate) fn close(&self) -> Result<()> {
-        match &self.overlay {
+    /// Leaves the overlay so that all is durable. Call it when nobody writes any more, and end the
+    /// process after it: the image and its engines are left as they are, since a thread may hang in
+    /// a source that does not answer.
+    pub(crate) fn close(self) -> Result<()> {
+        let closed = match &self.overlay {
             Some(overlay) => overlay.close().context("cannot close the overlay in order"),
             None => Ok(()),
+        };
+        std::mem::forget(self);
+        closed
+    }
+}
+
+/// Opens an overlay to be written; waits a moment for a server that is about to end.
+fn open_soon(
+    path: &Path,
+    device: &Arc<Device>,
+    identity: &Identity,
+) -> Result<Overlay, OverlayError> {
+    let begun = Instant::now();
+    loop {
+        let base: Arc<dyn BlockSource> = device.clone();
+        let opened = tools::open(path, base, identity, true);
+        let is_in_use = |error: &OverlayError| match error {
+            OverlayError::File { source, .. } => matches!(**source, OverlayError::InUse),
+            error => matches!(error, OverlayError::InUse),
+        };
+        if begun.elapsed() > ENDING_MAX || !opened.as_ref().is_err_and(is_in_use) {
+            return opened;
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -89,3 +126,6 @@ fn identity(device: &Device) -> Result<Identity> {
     let identity = Identity::of(device.index(), device.image());
     identity.context("cannot read the image")
 }
+
+/// Time for a server that nothing holds any more to leave its overlay.
+const ENDING_MAX: Duration = Duration::from_secs(2);
