@@ -19,11 +19,12 @@ use sidecore_cell_sim::Machine;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: [Target; 20] = [
+pub const TARGETS: [Target; 23] = [
     ("alignment", alignment),
     ("checkpoint", checkpoint),
     ("configuration", configuration),
     ("daemon", daemon),
+    ("doors", doors),
     ("drill", drill),
     ("erofs", erofs),
     ("images", images),
@@ -36,6 +37,8 @@ pub const TARGETS: [Target; 20] = [
     ("overlay", overlay),
     ("partitions", partitions),
     ("rdma", rdma),
+    ("remote", remote),
+    ("rings", rings),
     ("search_state", search_state),
     ("sockets", sockets),
     ("stack", stack),
@@ -62,6 +65,11 @@ pub fn configuration(data: &[u8]) {
 /// Shared memory of the off-loading daemon, and its messages: a client that scribbles.
 pub fn daemon(data: &[u8]) {
     sidecore_offload::daemon::fuzzing::fuzz_daemon(data);
+}
+
+/// Names, links, addresses and control messages that come to a supervisor of programs.
+pub fn doors(data: &[u8]) {
+    sidecore_net_run::fuzzing::fuzz_doors(data);
 }
 
 /// A packet script: read; and played, where it is short.
@@ -133,9 +141,19 @@ pub fn partitions(data: &[u8]) {
     sidecore_phylo::fuzzing::partitions(data);
 }
 
+/// The memory between a supervisor and its programs, of which either side writes any word.
+pub fn rings(data: &[u8]) {
+    sidecore_net_rings::fuzzing::fuzz_rings(data);
+}
+
 /// A peer of a queue pair, against a model of all that it may do.
 pub fn rdma(data: &[u8]) {
     sidecore_rdma_wire::fuzzing::fuzz_stream(data);
+}
+
+/// A server far away: heads, bodies and documents of HTTP, stores and registries.
+pub fn remote(data: &[u8]) {
+    sidecore_remote::fuzzing::fuzz_answer(data);
 }
 
 /// A search's saved state.

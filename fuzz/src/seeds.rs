@@ -37,9 +37,11 @@ pub fn of_target(name: &str) -> std::io::Result<Vec<Vec<u8>>> {
         "overlay" => sidecore_block::overlay::fuzzing::seeds(),
         "partitions" => of_kind(Kind::Partitions).to_vec(),
         "rdma" => sidecore_rdma_wire::fuzzing::seeds(),
+        "remote" => sidecore_remote::fuzzing::seeds(),
         "search_state" => of_kind(Kind::State).to_vec(),
         "daemon" => [sidecore_offload::daemon::fuzzing::seeds(), decisions()].concat(),
-        "sockets" | "stack" => decisions(),
+        "doors" => sidecore_net_run::fuzzing::seeds(),
+        "rings" | "sockets" | "stack" => decisions(),
         "zstd" => frames(),
         _ => Vec::new(),
     })

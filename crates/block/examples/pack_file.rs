@@ -25,6 +25,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         tune: Tune::Speed,
         cdc: false,
         engines: std::thread::available_parallelism()?.get(),
+        thin: Default::default(),
+        limits: Default::default(),
     };
     let image = Path::new(image);
     let report = pack(

@@ -44,6 +44,8 @@ fn main() -> Result<(), Failure> {
                 tune: Tune::Speed,
                 cdc: false,
                 engines: 2,
+                thin: Default::default(),
+                limits: Default::default(),
             },
             &mut |_| (),
         )?;

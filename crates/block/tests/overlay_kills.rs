@@ -68,6 +68,8 @@ fn key(folder: &Path) -> Arc<FrameKey> {
             tune: Tune::Speed,
             cdc: false,
             engines: 1,
+            thin: Default::default(),
+            limits: Default::default(),
         };
         let guard = Guard {
             seal: None,

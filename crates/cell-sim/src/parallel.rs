@@ -20,9 +20,14 @@ pub(crate) fn map<I: Copy + Sync, O: Send>(inputs: Vec<I>, work: impl Fn(I) -> O
         made
     };
     let mut all: Vec<(usize, O)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = (1..cores.min(inputs.len()).max(1))
-            .map(|_| scope.spawn(one_thread))
-            .collect();
+        // With fewer threads where no more can be started.
+        let start = |_| {
+            std::thread::Builder::new()
+                .spawn_scoped(scope, one_thread)
+                .ok()
+        };
+        let others = 1..cores.min(inputs.len()).max(1);
+        let threads: Vec<_> = others.map_while(start).collect();
         let mut all = one_thread();
         for thread in threads {
             match thread.join() {

@@ -126,7 +126,7 @@ impl Args {
         for folder in folders {
             let loaded = sidecore_loader::register(registry, &folder)?;
             for refused in &loaded.refused {
-                eprintln!("sidecore: {refused}");
+                output::note!("sidecore: {refused}");
             }
             registry = loaded.registry;
         }

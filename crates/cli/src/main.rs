@@ -136,7 +136,7 @@ fn main() -> ExitCode {
         Ok(Outcome::Stopped) => ExitCode::from(130),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("sidecore: {}", output::chain(&error));
+            crate::output::note!("sidecore: {}", output::chain(&error));
             ExitCode::from(2)
         }
     }

@@ -37,7 +37,7 @@ impl Completions {
     pub(crate) fn run(self) -> Result<Outcome> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "sidecore", &mut text);
-        output::line(String::from_utf8(text)?.trim_end())?;
+        output::text(String::from_utf8(text)?.trim_end())?;
         Ok(Outcome::Done)
     }
 }

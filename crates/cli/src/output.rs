@@ -1,12 +1,16 @@
 //! Output of every command: one JSON object, plain lines, logs, progress bars.
 //!
 //! Why here: standard output carries results only; one place keeps that promise.
+//! Must stay true: no text of another (names in files, a server's words) reaches a terminal with
+//! its control characters: all but [`result`] and [`screen`] escape them
+//! (`sidecore_sys::text`). Standard error that cannot be written to is no reason to fail.
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use sidecore_sys::folder::Folder;
-use std::io::{IsTerminal, Write};
+use sidecore_sys::text::{is_unsafe, printable, printable_lines};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 
 /// Sends log lines to standard error; the level comes from `SIDECORE_LOG` (`error`, `warn`, `info`,
@@ -17,29 +21,110 @@ pub(crate) fn start_logging() {
         .and_then(|level| level.parse().ok())
         .unwrap_or(tracing::Level::WARN);
     tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
+        .with_writer(|| Log)
         .with_max_level(level)
         .with_target(false)
         .without_time()
         .init();
 }
 
+/// Standard error for log lines: an event is one line, whatever is in it.
+struct Log;
+
+impl Write for Log {
+    fn write(&mut self, event: &[u8]) -> io::Result<usize> {
+        let text = event.strip_suffix(b"\n").unwrap_or(event);
+        error_line(&String::from_utf8_lossy(text));
+        Ok(event.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Writes one JSON object and a newline to standard output.
 pub(crate) fn json<T: Serialize>(value: &T) -> Result<()> {
-    let mut out = std::io::stdout().lock();
-    serde_json::to_writer_pretty(&mut out, value)?;
-    out.write_all(b"\n")?;
-    out.flush()?;
-    Ok(())
+    data(&harmless(serde_json::to_string_pretty(value)?))
+}
+
+/// As [`json`], on one line.
+pub(crate) fn json_line<T: Serialize>(value: &T) -> Result<()> {
+    data(&harmless(serde_json::to_string(value)?))
+}
+
+/// JSON without the characters that a terminal obeys and JSON lets pass (DEL, C1, directions):
+/// they are written as `\u202e`, which readers of JSON take for the same character.
+fn harmless(json: String) -> String {
+    // Line ends stand between JSON's parts only: strings have them escaped.
+    let is_obeyed = |c| c != '\n' && is_unsafe(c);
+    if !json.contains(is_obeyed) {
+        return json;
+    }
+    let mut safe = String::with_capacity(json.len() + 64);
+    for c in json.chars() {
+        if is_obeyed(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                safe += &format!("\\u{unit:04x}");
+            }
+        } else {
+            safe.push(c);
+        }
+    }
+    safe
 }
 
 /// Writes one line to standard output.
 pub(crate) fn line(text: &str) -> Result<()> {
+    // Tables may be made with tabs.
+    let parts: Vec<_> = text.split('\t').map(printable).collect();
+    data(&parts.join("\t"))
+}
+
+/// Writes text of ours to standard output, of one line or several, and a newline. Names of others
+/// in it have passed `printable`.
+pub(crate) fn text(text: &str) -> Result<()> {
+    data(&printable_lines(text))
+}
+
+/// Writes a result whose every byte counts, such as a tree, and a newline; escaped only where a
+/// terminal would obey it.
+pub(crate) fn result(bytes: &str) -> Result<()> {
+    match std::io::stdout().is_terminal() {
+        true => text(bytes),
+        false => data(bytes),
+    }
+}
+
+/// Writes for a terminal, its control sequences included.
+pub(crate) fn screen(sequence: &str) -> Result<()> {
+    data(sequence)
+}
+
+fn data(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.write_all(b"\n")?;
     out.flush()?;
     Ok(())
+}
+
+/// Writes one line to standard error: `note!("{} is open", path)`.
+macro_rules! note {
+    ($($part:tt)*) => { $crate::output::error_line(&format!($($part)*)) };
+}
+pub(crate) use note;
+
+/// Writes one line to standard error.
+pub(crate) fn error_line(text: &str) {
+    error_text(&printable(text));
+}
+
+/// Writes text of ours to standard error, of one line or several.
+pub(crate) fn error_text(text: &str) {
+    let text = format!("{}\n", printable_lines(text));
+    // A closed standard error changes nothing of what is done.
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 /// Writes a file that a command was asked for: all of it, or, where anything fails, nothing, and
@@ -117,8 +202,8 @@ pub(crate) fn byte_progress(total: u64) -> ProgressBar {
     bar
 }
 
-/// An error and its causes in one line; a cause that its effect's text already holds is not said
-/// twice.
+/// An error and its causes in one line, printable; a cause that its effect's text already holds is
+/// not said twice.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -128,7 +213,7 @@ pub(crate) fn chain(error: &anyhow::Error) -> String {
             text = format!("{text}: {cause}");
         }
     }
-    text
+    printable(&text).into_owned()
 }
 
 /// True if an error came from a reader that closed our standard output (`EPIPE`).
@@ -142,4 +227,24 @@ pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
                 .and_then(serde_json::Error::io_error_kind)
                 .is_some_and(|kind| kind == std::io::ErrorKind::BrokenPipe)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_is_the_same_value_without_what_terminals_obey() {
+        let value = ["\u{9b}31m\u{7f}", "\u{202e}\u{e0041}", "a\nb\x1b ü"];
+        let json = harmless(serde_json::to_string_pretty(&value).unwrap());
+        assert!(!json.contains(|c| c != '\n' && is_unsafe(c)), "{json:?}");
+        let back: Vec<String> = serde_json::from_str(&json).unwrap();
+        assert_eq!(back, value);
+    }
+
+    #[test]
+    fn an_error_is_one_line_whatever_is_in_it() {
+        let error = anyhow::anyhow!("a\x1b[2Jb").context("digest c\nsidecore: d");
+        assert_eq!(chain(&error), "digest c\\nsidecore: d: a\\x1b[2Jb");
+    }
 }

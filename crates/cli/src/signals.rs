@@ -20,7 +20,7 @@ pub(crate) fn raise_on(signals: &[i32]) -> Result<Arc<AtomicBool>> {
     Ok(raised)
 }
 
-/// SIGINT and SIGTERM, kept for whoever will stop something.
+/// SIGINT, SIGTERM and perhaps SIGHUP, kept for whoever will stop something.
 pub(crate) struct Watch(Signals);
 
 /// A thread that stops something on a signal.
@@ -33,9 +33,17 @@ impl Watch {
     /// Begins to watch. To be called before anything is listening, so that an early signal leaves
     /// no socket behind either.
     pub(crate) fn begin() -> Result<Self> {
-        let signals = Signals::new([SIGINT, SIGTERM]);
+        Self::begin_for(&[SIGINT, SIGTERM])
+    }
+
+    /// As [`Self::begin`], for those that may lose something where a terminal's end kills them.
+    pub(crate) fn begin_with_hangup() -> Result<Self> {
+        Self::begin_for(&[SIGINT, SIGTERM, SIGHUP])
+    }
+
+    fn begin_for(signals: &[i32]) -> Result<Self> {
         Ok(Self(
-            signals.context("cannot watch for SIGINT and SIGTERM")?,
+            Signals::new(signals).context("cannot watch for signals")?,
         ))
     }
 

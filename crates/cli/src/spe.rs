@@ -63,7 +63,7 @@ pub(crate) fn driver(name: Option<OsString>) -> Option<Driver> {
 pub(crate) fn drive(driver: Driver, arguments: Vec<OsString>) -> ExitCode {
     let ended = kit().and_then(|kit| driver.run(&kit, arguments).map_err(Into::into));
     ended.unwrap_or_else(|error| {
-        eprintln!("{}: {}", driver.name(), crate::output::chain(&error));
+        crate::output::note!("{}: {}", driver.name(), crate::output::chain(&error));
         ExitCode::from(2)
     })
 }
@@ -75,7 +75,7 @@ fn kit() -> Result<Kit> {
     let program = std::env::current_exe().context("cannot find this program")?;
     let library = library(&program);
     if library.is_none() {
-        eprintln!(
+        crate::output::note!(
             "sidecore: libspe2.so is not beside this program: hosts will not link; build it \
              (cargo build --release -p sidecore-spe)"
         );

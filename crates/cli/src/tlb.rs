@@ -72,14 +72,14 @@ impl Args {
         let watched = std::io::stderr().is_terminal();
         let report = run(&config, &cancel, &mut |line| {
             if watched {
-                eprintln!("{line}");
+                output::note!("{line}");
             }
         })?;
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || picture::draw(&report))?;
         if self.learn {
             let path = report.learned.save()?;
-            eprintln!(
+            output::note!(
                 "kept in {}: pools that start from now on use it",
                 path.display()
             );
@@ -100,7 +100,7 @@ fn print(report: &Report) -> Result<()> {
     if report.quick {
         output::line("quick run: few points, a smoke run")?;
     }
-    output::line("\nlevels of translation")?;
+    output::text("\nlevels of translation")?;
     output::line("  path        pages                 entries    reach  cycles   miss  sure")?;
     for level in &report.levels {
         output::line(&format!(
@@ -126,12 +126,12 @@ fn print(report: &Report) -> Result<()> {
     for (said, measured) in report.beside_cpuid() {
         output::line(&format!("  {}", markdown::beside(said, measured)))?;
     }
-    output::line("\nwhat it means")?;
+    output::text("\nwhat it means")?;
     for line in &report.meaning {
         output::line(&format!("  {line}"))?;
     }
     if !report.rows.is_empty() {
-        output::line("\nbeside the document (paper / here)")?;
+        output::text("\nbeside the document (paper / here)")?;
     }
     for row in &report.rows {
         output::line(&format!(
@@ -143,13 +143,13 @@ fn print(report: &Report) -> Result<()> {
         ))?;
     }
     if !report.missing.is_empty() {
-        output::line("\nnot measured")?;
+        output::text("\nnot measured")?;
     }
     for missing in &report.missing {
         output::line(&format!("  {}: {}", missing.pages, missing.reason))?;
         output::line(&format!("    to have them: {}", missing.command))?;
     }
-    output::line(&format!("\n{:.1} s, core {}", report.seconds, report.core))
+    output::text(&format!("\n{:.1} s, core {}", report.seconds, report.core))
 }
 
 /// Method by which the levels for loads were corroborated, if it is the same for all.

@@ -9,6 +9,7 @@ use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_offload::client;
 use sidecore_offload::daemon::{ClientStatus, EngineState, Status, find_socket};
+use sidecore_sys::text::printable;
 use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -55,7 +56,7 @@ impl Args {
         loop {
             // From the top left corner; each line clears its rest, the last one what is below.
             let text = lines(&status).join("\x1b[K\n");
-            output::line(&format!("\x1b[H{text}\x1b[K\x1b[J"))?;
+            output::screen(&format!("\x1b[H{text}\x1b[K\x1b[J"))?;
             let until = Instant::now() + REFRESH;
             while Instant::now() < until {
                 if stop.load(Ordering::Relaxed) {
@@ -73,14 +74,14 @@ struct Screen;
 
 impl Screen {
     fn open() -> Result<Self> {
-        output::line("\x1b[?1049h\x1b[?25l").map(|()| Self)
+        output::screen("\x1b[?1049h\x1b[?25l").map(|()| Self)
     }
 }
 
 impl Drop for Screen {
     fn drop(&mut self) {
         // Whoever closed the terminal does not mind.
-        let _ = output::line("\x1b[?25h\x1b[?1049l");
+        let _ = output::screen("\x1b[?25h\x1b[?1049l");
     }
 }
 
@@ -218,13 +219,6 @@ fn widths(client: &ClientStatus) -> String {
     if text.is_empty() { "-".into() } else { text }
 }
 
-/// Text that other processes chose, without what a terminal would obey.
-fn printable(text: &str) -> String {
-    text.chars()
-        .map(|c| if c.is_control() { '?' } else { c })
-        .collect()
-}
-
 fn duration(ms: u64) -> String {
     let s = ms / 1000;
     match s {
@@ -242,11 +236,6 @@ const LOOK: Duration = Duration::from_millis(50);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_others_named_does_not_reach_the_terminal() {
-        assert_eq!(printable("a\x1b[2Jb\n"), "a?[2Jb?");
-    }
 
     #[test]
     fn times_are_short() {

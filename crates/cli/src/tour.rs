@@ -275,11 +275,13 @@ impl Tour {
         let stdout = child.stdout.take().context("no output of the server")?;
         let server = Server(child);
         let (sender, ready) = std::sync::mpsc::channel();
-        std::thread::spawn(move || {
+        let reader = std::thread::Builder::new().name("ready".to_owned());
+        let reading = reader.spawn(move || {
             let mut line = String::new();
             let _ = std::io::BufReader::new(stdout).read_line(&mut line);
             let _ = sender.send(line);
         });
+        reading.context("cannot start a thread to wait for a server")?;
         match ready.recv_timeout(READY_WAIT) {
             Ok(line) if line.split_whitespace().next() == Some("ready") => {
                 say(&format!("  {}", line.trim()))?;

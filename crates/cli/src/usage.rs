@@ -7,6 +7,7 @@
 use crate::Cli;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
+use sidecore_sys::text::printable;
 use std::process::ExitCode;
 
 /// Prints what the parser has to say; the exit status.
@@ -25,7 +26,7 @@ pub(crate) fn end(error: &clap::Error) -> ExitCode {
         _ => {
             let text = one_line(&error.to_string());
             let command = command(std::env::args().skip(1));
-            eprintln!("sidecore: {text}; see `{command} --help`");
+            crate::output::note!("sidecore: {text}; see `{command} --help`");
             ExitCode::from(2)
         }
     }
@@ -41,7 +42,7 @@ fn one_line(text: &str) -> String {
         .unwrap_or(message.len());
     let message = message[..end].replace("\n\n  tip:", "; tip:");
     let words: Vec<&str> = message.split_whitespace().collect();
-    let mut said = words.join(" ");
+    let mut said = printable(&words.join(" ")).into_owned();
     for (its, ours) in PLAIN {
         said = said.replace(its, ours);
     }

@@ -4,14 +4,19 @@
 //! its range before a byte moves; a kernel that names another call's memory has no way to do so,
 //! since a call's memory is behind `call` alone. Transfers are done when they are asked for, so
 //! that waiting for them is nothing to do; kernels may not rely on it. A run is one thread's.
+//! Whatever a kernel does to the control words of floating-point arithmetic, the engine's thread
+//! has the default ones behind every call of it.
 #![allow(unsafe_code)] // Calls foreign code, and is called by it.
 
 use sidecore_engine::KernelError;
 use sidecore_kernel_abi::raw::{ABI, Create, Destroy, HostTable, RawRun, RunFn, WORDS};
 use sidecore_offload::served::{Foreign, KernelHash, Memory, Reply, Request};
+use sidecore_sys::float::{Modes, isolated};
 use std::any::Any;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A kernel of a shared object.
 #[derive(Debug)]
@@ -23,6 +28,38 @@ pub struct LoadedKernel {
     pub(crate) store_bytes: usize,
     pub(crate) life: Option<(Create, Destroy)>,
     pub(crate) run: RunFn,
+    pub(crate) spoiler: Arc<Spoiler>,
+}
+
+/// What is known of a kernel's care for the control words of floats.
+#[derive(Debug, Default)]
+pub(crate) struct Spoiler {
+    /// It left them changed, which was logged.
+    reported: AtomicBool,
+}
+
+impl Spoiler {
+    /// Calls a function of the kernel, and sets the words back behind it.
+    #[inline]
+    fn guard<T>(&self, name: &str, call: impl FnOnce() -> T) -> T {
+        let (value, left) = isolated(call);
+        if let Some(left) = left {
+            self.report(name, left);
+        }
+        value
+    }
+
+    /// One line, with the first call that left other words.
+    #[cold]
+    fn report(&self, name: &str, left: Modes) {
+        // Relaxed: a flag alone.
+        if !self.reported.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                "kernel `{name}` left the modes of floating-point arithmetic changed ({left}); \
+                 they are set back behind each of its calls"
+            );
+        }
+    }
 }
 
 impl Foreign for LoadedKernel {
@@ -47,16 +84,18 @@ impl Foreign for LoadedKernel {
             return Ok(Box::new(State {
                 start: std::ptr::null_mut(),
                 destroy: None,
+                spoiler: Arc::clone(&self.spoiler),
             }));
         };
         // SAFETY: the object's function, called as the header says.
-        let start = unsafe { create() };
+        let start = self.spoiler.guard(&self.name, || unsafe { create() });
         if start.is_null() {
             return Err(self.failed("its `create` made no state"));
         }
         Ok(Box::new(State {
             start,
             destroy: Some(destroy),
+            spoiler: Arc::clone(&self.spoiler),
         }))
     }
 
@@ -101,7 +140,9 @@ impl Foreign for LoadedKernel {
         // SAFETY: everything that it points to is as the header says (of the lengths, those of the
         // ranges that there are, which were written above) and lives until `run` returns;
         // the state is this kernel's, and borrowed by this run alone.
-        let status = unsafe { (self.run)(&mut raw) };
+        let status = self
+            .spoiler
+            .guard(&self.name, || unsafe { (self.run)(&mut raw) });
         match status {
             0 => Ok(reply),
             status => Err(match call.text.take() {
@@ -122,6 +163,7 @@ impl LoadedKernel {
 struct State {
     start: *mut c_void,
     destroy: Option<Destroy>,
+    spoiler: Arc<Spoiler>,
 }
 
 // SAFETY: the header lets a state be made, used and ended by different threads, one at a time.
@@ -130,8 +172,10 @@ unsafe impl Send for State {}
 impl Drop for State {
     fn drop(&mut self) {
         if let Some(destroy) = self.destroy {
-            // SAFETY: made by the same kernel's `create`, and given back once.
-            unsafe { destroy(self.start) };
+            self.spoiler.guard("destroy", || {
+                // SAFETY: made by the same kernel's `create`, and given back once.
+                unsafe { destroy(self.start) }
+            });
         }
     }
 }

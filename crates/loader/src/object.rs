@@ -4,18 +4,22 @@
 //! its version and counts were checked; names and functions are copied out of it once. The library
 //! is never unloaded, so that addresses of its functions stay good, and the descriptor of its bytes
 //! is never closed: the linker knows objects by their path, and a number that is used again would
-//! name the older object.
+//! name the older object. Modes of floating-point arithmetic that initializers change are set back
+//! before any other code runs: threads that start later would have them, too.
 #![allow(unsafe_code)] // Links foreign code and reads its table.
 
 use crate::error::ObjectError;
 use crate::folder::Copy;
-use crate::kernel::LoadedKernel;
+use crate::kernel::{LoadedKernel, Spoiler};
 use libloading::os::unix::{Library, RTLD_LOCAL, RTLD_NOW};
 use sidecore_engine::CoreOptions;
 use sidecore_kernel_abi::raw::{ABI, KERNELS_MAX, Kernel, Module, SYMBOL};
 use sidecore_offload::served::{KernelHash, NAME_BYTES_MAX};
+use sidecore_sys::float::isolated;
+use sidecore_sys::text::is_unsafe;
 use std::ffi::CStr;
 use std::os::fd::{AsRawFd, IntoRawFd};
+use std::sync::Arc;
 
 /// Links an object and returns its kernels.
 pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
@@ -23,7 +27,16 @@ pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     // All symbols now: one that lacks is found at the start, not by a request.
     // SAFETY: its initializers run here. Only root and this user could have written them, and
     // whoever puts an object into the folder answers for it (SECURITY.md).
-    let library = unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
+    let open = || unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
+    let (library, left) = isolated(open);
+    if let Some(left) = left {
+        tracing::warn!(
+            "loading {} changed the modes of floating-point arithmetic ({left}), as objects do \
+             that were linked with -Ofast or -ffast-math; they are set back, so its kernels run \
+             with the default modes",
+            copy.name.to_string_lossy()
+        );
+    }
     let library = library.map_err(|error| {
         let text = error.to_string();
         ObjectError::Linker(text.replace(&path, &copy.name.to_string_lossy()))
@@ -35,7 +48,7 @@ pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     let module = unsafe { library.get::<unsafe extern "C" fn() -> *const Module>(SYMBOL) };
     let module = module.map_err(|_| ObjectError::NoModule)?;
     // SAFETY: as above.
-    let module = unsafe { module() };
+    let (module, _) = isolated(|| unsafe { module() });
     if module.is_null() || !module.is_aligned() {
         return Err(ObjectError::Table("sidecore_kernel_module gave no module"));
     }
@@ -76,7 +89,7 @@ fn checked(kernel: &Kernel, hash: KernelHash) -> Result<LoadedKernel, ObjectErro
     if !fits
         || name
             .chars()
-            .any(|letter| letter.is_control() || letter == ' ')
+            .any(|letter| is_unsafe(letter) || letter == ' ')
     {
         return Err(ObjectError::Table(
             "a kernel's name has 1 to 40 bytes of UTF-8, no blanks and no control characters",
@@ -110,5 +123,6 @@ fn checked(kernel: &Kernel, hash: KernelHash) -> Result<LoadedKernel, ObjectErro
         store_bytes,
         life,
         run,
+        spoiler: Arc::new(Spoiler::default()),
     })
 }

@@ -7,6 +7,7 @@ use sidecore_loader::{Fault, FolderError, ObjectError, register};
 use sidecore_offload::client::{self, Args, Client, ClientError, ClientOptions};
 use sidecore_offload::daemon::{Daemon, DaemonOptions};
 use sidecore_offload::served::{KernelHash, Registry};
+use sidecore_sys::float::Modes;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -39,11 +40,15 @@ fn root() -> &'static Path {
 
 /// Compiles C source to `folder/name`.
 fn compile(folder: &Path, name: &str, source: &str) -> PathBuf {
+    compile_as(folder, name, source, "-O2")
+}
+
+fn compile_as(folder: &Path, name: &str, source: &str, level: &str) -> PathBuf {
     let (text, object) = (folder.join(format!("{name}.c")), folder.join(name));
     fs::write(&text, source).unwrap();
     let output = Command::new("cc")
         .args([
-            "-O2", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I",
+            level, "-std=c11", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared", "-I",
         ])
         .arg(root().join("../kernel-abi/include"))
         .arg(&text)
@@ -461,4 +466,100 @@ fn a_folder_that_others_can_change_is_refused_whole() {
         matches!(missing, FolderError::Unreadable { .. }),
         "{missing}"
     );
+}
+
+/// Changes the modes of its thread as `crtfastmath` and `fesetround` do.
+const SPOIL: &str = "
+#if defined(__x86_64__)
+static void spoil(void) {
+    unsigned vector = 0xdfc0;
+    unsigned short x87 = 0x0b7f;
+    __asm__ volatile(\"ldmxcsr %0; fldcw %1; pxor %%mm0, %%mm0\" : : \"m\"(vector), \"m\"(x87));
+}
+#elif defined(__aarch64__)
+static void spoil(void) { __asm__ volatile(\"msr fpcr, %0\" : : \"r\"(0x1400000ul)); }
+#else
+static void spoil(void) {}
+#endif
+";
+
+/// The sum of 1000 subnormal numbers as the daemon's engine computes it; in units of the smallest.
+fn subnormal_sum(daemon: &Daemon) -> u64 {
+    let client = attach(daemon, Registry::builtin());
+    let kernel = client.kernel("sum_f64").unwrap();
+    let mut values = client.buffer(8000);
+    for (value, number) in values.values_mut::<u64>().iter_mut().zip(1..) {
+        *value = number;
+    }
+    let reply = client.call(kernel, Args::new().input(&values)).unwrap();
+    assert_eq!(client.counters().on_engines, 1);
+    reply.words[0]
+}
+
+#[test]
+fn an_object_built_with_ofast_leaves_other_kernels_results() {
+    if !has_compiler() {
+        return;
+    }
+    let (kernels, sockets) = (folder(), folder());
+    // Newer compilers leave the constructor out of shared objects: it stands here, too.
+    let source = format!(
+        "#include <sidecore_kernel.h>
+{SPOIL}
+__attribute__((constructor)) static void at_load(void) {{ spoil(); }}
+static int twice(struct sidecore_run *run) {{
+    double value;
+    __builtin_memcpy(&value, &run->words[0], 8);
+    value *= 2;
+    __builtin_memcpy(&run->reply[0], &value, 8);
+    return 0;
+}}
+static const struct sidecore_kernel kernels[] = {{{{\"twice\", 1, 0, 4096, 0, 0, twice}}}};
+SIDECORE_KERNEL_MODULE(kernels)
+"
+    );
+    compile_as(kernels.path(), "fast.so", &source, "-Ofast");
+    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
+    assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
+    assert_eq!(Modes::current(), Modes::DEFAULT);
+    let daemon = serve(sockets.path(), loaded.registry);
+    assert_eq!(subnormal_sum(&daemon), 500_500);
+    // The kernel itself computes by the default modes as well.
+    let registry = Registry::builtin().with_remote("twice", 1, None).unwrap();
+    let client = attach(&daemon, registry);
+    let twice = client.kernel("twice").unwrap();
+    let reply = client.call(twice, Args::new().words(&[21])).unwrap();
+    assert_eq!(reply.words[0], 42);
+}
+
+#[test]
+fn a_kernel_that_leaves_modes_changed_leaves_other_kernels_results() {
+    if !has_compiler() {
+        return;
+    }
+    let (kernels, sockets) = (folder(), folder());
+    let source = format!(
+        "#include <sidecore_kernel.h>
+{SPOIL}
+static int state;
+static void *make(void) {{ spoil(); return &state; }}
+static void end(void *made) {{ (void)made; spoil(); }}
+static int leave(struct sidecore_run *run) {{ run->reply[0] = 7; spoil(); return 0; }}
+static const struct sidecore_kernel kernels[] = {{{{\"leave\", 1, 0, 4096, make, end, leave}}}};
+SIDECORE_KERNEL_MODULE(kernels)
+"
+    );
+    compile(kernels.path(), "leave.so", &source);
+    let loaded = register(Registry::builtin(), kernels.path()).unwrap();
+    assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
+    let daemon = serve(sockets.path(), loaded.registry);
+    assert_eq!(subnormal_sum(&daemon), 500_500);
+    let registry = Registry::builtin().with_remote("leave", 1, None).unwrap();
+    let client = attach(&daemon, registry);
+    let leave = client.kernel("leave").unwrap();
+    for _ in 0..3 {
+        let reply = client.call(leave, Args::new()).unwrap();
+        assert_eq!((reply.words[0], client.counters().on_host), (7, 0));
+        assert_eq!(subnormal_sum(&daemon), 500_500);
+    }
 }

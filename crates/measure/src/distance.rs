@@ -20,7 +20,12 @@ pub fn word_round_trip_ns(here: usize, there: usize) -> Result<Option<f64>, SysE
     let word = Word(AtomicU64::new(0));
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let echo = scope.spawn(|| {
+        let no_thread = |source| SysError::Call {
+            call: "pthread_create",
+            source,
+        };
+        let thread = || std::thread::Builder::new().name("distance".to_owned());
+        let echo = thread().spawn_scoped(scope, || {
             let pinned = cpu::pin(there);
             let mut seen = 0;
             while pinned.is_ok() && !over.load(Ordering::Relaxed) {
@@ -34,12 +39,18 @@ pub fn word_round_trip_ns(here: usize, there: usize) -> Result<Option<f64>, SysE
             }
             pinned
         });
-        let asking = scope.spawn(|| {
+        let echo = echo.map_err(no_thread)?;
+        let asking = thread().spawn_scoped(scope, || {
             let pinned = cpu::pin(here);
             let least = pinned.is_ok().then(|| ask(&word)).flatten();
             over.store(true, Ordering::Relaxed);
             pinned.map(|()| least)
         });
+        let asking = asking.map_err(|source| {
+            // The other one ends.
+            over.store(true, Ordering::Relaxed);
+            no_thread(source)
+        })?;
         let least = join(asking)?;
         join(echo).map(|()| least)
     })

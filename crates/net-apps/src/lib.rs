@@ -75,7 +75,7 @@ pub fn serve_engines(
         let mut servers: Vec<_> = Vec::with_capacity(clients.len());
         for client in &mut clients {
             let (ready, over) = (ready.clone(), &over);
-            servers.push(scope.spawn(move || {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
                 let listening = || {
                     // Nobody hears it any more where another has failed.
                     ready.send(()).ok();
@@ -83,7 +83,16 @@ pub fn serve_engines(
                 let served = serve(client, service, local, over, listening);
                 over.store(true, Ordering::Release);
                 served
-            }));
+            });
+            match thread {
+                Ok(server) => servers.push(server),
+                Err(error) => {
+                    // Those that serve already end; `listening` is not called.
+                    over.store(true, Ordering::Release);
+                    let text = format!("cannot start a thread to serve it: {error}");
+                    return Err(ClientError::Failed(text));
+                }
+            }
         }
         drop(ready);
         // Ends early where one of them fails: its end of the channel goes.

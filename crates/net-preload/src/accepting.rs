@@ -2,8 +2,8 @@
 //!
 //! The listening end of a process that has called listen(2) takes the sessions themselves, and
 //! the name of each one's other end has the addresses (`sidecore_net_rings::Name`). Must stay true:
-//! a session that is not of the loopback's is only taken from the supervisor that has made the
-//! listener; whatever is odd goes to the supervisor as without this.
+//! a session is only taken from the supervisor that has made the listener or, on the loopback, from
+//! another one of the same user; whatever is odd goes to the supervisor as without this.
 
 use crate::marked::{call, credentials};
 use crate::real::{errno, real, set_errno};
@@ -123,11 +123,9 @@ pub(crate) unsafe fn by_itself(
                 return None;
             }
             Some(name) if matches!(name.role, Role::Session | Role::Program) => {
+                // Sessions of the loopback come from any supervisor of the user's.
                 let is_open = name.is_of_loopback() && name.role == Role::Program;
-                let Some(peer) = name
-                    .peer()
-                    .filter(|_| is_open || is_supervisors(accepted, file))
-                else {
+                let Some(peer) = name.peer().filter(|_| is_trusted(accepted, file, is_open)) else {
                     close(accepted);
                     continue;
                 };
@@ -250,10 +248,13 @@ fn waits(file: c_int) -> bool {
     status >= 0 && status as c_int & libc::O_NONBLOCK == 0
 }
 
-/// True if who has made the listening end has opened the session, too.
-fn is_supervisors(accepted: c_int, listener: c_int) -> bool {
-    let made = credentials(listener);
-    made.is_some() && made == credentials(accepted)
+/// True if the session was opened by the process that has made the listening end or, where
+/// `by_user`, by one of the same user.
+fn is_trusted(accepted: c_int, listener: c_int, by_user: bool) -> bool {
+    match (credentials(listener), credentials(accepted)) {
+        (Some(made), Some(opened)) => made.1 == opened.1 && (by_user || made.0 == opened.0),
+        _ => false,
+    }
 }
 
 /// Says which descriptor has the session now.

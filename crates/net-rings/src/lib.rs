@@ -7,6 +7,8 @@
 //! Must stay true: no access leaves the mapping, whatever the other side wrote; nothing here makes
 //! a system call or waits, except for another thread of the same program that copies.
 
+#[doc(hidden)]
+pub mod fuzzing;
 mod name;
 mod process;
 mod request;

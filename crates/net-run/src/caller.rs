@@ -1,13 +1,17 @@
 //! The thread that made a call, as /proc and its process descriptor show it.
 //!
 //! Must stay true: nothing here waits for the thread, and nothing is believed that it says: memory
-//! is copied out before it is judged, numbers are bounded.
+//! is copied out before it is judged, numbers are bounded. A thread's number may be another's once
+//! its call does not wait any more: what was reached by the number (memory, descriptors, /proc) is
+//! used only after a look, behind the access, that the call still waits; a descriptor of a thread
+//! without a call is known by the inode of its file. Files that are no sockets are not
+//! touched: asking about one, or closing it, may wait for another process (FUSE).
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags};
 use sidecore_net_rings::Hint;
-use sidecore_sys::seccomp::{Call, Listener};
+use sidecore_sys::seccomp::{Call, Listener, Memory};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,8 +22,8 @@ use std::rc::Rc;
 pub(crate) struct Caller<'l> {
     pub(crate) call: Call,
     listener: &'l Listener,
-    /// It was seen to wait after its memory was read: what was read is its own.
-    is_known_to_wait: bool,
+    /// Its memory, once something was written there.
+    memory: Option<Memory>,
     /// The file behind a descriptor, once it was fetched.
     fetched: RefCell<Option<(i32, Rc<OwnedFd>)>>,
     /// A descriptor that was asked about, and the file behind it.
@@ -40,7 +44,7 @@ impl<'l> Caller<'l> {
         Self {
             call,
             listener,
-            is_known_to_wait: false,
+            memory: None,
             fetched: RefCell::new(None),
             known: Cell::new(None),
         }
@@ -48,7 +52,12 @@ impl<'l> Caller<'l> {
 
     /// The process of the thread that made the call, by its leading thread.
     pub(crate) fn leader(&self) -> Option<i32> {
-        leader(self.call.thread)
+        leader(self.call.thread).filter(|_| self.is_waiting())
+    }
+
+    /// True while the call waits for its answer: the thread's number is its own.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.listener.is_waiting(self.call.id)
     }
 
     /// Argument `index` as a number of 32 bits.
@@ -69,7 +78,7 @@ impl<'l> Caller<'l> {
                 let file = self.fetch(descriptor);
                 file.ok().and_then(|file| inode_of_socket(&file))
             }
-            _ => socket_inode(self.call.thread, descriptor),
+            _ => socket_inode(self.call.thread, descriptor).filter(|_| self.is_waiting()),
         };
         self.known.set(Some((descriptor, inode)));
         inode
@@ -78,7 +87,12 @@ impl<'l> Caller<'l> {
     /// A descriptor has another file now.
     pub(crate) fn forget_inode(&self) {
         self.known.set(None);
-        self.fetched.take();
+        if let Some((_, file)) = self.fetched.take()
+            && let Some(file) = Rc::into_inner(file)
+            && rustix::net::sockopt::socket_type(&file).is_err()
+        {
+            crate::aside::close(file);
+        }
     }
 
     /// Flags of a descriptor.
@@ -115,7 +129,12 @@ impl<'l> Caller<'l> {
         {
             return Ok(Rc::clone(file));
         }
-        let file = Rc::new(fetch(self.call.thread, descriptor)?);
+        let file = fetch(self.call.thread, descriptor)?;
+        if !self.is_waiting() {
+            crate::aside::close(file);
+            return Err(Errno::SRCH);
+        }
+        let file = Rc::new(file);
         *self.fetched.borrow_mut() = Some((descriptor, Rc::clone(&file)));
         Ok(file)
     }
@@ -128,11 +147,7 @@ impl<'l> Caller<'l> {
         let mut copy = vec![0; bytes];
         if bytes > 0 {
             let read = self.listener.read(&self.call, address, &mut copy);
-            read.map_err(|_| Errno::FAULT)?;
-            if !self.is_known_to_wait && !self.listener.is_waiting(self.call.id) {
-                return Err(Errno::SRCH);
-            }
-            self.is_known_to_wait = true;
+            read.map_err(fault)?;
         }
         Ok(copy)
     }
@@ -145,8 +160,13 @@ impl<'l> Caller<'l> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let written = self.listener.write(&self.call, address, bytes);
-        written.map_err(|_| Errno::FAULT)
+        let memory = match self.memory.take() {
+            Some(memory) => memory,
+            None => self.listener.memory(&self.call).map_err(fault)?,
+        };
+        let written = memory.write(address, bytes);
+        self.memory = Some(memory);
+        written.map_err(fault)
     }
 
     /// Writes a value whose room and length are in the number of 32 bits at `length`: an address
@@ -184,11 +204,34 @@ impl<'l> Caller<'l> {
     }
 }
 
-/// The number of a file, where that is a socket.
+/// The errors of memory that are a program's to know.
+fn fault(error: Errno) -> Errno {
+    match error {
+        Errno::SRCH => Errno::SRCH,
+        _ => Errno::FAULT,
+    }
+}
+
+/// The number of a file, where that is a socket. Of no other file is the status asked: that may
+/// wait for the process that serves its file system.
 fn inode_of_socket(file: &OwnedFd) -> Option<u64> {
-    let status = rustix::fs::fstat(file).ok()?;
-    let kind = rustix::fs::FileType::from_raw_mode(status.st_mode);
-    (kind == rustix::fs::FileType::Socket).then_some(status.st_ino)
+    rustix::net::sockopt::socket_type(file).ok()?;
+    Some(rustix::fs::fstat(file).ok()?.st_ino)
+}
+
+/// A descriptor of ours for a thread's socket of this number; none where the thread's descriptor
+/// is another file by now.
+pub(crate) fn fetch_socket(thread: i32, descriptor: i32, inode: u64) -> Option<OwnedFd> {
+    // A look first: most of those that are gone are found so.
+    if socket_inode(thread, descriptor) != Some(inode) {
+        return None;
+    }
+    let file = fetch(thread, descriptor).ok()?;
+    if inode_of_socket(&file) == Some(inode) {
+        return Some(file);
+    }
+    crate::aside::close(file);
+    None
 }
 
 /// The number of the file behind a thread's descriptor, where that is a socket.

@@ -316,7 +316,9 @@ fn socket(kind: SocketType, is_v6: bool) -> Result<OwnedFd, Errno> {
 fn bound(is_v6: bool) -> Result<(OwnedFd, SocketAddr), Errno> {
     let bound = bound_as(SocketType::DGRAM, is_v6);
     if let Err(error) = bound {
-        tracing::warn!("UDP of programs needs the kernel's loopback (ip link set lo up): {error}");
+        crate::aside::say(format!(
+            "UDP of programs needs the kernel's loopback (ip link set lo up): {error}"
+        ));
     }
     bound
 }

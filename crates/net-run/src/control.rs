@@ -3,6 +3,7 @@
 //! The kernel makes and checks them on a program's own socket; here is what is particular to
 //! addresses that the kernel does not have. Must stay true: any bytes can be read. Pure.
 
+use rustix::io::Errno;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::ops::Range;
 
@@ -116,6 +117,35 @@ impl Marks {
     }
 }
 
+/// Judges control messages that a program sends on a session, as the kernel's TCP does
+/// (`tcp_sendmsg`, `__sock_cmsg_send`): descriptors and credentials are passed over, and so is
+/// what is of another level.
+///
+/// # Errors
+/// `EINVAL`.
+pub(crate) fn judge_of_session(control: &[u8]) -> Result<(), Errno> {
+    let mut judged = 0;
+    for block in Blocks(control, 0) {
+        judged = block.whole.end;
+        let is_known = match block.kind {
+            _ if block.level != libc::SOL_SOCKET => true,
+            libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => true,
+            libc::SO_MARK | libc::SO_PRIORITY | libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
+                block.value.len() == 4
+            }
+            _ => false,
+        };
+        if !is_known {
+            return Err(Errno::INVAL);
+        }
+    }
+    // Less than a header is passed over, as CMSG_NXTHDR(3) has it.
+    if control.len().saturating_sub(judged) >= HEADER_BYTES as usize {
+        return Err(Errno::INVAL);
+    }
+    Ok(())
+}
+
 /// Sets the address that a datagram was sent to in the control messages that the kernel made of it,
 /// as far as those came whole.
 pub(crate) fn set_destination(control: &mut [u8], to: IpAddr) {
@@ -173,6 +203,8 @@ impl Iterator for Blocks<'_> {
     }
 }
 
+/// `include/uapi/asm-generic/socket.h`.
+const SO_TIMESTAMPING_NEW: i32 = 65;
 /// `struct cmsghdr`.
 const HEADER_BYTES: u64 = 16;
 /// `struct in_pktinfo` and `struct in6_pktinfo`.
@@ -219,6 +251,25 @@ mod tests {
         let asked = Asked::read(&near, is_stacks);
         assert_eq!(asked.source, Some(IpAddr::from([127, 0, 0, 2])));
         assert_eq!(asked.for_kernel, near);
+    }
+
+    #[test]
+    fn a_session_takes_what_tcp_takes() {
+        let level = libc::SOL_SOCKET;
+        for (taken, level, kind, bytes) in [
+            (true, level, libc::SCM_RIGHTS, 4),
+            (true, level, libc::SCM_CREDENTIALS, 12),
+            (true, level, libc::SO_TIMESTAMPING, 4),
+            (false, level, libc::SO_TIMESTAMPING, 1),
+            (false, level, 99, 4),
+            (true, libc::IPPROTO_TCP, 1, 4),
+        ] {
+            let one = block(level, kind, &vec![0; bytes]);
+            assert_eq!(judge_of_session(&one).is_ok(), taken, "{level} {kind}");
+        }
+        assert_eq!(judge_of_session(&[]), Ok(()));
+        assert_eq!(judge_of_session(&[0; 15]), Ok(()));
+        assert_eq!(judge_of_session(&[0; 16]), Err(Errno::INVAL));
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::loopback::Rendezvous;
 use crate::scope::Scope;
 use crate::supervisor::{Attach, FILTER, Supervisor};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use sidecore_attach::Trust;
 use sidecore_net::hosted;
 use sidecore_net::setup::{Setup, SetupError};
@@ -22,10 +22,11 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
 /// The stack for programs.
 #[derive(Debug, Clone)]
@@ -110,20 +111,15 @@ pub enum Status {
 
 /// Starts `supervisor`, a command that calls [`supervise`] and to whose arguments are added a
 /// number, `--` and the program, and waits until the program has ended. Signals that others send
-/// to this process go on to the program; those from the terminal come to it anyway.
+/// to this process go on to the program, and end the supervisor where there is no program yet;
+/// those from the terminal come to both anyway.
 ///
 /// # Errors
 /// [`RunError`].
 pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunError> {
     let (reader, writer) = rustix::pipe::pipe().map_err(system("pipe"))?;
     rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC).map_err(system("fcntl"))?;
-    let mut signals = signal_hook::iterator::SignalsInfo::<
-        signal_hook::iterator::exfiltrator::origin::WithOrigin,
-    >::new(PASSED_ON)
-    .map_err(|source| RunError::System {
-        call: "sigaction",
-        source,
-    })?;
+    let passing = Passing::begin()?;
     let mut child = supervisor
         .arg(writer.as_raw_fd().to_string())
         .arg("--")
@@ -134,34 +130,133 @@ pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunE
             source,
         })?;
     drop(writer);
+    passing.has_supervisor(Pid::from_child(&child));
     let mut status = File::from(reader);
     let mut word = [0; 4];
     if status.read_exact(&mut word).is_err() {
-        // It has said why.
-        let ended = child.wait().ok().and_then(|status| status.code());
-        return Ok(Status::Exited(ended.unwrap_or(2)));
+        passing.end();
+        // It has said why, or a signal has ended it.
+        let ended = child.wait().ok();
+        let signal = ended.and_then(|status| status.signal());
+        return Ok(match (signal, ended.and_then(|status| status.code())) {
+            (Some(signal), _) => Status::Killed(signal),
+            (None, code) => Status::Exited(code.unwrap_or(2)),
+        });
     }
-    let program = i32::from_le_bytes(word);
-    let handle = signals.handle();
-    let passing = std::thread::spawn(move || {
-        for origin in signals.forever() {
-            let by_process = origin.process.is_some_and(|process| process.pid > 0);
-            if by_process
-                && let Some(pid) = Pid::from_raw(program)
-                && let Some(signal) = Signal::from_named_raw(origin.signal)
-            {
-                rustix::process::kill_process(pid, signal).ok();
-            }
-        }
-    });
+    passing.has_program(i32::from_le_bytes(word));
     let ended = status.read_exact(&mut word);
-    handle.close();
-    // It has nothing to say.
-    passing.join().ok();
+    passing.end();
     ended.map_err(|_| RunError::Gone)?;
     Ok(match i32::from_le_bytes(word) {
         killed if killed < 0 => Status::Killed(-killed),
         exited => Status::Exited(exited),
+    })
+}
+
+/// Passes signals on, on a thread of its own.
+struct Passing {
+    to: Arc<Mutex<Receivers>>,
+    handle: signal_hook::iterator::Handle,
+    thread: std::thread::JoinHandle<()>,
+}
+
+/// The processes that signals go to.
+#[derive(Default)]
+struct Receivers {
+    /// As long as there is no program.
+    supervisor: Option<Pid>,
+    /// The program, by a handle: its number is another process's once it has ended.
+    program: Option<(Pid, OwnedFd)>,
+    /// Signals that came before there was a program.
+    heard: Vec<Signal>,
+}
+
+impl Passing {
+    fn begin() -> Result<Self, RunError> {
+        let mut signals = signal_hook::iterator::SignalsInfo::<
+            signal_hook::iterator::exfiltrator::origin::WithOrigin,
+        >::new(PASSED_ON)
+        .map_err(|source| RunError::System {
+            call: "sigaction",
+            source,
+        })?;
+        let handle = signals.handle();
+        let to = Arc::new(Mutex::new(Receivers::default()));
+        let receivers = Arc::clone(&to);
+        let pass = move || {
+            for origin in signals.forever() {
+                let by_process = origin.process.is_some_and(|process| process.pid > 0);
+                if by_process && let Some(signal) = Signal::from_named_raw(origin.signal) {
+                    locked(&receivers).hear(signal);
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("sidecore-signals".to_owned());
+        let thread = thread.spawn(pass).map_err(|source| RunError::System {
+            call: "clone",
+            source,
+        })?;
+        Ok(Self { to, handle, thread })
+    }
+
+    fn has_supervisor(&self, supervisor: Pid) {
+        let mut to = locked(&self.to);
+        to.supervisor = Some(supervisor);
+        for signal in std::mem::take(&mut to.heard) {
+            to.hear(signal);
+        }
+    }
+
+    fn has_program(&self, program: i32) {
+        let mut to = locked(&self.to);
+        to.supervisor = None;
+        to.program = Pid::from_raw(program).and_then(|pid| {
+            // None where it has ended already.
+            let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
+            Some((pid, handle))
+        });
+        for signal in std::mem::take(&mut to.heard) {
+            to.hear(signal);
+        }
+    }
+
+    fn end(self) {
+        self.handle.close();
+        // It has nothing to say.
+        self.thread.join().ok();
+    }
+}
+
+impl Receivers {
+    fn hear(&mut self, signal: Signal) {
+        if let Some((pid, program)) = &self.program {
+            rustix::process::pidfd_send_signal(program, signal).ok();
+            // A program that is stopped hears what ends it once it goes on.
+            if ENDING.contains(&signal) && is_stopped(*pid) {
+                rustix::process::pidfd_send_signal(program, Signal::CONT).ok();
+            }
+            return;
+        }
+        // Should it start the program all the same, that hears of it then.
+        self.heard.push(signal);
+        if let Some(supervisor) = self.supervisor.filter(|_| ENDING.contains(&signal)) {
+            // Not waited for as long as this is set: the number is its own.
+            rustix::process::kill_process(supervisor, signal).ok();
+        }
+    }
+}
+
+fn locked(receivers: &Mutex<Receivers>) -> MutexGuard<'_, Receivers> {
+    receivers.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn is_stopped(pid: Pid) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
+    // Behind the name, which may have any bytes.
+    status.is_ok_and(|text| {
+        text.rsplit(')')
+            .next()
+            .is_some_and(|it| it.starts_with(" T"))
     })
 }
 
@@ -204,6 +299,7 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
     // Nobody is left under the filter, so all children end; how the program ended is still to be
     // told.
     reaping.join().ok();
+    crate::aside::finish(LAST_WORDS_MAX);
     Ok(())
 }
 
@@ -288,6 +384,7 @@ fn attach(options: &Options) -> Result<Attached, RunError> {
         chunks: CHUNKS,
         trust: trust.clone(),
         waits_for_others: true,
+        never_waits: true,
         ..ClientOptions::default()
     };
     match &options.engine {
@@ -378,6 +475,8 @@ fn system(call: &'static str) -> impl Fn(Errno) -> RunError {
     }
 }
 
+/// Signals that end a program, unless it does otherwise.
+const ENDING: &[Signal] = &[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
 /// Signals that go on to the program.
 const PASSED_ON: &[i32] = &[
     libc::SIGTERM,
@@ -389,5 +488,7 @@ const PASSED_ON: &[i32] = &[
     libc::SIGWINCH,
     libc::SIGCONT,
 ];
+/// Notices that standard error does not take are dropped after so long.
+const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_millis(100);
 /// Chunks of 16 KiB, for each direction, of all sessions together.
 const CHUNKS: u32 = 1024;

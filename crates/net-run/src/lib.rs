@@ -16,9 +16,12 @@
 //! no more through the supervisor than it could do by attaching to the stack itself.
 
 mod address;
+mod aside;
 mod caller;
 mod carrier;
 mod control;
+#[doc(hidden)]
+pub mod fuzzing;
 mod launch;
 mod loopback;
 mod migrate;

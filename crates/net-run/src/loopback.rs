@@ -1,53 +1,71 @@
-//! How programs of different supervisors find one another on the loopback.
+//! The meeting point of programs of different supervisors on the loopback.
 //!
-//! A listener has a socket in a folder beside the stack's own, named by its address; who opens a
-//! session sends the other end of its pair there, with both addresses. Must stay true: a name that
-//! a killed supervisor left behind is taken over; whatever is sent is checked.
+//! A listener has a socket, its *door*, in a folder of its user, named by its address. Another
+//! supervisor opens a session by connecting to it a socket whose own name has both addresses
+//! ([`Name`]): the kernel makes both ends, so that each program's end is a file that no other
+//! process has. Must stay true: nothing here waits; the folder is reached through its descriptor
+//! alone; a door lets in, and a visitor trusts, only the own user, as the kernel says it
+//! (SO_PEERCRED); addresses outside of the loopback's are not let in; a name that a killed
+//! supervisor left behind is taken over.
 
-use crate::address::{self, Given};
-use crate::socket::{From, Pending};
-use rustix::event::epoll::{self, EventData, EventFlags};
+use crate::socket::{From, Pending, local_stream};
+use crate::supervisor::named::{Maker, connect_named, ends_of, is_made_by, read_name};
+use rustix::fs::{AtFlags, Mode};
 use rustix::io::Errno;
+use rustix::net::{SocketAddrUnix, SocketFlags};
 use sidecore_net_rings::{Name, Role};
-use sidecore_sys::SysError;
-use sidecore_sys::local_socket::{self, Received};
-use std::collections::VecDeque;
+use sidecore_sys::folder::Folder;
+use sidecore_sys::local_socket;
+use std::ffi::{OsStr, OsString};
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::rc::Rc;
 
 /// The folder.
 #[derive(Debug)]
-pub(crate) struct Rendezvous(PathBuf);
+pub(crate) struct Rendezvous(Rc<Folder>);
 
 /// One listening name.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: OwnedFd,
-    /// Those who came and have not said what for.
-    visitors: VecDeque<OwnedFd>,
-    path: PathBuf,
-    /// Says the name of the listener's near end, where its program accepts from that by itself.
-    near: Option<PathBuf>,
+    /// The address at which it listens.
+    local: SocketAddr,
+    folder: Rc<Folder>,
+    name: OsString,
+    /// The link with the name of the listener's near end, where its program accepts from that by
+    /// itself.
+    near: Option<OsString>,
     owner: u64,
 }
 
 impl Rendezvous {
-    /// In the folder at `path`, which is made if need be.
+    /// In the folder at `path`, which is made if need be. The folder is the own user's and closed
+    /// to others; nobody but root can exchange it, or a folder above it.
     ///
     /// # Errors
-    /// It cannot be made, or belongs to another user than this one and root.
+    /// It cannot be made, or is not so.
     pub(crate) fn at(path: &Path) -> std::io::Result<Self> {
-        use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-        let mut builder = std::fs::DirBuilder::new();
-        builder.recursive(true).mode(0o755).create(path)?;
-        let owner = std::fs::symlink_metadata(path)?;
-        let is_ours = owner.uid() == local_socket::effective_uid() || owner.uid() == 0;
-        if !owner.is_dir() || !is_ours || owner.mode() & 0o022 != 0 {
-            let error = format!("{} is not a folder of this user's alone", path.display());
+        // Servers for other users may be in the folder above.
+        let above = path.parent().unwrap_or(path);
+        Folder::create_trusted(above, 0o755).map_err(|error| error.into_io())?;
+        let folder = Folder::create_trusted(path, 0o700).map_err(|error| error.into_io())?;
+        let status = folder.stat()?;
+        let own = local_socket::effective_uid();
+        if status.st_uid != own {
+            let error = format!(
+                "it belongs to user {}, and the programs of user {own} need one of their own; \
+                 remove it, or set XDG_RUNTIME_DIR",
+                status.st_uid
+            );
             return Err(std::io::Error::other(error));
         }
-        Ok(Self(path.to_owned()))
+        if status.st_mode & 0o077 != 0 {
+            // Made by an earlier version, in which other users were let in.
+            rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o700))?;
+        }
+        Ok(Self(Rc::new(folder)))
     }
 
     /// Listens at the names of `local` for the socket `owner`.
@@ -61,70 +79,87 @@ impl Rendezvous {
         owner: u64,
         near: Option<(Name, bool)>,
     ) -> Result<Vec<Door>, Errno> {
-        let mut names = vec![self.name(local)];
+        let mut places = vec![local];
         if local.ip().is_unspecified() && local.is_ipv6() && !is_v6_only {
-            names.push(self.name(SocketAddr::from(([0, 0, 0, 0], local.port()))));
+            places.push(SocketAddr::from(([0, 0, 0, 0], local.port())));
         }
-        let open = |path: PathBuf| {
-            if local_socket::connect(&path).is_ok() {
+        let open = |local: SocketAddr| {
+            let name = name_of(local);
+            if self.is_taken(&name)? {
                 return Err(Errno::ADDRINUSE);
             }
-            // Nobody listens there any more, or never has.
-            std::fs::remove_file(&path).ok();
-            let listener = local_socket::listen(&path, 0o666, DOOR_BACKLOG).map_err(errno)?;
-            let link = near_path(&path);
-            std::fs::remove_file(&link).ok();
+            // Left behind by a supervisor that was killed.
+            self.0.remove_file(&name).ok();
+            let listener = local_stream(true)?;
+            let address = SocketAddrUnix::new(self.0.reach(&name))?;
+            rustix::net::bind(&listener, &address)?;
+            rustix::net::listen(&listener, DOOR_BACKLOG)?;
+            let link = link_of(&name);
+            self.0.remove_file(&link).ok();
             let near = near.and_then(|(name, is_v6)| {
                 let target = text_of(&name, is_v6);
-                std::os::unix::fs::symlink(target, &link).ok()?;
+                rustix::fs::symlinkat(target, &*self.0, &link).ok()?;
                 Some(link)
             });
             Ok(Door {
                 listener,
-                visitors: VecDeque::new(),
-                path,
+                local,
+                folder: Rc::clone(&self.0),
+                name,
                 near,
                 owner,
             })
         };
-        names.into_iter().map(open).collect()
+        places.into_iter().map(open).collect()
     }
 
-    /// Sends one end of a pair to who listens at `pending.local`.
+    /// True if a supervisor listens at this name.
+    fn is_taken(&self, name: &OsStr) -> Result<bool, Errno> {
+        let probe = local_stream(true)?;
+        match rustix::net::connect(&probe, &SocketAddrUnix::new(self.0.reach(name))?) {
+            // EAGAIN: its queue is full.
+            Ok(()) | Err(Errno::AGAIN) => Ok(true),
+            Err(_) => Ok(false),
+        }
+    }
+
+    /// Opens a session to the listener at `peer`: the near end. `name` is the new end's own.
     ///
     /// # Errors
-    /// `ECONNREFUSED` where nobody does.
-    pub(crate) fn visit(&self, pending: Pending) -> Result<(), Errno> {
-        let From::Program(near) = &pending.from else {
-            return Err(Errno::INVAL);
-        };
-        let any = any_of(pending.local.ip());
-        let port = pending.local.port();
-        let names = [pending.local, SocketAddr::new(any, port)].map(|at| self.name(at));
-        let connected = names
-            .iter()
-            .find_map(|name| local_socket::connect(name).ok());
-        let socket = connected.ok_or(Errno::CONNREFUSED)?;
-        let ends = [pending.local, pending.peer].map(|end| address::write(end, true));
-        local_socket::send(socket.as_fd(), &ends.concat(), &[near.as_fd()]).map_err(errno)
+    /// `ECONNREFUSED` where no program of this user listens.
+    pub(crate) fn visit(&self, peer: SocketAddr, name: &Name) -> Result<OwnedFd, Errno> {
+        let any = SocketAddr::new(any_of(peer.ip()), peer.port());
+        for at in [peer, any] {
+            let door = SocketAddrUnix::new(self.0.reach(&name_of(at)))?;
+            match connect_named(name, &door, Maker::User) {
+                Err(Errno::NOENT | Errno::CONNREFUSED) => {}
+                // Its queue is full.
+                Err(Errno::AGAIN) => return Err(Errno::CONNREFUSED),
+                visited => return visited,
+            }
+        }
+        Err(Errno::CONNREFUSED)
     }
 
-    /// The near end of who listens at `local`, where its program accepts from that by itself; true
+    /// The near end of the listener at `local`, where its program accepts from that by itself; true
     /// if it is of IPv6.
     pub(crate) fn near_of(&self, local: SocketAddr) -> Option<(Name, bool)> {
-        let exact = self.name(local);
-        match std::fs::read_link(near_path(&exact)) {
-            Ok(text) => return read_text(text.to_str()?),
+        let exact = name_of(local);
+        match self.read_link(&link_of(&exact)) {
+            Some(text) => return read_text(&text),
             // It is at exactly this address, but not so.
-            Err(_) if std::fs::symlink_metadata(&exact).is_ok() => return None,
-            Err(_) => {}
+            None if rustix::fs::statat(&*self.0, &exact, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
+                return None;
+            }
+            None => {}
         }
-        let any = self.name(SocketAddr::new(any_of(local.ip()), local.port()));
-        read_text(std::fs::read_link(near_path(&any)).ok()?.to_str()?)
+        let any = name_of(SocketAddr::new(any_of(local.ip()), local.port()));
+        read_text(&self.read_link(&link_of(&any))?)
     }
 
-    fn name(&self, local: SocketAddr) -> PathBuf {
-        self.0.join(format!("{}-{}", local.ip(), local.port()))
+    fn read_link(&self, name: &OsStr) -> Option<String> {
+        let text = rustix::fs::readlinkat(&*self.0, name, Vec::with_capacity(LINK_BYTES)).ok()?;
+        text.into_string().ok()
     }
 }
 
@@ -138,42 +173,43 @@ impl Door {
         self.owner
     }
 
-    /// The next session that came. Visitors who have not spoken yet are watched by `epoll`, which
-    /// names them by `mark`.
-    pub(crate) fn next(&mut self, epoll: &OwnedFd, mark: EventData) -> Option<Pending> {
-        while let Some(visitor) = local_socket::accept(self.listener.as_fd()).ok().flatten() {
-            if self.visitors.len() >= VISITORS_MAX {
-                self.visitors.pop_front();
+    /// The next session that came, of those that a look takes in; others are passed over.
+    pub(crate) fn next(&self) -> Option<Pending> {
+        for _ in 0..VISITORS_MAX {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let (near, from) = rustix::net::acceptfrom_with(&self.listener, flags).ok()?;
+            if !is_made_by(&near, Maker::User) {
+                continue;
             }
-            if epoll::add(epoll, &visitor, mark, EventFlags::IN).is_ok() {
-                self.visitors.push_back(visitor);
-            }
-        }
-        for _ in 0..self.visitors.len() {
-            let visitor = self.visitors.pop_front()?;
-            let mut message = [0; 64];
-            match local_socket::receive(visitor.as_fd(), &mut message) {
-                Ok(Received::Nothing) => self.visitors.push_back(visitor),
-                Ok(Received::Message(bytes, files)) => {
-                    if let Some(pending) = read(&message[..bytes], files) {
-                        return Some(pending);
-                    }
-                }
-                // Who only wanted to know if somebody listens here.
-                Ok(Received::End) | Err(_) => {}
+            let name = from.and_then(read_name);
+            if let Some((local, peer)) = name.and_then(|name| judge(self.local, &name)) {
+                let from = From::Program(near);
+                return Some(Pending { local, peer, from });
             }
         }
         None
     }
 }
 
+/// The addresses of a visitor's name: the own one and the peer's; none where they are not of the
+/// loopback's, or not of the door at `door`.
+pub(crate) fn judge(door: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
+    let (local, peer) = ends_of(name).filter(|_| name.role == Role::Program)?;
+    let is_here = door.ip().is_unspecified() || door.ip() == local.ip();
+    (is_here && door.port() == local.port()).then_some((local, peer))
+}
+
 impl Drop for Door {
     fn drop(&mut self) {
-        std::fs::remove_file(&self.path).ok();
+        self.folder.remove_file(&self.name).ok();
         if let Some(near) = &self.near {
-            std::fs::remove_file(near).ok();
+            self.folder.remove_file(near).ok();
         }
     }
+}
+
+fn name_of(local: SocketAddr) -> OsString {
+    format!("{}-{}", local.ip(), local.port()).into()
 }
 
 fn any_of(ip: IpAddr) -> IpAddr {
@@ -183,9 +219,11 @@ fn any_of(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Path of the link that tells of the near end, beside a door.
-fn near_path(door: &Path) -> PathBuf {
-    door.with_added_extension("near")
+/// Name of the link with a listener's near end, beside its door.
+fn link_of(door: &OsStr) -> OsString {
+    let mut link = door.to_owned();
+    link.push(".near");
+    link
 }
 
 /// A listener's name, and whether it is of IPv6, as a link's target.
@@ -194,7 +232,7 @@ fn text_of(name: &Name, is_v6: bool) -> String {
     format!("{}-{:x}-{family}", name.process, name.number)
 }
 
-fn read_text(text: &str) -> Option<(Name, bool)> {
+pub(crate) fn read_text(text: &str) -> Option<(Name, bool)> {
     let (process, rest) = text.split_once('-')?;
     let (number, family) = rest.split_once('-')?;
     let number = u64::from_str_radix(number, 16).ok()?;
@@ -202,33 +240,11 @@ fn read_text(text: &str) -> Option<(Name, bool)> {
     Some((name, family == "6"))
 }
 
-/// Two addresses and one end of a pair.
-fn read(message: &[u8], files: Vec<OwnedFd>) -> Option<Pending> {
-    let (local, peer) = message.split_at_checked(message.len() / 2)?;
-    let (Given::Inet(local), Given::Inet(peer)) = (address::read(local), address::read(peer))
-    else {
-        return None;
-    };
-    let [near] = <[OwnedFd; 1]>::try_from(files).ok()?;
-    // Anything else could make a program wait where it must not.
-    let kind = rustix::net::sockopt::socket_type(&near).ok()?;
-    let domain = rustix::net::sockopt::socket_domain(&near).ok()?;
-    let is_pair =
-        kind == rustix::net::SocketType::STREAM && domain == rustix::net::AddressFamily::UNIX;
-    is_pair.then_some(Pending {
-        local,
-        peer,
-        from: From::Program(near),
-    })
-}
-
-fn errno(error: SysError) -> Errno {
-    match error {
-        SysError::Call { source, .. } => Errno::from_io_error(&source).unwrap_or(Errno::IO),
-        _ => Errno::IO,
-    }
-}
-
 const DOOR_BACKLOG: i32 = 4096;
-/// The most visitors that have not spoken yet.
+/// Visitors that one look takes in.
 const VISITORS_MAX: usize = 1024;
+/// Longer than a link's target.
+const LINK_BYTES: usize = 64;
+
+#[cfg(test)]
+mod tests;

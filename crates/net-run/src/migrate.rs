@@ -77,10 +77,12 @@ impl Migration {
             let file = caller::fetch(thread, epoll).ok()?;
             Some((file, watched))
         });
-        Some(Moved {
+        let places = places.collect();
+        // They are the caller's: it waited all the time.
+        caller.is_waiting().then_some(Moved {
             descriptor,
             old,
-            places: places.collect(),
+            places,
         })
     }
 
@@ -96,7 +98,7 @@ impl Migration {
                 watched.data,
             );
             if let Err(error) = done {
-                tracing::warn!("an epoll does not get its socket back: {error}");
+                crate::aside::say(format!("an epoll does not get its socket back: {error}"));
             }
         }
     }

@@ -6,14 +6,16 @@
 //! when the last program lets go.
 
 use crate::address::plain;
+use crate::caller::Flags;
 use crate::carrier::Carrier;
 use crate::ports::{Claim, Transport};
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use sidecore_net::sock::client::{Received, Socket as Session};
+use sidecore_net::sock::client::{Opening, Received, Socket as Session};
 use sidecore_net_rings::{Served, Stream as Rings};
 use sidecore_sys::SharedMap;
+use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::Call;
 use sidecore_sys::socket_option;
 use std::collections::VecDeque;
@@ -54,6 +56,47 @@ pub(crate) struct Socket {
     pub(crate) ring_place: Option<(usize, u32)>,
     /// The number of its name, where its listener is accepted from directly, or it is one.
     pub(crate) named: Option<u64>,
+    /// Questions to the stack, while a call waits for the answers.
+    pub(crate) asked: Option<Asked>,
+}
+
+/// Sockets of the stack's that are being opened for one here.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) purpose: Purpose,
+    /// Those that are not answered.
+    pub(crate) openings: Vec<Opening>,
+    pub(crate) engines: Vec<Session>,
+    pub(crate) refused: Option<Errno>,
+}
+
+impl Asked {
+    /// True if a socket for datagrams is on its way from the kernel's network.
+    pub(crate) fn is_adopting(&self) -> bool {
+        matches!(self.purpose, Purpose::Datagrams(_))
+    }
+}
+
+/// The call that waits for the stack's answers.
+#[derive(Debug)]
+pub(crate) enum Purpose {
+    /// listen(2), which is made again.
+    Listen,
+    /// Any that takes a socket for datagrams from the kernel.
+    Datagrams(Adopting),
+    /// None: the stack was gone, and is back.
+    Again,
+}
+
+/// A socket for datagrams on its way from the kernel's network.
+#[derive(Debug)]
+pub(crate) struct Adopting {
+    /// The program's own, or the one that comes in its place.
+    pub(crate) near: Rc<OwnedFd>,
+    pub(crate) is_near: bool,
+    /// Options that are taken from it.
+    pub(crate) shared: Vec<i32>,
+    pub(crate) flags: Flags,
 }
 
 /// A holder that is not known.
@@ -122,9 +165,18 @@ pub(crate) enum From {
 /// State of a session that is being opened.
 #[derive(Debug)]
 pub(crate) struct Connecting {
-    pub(crate) engine: Session,
+    pub(crate) at_stack: AtStack,
     /// Bytes in the pair, which keep the near end from being writable.
     pub(crate) filler: usize,
+}
+
+/// The stack's part of a session that is being opened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum AtStack {
+    /// The stack was asked for it.
+    Asked(Opening),
+    /// It has begun.
+    Begun(Session),
 }
 
 /// State of an open session.
@@ -210,6 +262,8 @@ pub(crate) struct Waiting {
     pub(crate) call: Call,
     /// When it is to give up.
     pub(crate) until: Option<Instant>,
+    /// A connect(2) that does not wait for the session: it is answered once that has begun.
+    pub(crate) only_begins: bool,
 }
 
 impl Socket {
@@ -228,11 +282,26 @@ impl Socket {
         }
     }
 
+    /// The stack's answers that it waits for.
+    pub(crate) fn openings(&self) -> Vec<Opening> {
+        let asked = self.asked.iter().flat_map(|asked| &asked.openings);
+        let mut openings: Vec<Opening> = asked.copied().collect();
+        if let State::Connecting(connecting) = &self.state
+            && let AtStack::Asked(opening) = connecting.at_stack
+        {
+            openings.push(opening);
+        }
+        openings
+    }
+
     /// Its session or sockets at the stack.
     pub(crate) fn engines(&self) -> Vec<Session> {
         match &self.state {
             State::Listening(listening) => listening.engines.clone(),
-            State::Connecting(connecting) => vec![connecting.engine],
+            State::Connecting(connecting) => match connecting.at_stack {
+                AtStack::Begun(session) => vec![session],
+                AtStack::Asked(_) => Vec::new(),
+            },
             State::Open(stream) => vec![stream.engine],
             State::Datagram(engines) => engines.clone(),
             _ => Vec::new(),
@@ -250,6 +319,8 @@ pub(crate) struct Opened {
     /// Where the kernel has bound it; port 0 where it has not.
     pub(crate) local: SocketAddr,
     pub(crate) is_connected: bool,
+    /// The kernel has bound it for a call that a signal has called away: to the program it is not.
+    pub(crate) chosen: Option<u16>,
 }
 
 impl Opened {
@@ -283,6 +354,7 @@ impl Opened {
             is_v6_only,
             local: plain(local),
             is_connected,
+            chosen: None,
         })
     }
 
@@ -300,6 +372,9 @@ impl Opened {
     /// # Errors
     /// The kernel's.
     pub(crate) fn choose_port(&self, ip: IpAddr) -> Result<u16, Errno> {
+        if let Some(port) = self.chosen {
+            return Ok(port);
+        }
         // An address of the stack's is none of the kernel's.
         let ip = if ip.is_loopback() { ip } else { self.any() };
         let ip = match ip {
@@ -321,6 +396,8 @@ pub(crate) fn pair(near_is_nonblocking: bool) -> Result<(OwnedFd, OwnedFd), Errn
     let kind = SocketType::STREAM;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, kind, flags, None)?;
+    local_socket::refuse_descriptors(near.as_fd());
+    local_socket::refuse_descriptors(far.as_fd());
     set_nonblocking(&near, near_is_nonblocking)?;
     Ok((near, far))
 }
@@ -340,14 +417,16 @@ pub(crate) fn listening_end(is_nonblocking: bool) -> Result<(OwnedFd, SocketAddr
     Ok((near, name))
 }
 
-/// A local socket that is not connected.
+/// A local socket that is not connected. Neither it nor what it accepts takes descriptors.
 ///
 /// # Errors
 /// The kernel's.
 pub(crate) fn local_stream(is_nonblocking: bool) -> Result<OwnedFd, Errno> {
     let mut flags = SocketFlags::CLOEXEC;
     flags.set(SocketFlags::NONBLOCK, is_nonblocking);
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)
+    let made = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    local_socket::refuse_descriptors(made.as_fd());
+    Ok(made)
 }
 
 const TOKEN_BACKLOG: i32 = 256;

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use sidecore_engine::{Core, Kernel};
 use sidecore_sched::{ClassId, Decision};
 use sidecore_sys::clock;
+use sidecore_sys::float::Modes;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
@@ -123,7 +124,11 @@ impl Pool {
             let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("engine-{engine}"))
-                .spawn(move || engine_thread(&shared, engine, pin))
+                .spawn(move || {
+                    // Not those of the thread that starts the pool.
+                    Modes::restore();
+                    engine_thread(&shared, engine, pin);
+                })
                 .map_err(|source| OffloadError::Thread { engine, source })?;
             pool.threads.push(thread);
         }

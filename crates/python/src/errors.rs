@@ -3,6 +3,7 @@
 use pyo3::PyErr;
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
+use sidecore_sys::text::printable;
 use std::error::Error;
 use std::fmt::Display;
 
@@ -13,7 +14,7 @@ create_exception!(
     "Something that is given cannot be read, or does not go together."
 );
 
-/// An error of ours with all its causes.
+/// An error of ours with all its causes, in characters that a terminal only shows.
 pub(crate) fn refuse(error: impl Error) -> PyErr {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -25,10 +26,13 @@ pub(crate) fn refuse(error: impl Error) -> PyErr {
         }
         cause = error.source();
     }
-    PhyloError::new_err(text)
+    PhyloError::new_err(printable(&text).into_owned())
 }
 
 /// As [`refuse`], with what was being done before it.
 pub(crate) fn refuse_with<E: Error>(what: impl Display) -> impl FnOnce(E) -> PyErr {
-    move |error| PhyloError::new_err(format!("{what}: {error}"))
+    move |error| {
+        let text = format!("{what}: {error}");
+        PhyloError::new_err(printable(&text).into_owned())
+    }
 }

@@ -8,6 +8,7 @@ use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use sidecore_offload::OffloadError;
 use sidecore_phylo::runner::{Runner, Share, Work};
+use sidecore_sys::float::Modes;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub(crate) fn interruptible<T: Send>(
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("phylo call".to_owned());
         let working = thread.spawn_scoped(scope, || {
+            // Libraries that Python loads may have changed those of its threads.
+            Modes::restore();
             let result = work(&stop);
             caller.unpark();
             result

@@ -17,6 +17,8 @@
 mod disk;
 mod fault;
 mod fetch;
+#[doc(hidden)]
+pub mod fuzzing;
 mod link;
 mod location;
 mod origin;
@@ -126,10 +128,15 @@ impl RemoteImage {
         let beyond = ask_beyond(&origin, options.beyond_bytes);
         let get = |ask: Ask, seed| patiently(&retry, seed, || origin.get(&ask, None, &mut |_| ()));
         let (head, tail) = std::thread::scope(|scope| {
-            let head = scope.spawn(|| get(Ask::Head(HEAD_BYTES), 1));
+            let ask_head = || get(Ask::Head(HEAD_BYTES), 1);
+            let head = std::thread::Builder::new().spawn_scoped(scope, ask_head);
             let tail = origin.get(&Ask::Tail(TAIL_BYTES), None, &mut |_| ());
-            let panicked = || Err(Fault::Final("a request panicked".into()));
-            (head.join().unwrap_or_else(|_| panicked()), tail)
+            let panicked = |_| Err(Fault::Final("a request panicked".into()));
+            match head {
+                Ok(head) => (head.join().unwrap_or_else(panicked), tail),
+                // No thread for it: then one after the other.
+                Err(_) => (ask_head(), tail),
+            }
         });
         let head = head.map_err(failed)?;
         let tail = match tail {

@@ -80,9 +80,11 @@ impl Location {
                     Some(hex) => hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()),
                     None => !reference.is_empty() && reference.bytes().all(is_tag_byte),
                 };
+                let place_byte = |b: u8| is_tag_byte(b) || b":[]".contains(&b);
+                let placed = !registry.is_empty() && registry.bytes().all(place_byte);
                 let path_byte = |b: u8| is_tag_byte(b) || b == b'/';
                 let named = !repository.is_empty() && repository.bytes().all(path_byte);
-                if registry.is_empty() || !named || !sound {
+                if !placed || !named || !sound {
                     return refuse("it names no image of a registry", OCI_FORM);
                 }
                 Some(Ok(Self::Oci {
@@ -206,6 +208,8 @@ mod tests {
             "oci://reg",
             "oci://reg/a@sha256:12",
             "oci://reg/a b:c",
+            "oci://secret:secret@localhost:5000/a",
+            "oci://reg?secret/a",
         ] {
             let error = parse(text).expect_err(text).to_string();
             assert!(!error.contains("secret"), "{error}");

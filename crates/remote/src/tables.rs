@@ -217,20 +217,18 @@ impl Tables {
     fn fetch(&self, fetcher: &Fetcher, at: u64, needed: u64) -> io::Result<()> {
         let ahead = {
             let recent = self.recent.lock();
+            let most = (fetcher.memory_bytes() / 4).clamp(AHEAD_BYTES_MIN, AHEAD_BYTES_MAX);
             // The tail is here: a table is fetched as far as that.
             let table_end = recent.table.end.min(self.ends[1].0.max(at));
-            match recent.end == at {
-                _ if recent.table.start <= at && at < table_end => {
-                    (table_end - at).min(AHEAD_BYTES_MAX)
-                }
-                true => recent.ahead_bytes.saturating_mul(2).min(AHEAD_BYTES_MAX),
+            let ahead = match recent.end == at {
+                _ if recent.table.start <= at && at < table_end => (table_end - at).min(most),
+                true => recent.ahead_bytes.saturating_mul(2).min(most),
                 false => AHEAD_BYTES_MIN,
-            }
+            };
+            // A reader of much asks again and again, so that no more is held than this.
+            ahead.max(needed.min(most))
         };
-        // A reader of much asks again and again, so that no more is held than this.
-        let bytes = ahead
-            .max(needed.min(AHEAD_BYTES_MAX))
-            .min(self.size_bytes - at);
+        let bytes = ahead.min(self.size_bytes - at);
         let pieces: Vec<Frame> = (at..at + bytes)
             .step_by(PIECE_BYTES as usize)
             .map(|start| piece(start, PIECE_BYTES.min(at + bytes - start)))

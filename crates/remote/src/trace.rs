@@ -9,6 +9,7 @@
 use parking_lot::Mutex;
 use sidecore_block::device::TraceSink;
 use sidecore_block::format::Index;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::Range;
@@ -21,8 +22,8 @@ pub struct TraceWriter {
 
 struct State {
     file: File,
-    /// One bit a frame.
-    seen: Vec<u64>,
+    /// A bit for each frame that was read, in words of 64 frames.
+    seen: HashMap<u64, u64>,
     /// First offsets of the frames, and the device's end; where all are alike, one step is enough.
     frame_bytes: u64,
     offsets: Option<Vec<u64>>,
@@ -48,7 +49,7 @@ impl TraceWriter {
         Ok(Self {
             state: Mutex::new(State {
                 file,
-                seen: vec![0; index.frames().div_ceil(64) as usize],
+                seen: HashMap::new(),
                 frame_bytes,
                 offsets,
                 raw_bytes: index.raw_bytes(),
@@ -63,10 +64,8 @@ impl TraceSink for TraceWriter {
         let mut state = self.state.lock();
         let mut run: Option<Range<u64>> = None;
         for frame in frames {
-            let (word, bit) = ((frame / 64) as usize, 1 << (frame % 64));
-            let Some(word) = state.seen.get_mut(word) else {
-                return;
-            };
+            let (word, bit) = (frame / 64, 1 << (frame % 64));
+            let word = state.seen.entry(word).or_default();
             if *word & bit != 0 {
                 state.write(run.take());
                 continue;
@@ -115,7 +114,7 @@ pub fn read_trace(path: &Path, index: &Index) -> io::Result<Vec<u64>> {
     }
     // The size is for people.
     lines.next().transpose()?;
-    let mut seen = vec![false; index.frames() as usize];
+    let mut seen = HashSet::new();
     let mut frames = Vec::new();
     for (number, line) in lines.enumerate() {
         let line = line?;
@@ -132,8 +131,8 @@ pub fn read_trace(path: &Path, index: &Index) -> io::Result<Vec<u64>> {
         if offset >= end {
             continue;
         }
-        for frame in index.frame_at(offset)..=index.frame_at(end - 1) {
-            if !std::mem::replace(&mut seen[frame as usize], true) {
+        for frame in index.stored_in(index.frame_at(offset)..index.frame_at(end - 1) + 1) {
+            if seen.insert(frame) {
                 frames.push(frame);
             }
         }

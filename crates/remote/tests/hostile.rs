@@ -8,6 +8,7 @@ mod common;
 use common::{device, eager, options, packed};
 use sidecore_block::format::Format;
 use sidecore_block::source::BlockSource;
+use sidecore_random::Random;
 use sidecore_remote::{Location, Options, RemoteImage, Retry};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -287,5 +288,77 @@ fn a_size_beyond_all_bounds_takes_no_memory() {
     assert_eq!(
         (index.raw_bytes(), index.memory_bytes() < 1 << 20),
         (size, true)
+    );
+}
+
+/// Whatever a server's answers become on the way (status lines, heads, chunks, lengths), opening an
+/// image ends soon, with the image or with one line.
+#[test]
+fn damaged_answers_end_in_the_image_or_in_one_line() {
+    let (_, image) = packed(300_000, Format::Zstd, 64 << 10);
+    let size = image.len() as u64;
+    let served = Arc::new(image);
+    let (mut opened, mut refused) = (0, 0);
+    for seed in 0..120_u64 {
+        let image = Arc::clone(&served);
+        let server = Rude::start(
+            size,
+            Box::new(move |range, stream| {
+                let mut random = Random::new(seed ^ range.start << 8);
+                let mut answer = match random.below(2) {
+                    0 => head(&range, size, &length(&range)).into_bytes(),
+                    _ => head(&range, size, "transfer-encoding: chunked\r\n").into_bytes(),
+                };
+                if answer.ends_with(b"chunked\r\n\r\n") {
+                    answer.extend(format!("{:x}\r\n", range.end - range.start).bytes());
+                }
+                let head_bytes = answer.len() as u64;
+                answer.extend(part(&image, &range));
+                if answer.windows(7).any(|it| it == b"chunked") {
+                    answer.extend(b"\r\n0\r\n\r\n");
+                }
+                for _ in 0..random.below(4) {
+                    let at = random.below(head_bytes.min(answer.len() as u64)) as usize;
+                    match random.below(5) {
+                        0 => answer[at] = random.bits() as u8,
+                        1 => answer.insert(at, b"\r\n:0 \x1b9-,f"[random.below(10) as usize]),
+                        2 => drop(answer.remove(at)),
+                        3 => answer.truncate(at),
+                        _ => {
+                            let early = b"HTTP/1.1 103 Early Hints\r\nlink: </x>\r\n\r\n";
+                            answer.splice(0..0, early.repeat(3));
+                        }
+                    }
+                    if answer.is_empty() {
+                        break;
+                    }
+                }
+                stream.write_all(&answer)
+            }),
+        );
+        let begun = Instant::now();
+        let impatient = Options {
+            retry: Retry {
+                attempts: 2,
+                attempt_max: Duration::from_secs(2),
+                ..eager()
+            },
+            ..options()
+        };
+        match server.open(impatient) {
+            Ok(_) => opened += 1,
+            Err(error) => {
+                assert!(
+                    !error.is_empty() && !error.contains("panicked"),
+                    "{seed}: {error}"
+                );
+                refused += 1;
+            }
+        }
+        assert!(begun.elapsed() < Duration::from_secs(60), "seed {seed}");
+    }
+    assert!(
+        opened > 5 && refused > 5,
+        "{opened} opened, {refused} refused"
     );
 }

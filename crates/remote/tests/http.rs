@@ -6,7 +6,7 @@ mod common;
 
 use common::server::Server;
 use common::{device, open, options, packed};
-use sidecore_block::format::Format;
+use sidecore_block::format::{Format, ReadAt};
 use sidecore_block::image::Image;
 use sidecore_block::pack::{Existing, Target, unpack_image, verify_image};
 use sidecore_block::source::BlockSource;
@@ -299,4 +299,26 @@ fn frames_that_belong_together_come_with_the_first_of_them() {
     let (together, alone) = (requests(true), requests(false));
     assert!(together <= 12, "{together} requests, {alone} without");
     assert!(alone >= 24, "{together} requests, {alone} without");
+}
+
+/// A parser that walks through a long table has it fetched in larger and larger pieces; no larger
+/// than the memory that was given allows.
+#[test]
+fn tables_are_fetched_ahead_within_the_memory() {
+    let server = Server::start(vec![7; 24 << 20]);
+    let options = sidecore_remote::Options {
+        memory_bytes: 4 << 20,
+        ..options()
+    };
+    let remote = open(&server.url(), options);
+    let before = server.sent_bytes();
+    let mut piece = [0; 4096];
+    let (from, to) = (1 << 20, 9 << 20);
+    for at in (from..to).step_by(piece.len()) {
+        remote.read_exact_at(&mut piece, at).unwrap();
+        assert_eq!(piece, [7; 4096]);
+    }
+    let sent = server.sent_bytes() - before;
+    let ahead = sent - (to - from);
+    assert!(ahead <= 1 << 20, "{ahead} bytes ahead of 4 MiB of memory");
 }

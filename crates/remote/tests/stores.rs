@@ -141,10 +141,10 @@ impl Registry {
             if request.path.starts_with("/token") {
                 let right = request.path.contains("service=reg") && request.path.contains("pull");
                 count.fetch_add(1, Ordering::SeqCst);
-                let body = br#"{"token":"a token"}"#.to_vec();
+                let body = br#"{"token":"a-token"}"#.to_vec();
                 return Some((if right { 200 } else { 400 }, Vec::new(), body));
             }
-            if request.header("authorization") != Some("Bearer a token") {
+            if request.header("authorization") != Some("Bearer a-token") {
                 let challenge = format!(
                     "Bearer realm=\"http://{host}/token\",service=\"reg\",\
                      scope=\"repository:a/b:pull,push\""

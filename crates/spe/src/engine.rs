@@ -15,6 +15,7 @@ use crate::interrupt;
 use crate::switch::{Header, enter};
 use crate::trace;
 use parking_lot::{Condvar, Mutex};
+use sidecore_bare::float::Modes;
 use sidecore_sched::{Operation, Ready, ReadyQueue, Sharing, Turn};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -284,6 +285,8 @@ fn engine(number: usize, relief: bool) {
             pool.taken += 1;
             WAITING.store(pool.ready.len(), Ordering::Relaxed);
             drop(pool);
+            // Neither the host's modes, nor those that another context left.
+            Modes::restore();
             run(&context, looked);
             drop(context);
             pool = POOL.lock();

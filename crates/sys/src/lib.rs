@@ -12,7 +12,7 @@
 //! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet.
 //! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
-//!   [`fuse_ring`]: its queues over io_uring.
+//!   [`fuse_ring`]: its queues over io_uring; [`file_system`]: to file systems that are to end.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
@@ -24,7 +24,8 @@
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
 //!   and that they end with us.
 //! - `alias`: few frames mapped at many pages; [`counters`]: the processor's event counters.
-//! - [`plain`], [`prefetch`], [`sum`]: of `sidecore-bare`; [`stream`]: copies past the cache.
+//! - [`float`], [`plain`], [`prefetch`], [`sum`], [`text`]: of `sidecore-bare`; [`stream`]:
+//!   copies past the cache.
 //!
 //! Must stay true: no function here can make a caller's safe code unsound; any thread may call any
 //! of them.
@@ -37,6 +38,7 @@ pub mod counters;
 pub mod cpu;
 pub mod epoll_entry;
 mod error;
+pub mod file_system;
 pub mod folder;
 pub mod fuse_device;
 pub mod fuse_ring;
@@ -62,7 +64,7 @@ pub mod stream;
 pub mod tun;
 pub mod xdp;
 
-pub use sidecore_bare::{Memory, Plain, plain, prefetch, sum};
+pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text};
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
 pub use error::SysError;

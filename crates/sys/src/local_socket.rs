@@ -142,6 +142,27 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, SysError> {
     }
 }
 
+/// Has a local socket take no descriptors (SCM_RIGHTS): whoever sends one is refused (EPERM). What
+/// it accepts is so, too. A kernel before 6.16 cannot: there a receiver must leave no room for
+/// them.
+#[allow(unsafe_code)] // An option that has no safe wrapper.
+pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
+    let off: libc::c_int = 0;
+    // SAFETY: the kernel reads one number.
+    unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PASSRIGHTS,
+            (&raw const off).cast(),
+            size_of_val(&off) as libc::socklen_t,
+        )
+    };
+}
+
+/// `include/uapi/asm-generic/socket.h`, Linux 6.16.
+const SO_PASSRIGHTS: libc::c_int = 83;
+
 /// A descriptor that becomes readable when the process ends. `None` where there is no such process
 /// (any more), or where the kernel has no such descriptors.
 #[must_use]

@@ -9,6 +9,7 @@
 #![allow(unsafe_code)] // seccomp(2) and its ioctls take untyped requests
 
 use crate::SysError;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -31,6 +32,12 @@ pub enum When {
 pub type Filter = [(i64, When)];
 
 /// Puts a filter over this thread and all threads and processes that it starts from now on.
+///
+/// A caller that waits is called away by signals, as the kernel's own calls are: the flag
+/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` (Linux 5.19) is left out, since an answer may take as
+/// long as a session takes to come (accept(2)), and a handler must run meanwhile. So whoever
+/// answers must expect that the caller does not wait any more ([`Listener::answer`]), and that it
+/// makes the call again.
 ///
 /// Without CAP_SYS_ADMIN the thread gives up gaining privileges by executing files, as the kernel
 /// demands.
@@ -179,11 +186,12 @@ impl Listener {
         result == 0
     }
 
-    /// Copies memory of who has made a call. What it says counts once [`Self::is_waiting`] has said
-    /// that it still waits: its number may be another's by then.
+    /// Copies memory of the thread that has made a call. A thread that waits has had its number all
+    /// the time: that it waits is looked at behind the copy, each time.
     ///
     /// # Errors
-    /// `EFAULT` where not all of it is there; `EPERM`, `ESRCH`.
+    /// `EFAULT` where not all of it is there; `ESRCH` where the caller does not wait any more: what
+    /// was copied may be another's then; `EPERM`.
     pub fn read(&self, call: &Call, address: u64, target: &mut [u8]) -> Result<(), Errno> {
         let local = piece(target.as_mut_ptr(), target.len());
         let remote = piece(address_of(address), target.len());
@@ -191,25 +199,43 @@ impl Listener {
         let count = unsafe {
             libc::process_vm_readv(call.thread, &raw const local, 1, &raw const remote, 1, 0)
         };
-        whole(count, target.len())
+        let copied = whole(count, target.len());
+        if self.is_waiting(call.id) {
+            copied
+        } else {
+            Err(Errno::SRCH)
+        }
     }
 
-    /// Writes memory of who waits for an answer.
+    /// Opens the memory of the thread that has made a call, for writing.
+    ///
+    /// The file stands for one address space, whatever becomes of the thread's number. So it is
+    /// opened first, and then it is looked at whether the caller waits: the memory is the caller's,
+    /// or an error is returned. A number that is used twice, by process_vm_writev(2) say, could be
+    /// another process's the second time.
+    ///
+    /// # Errors
+    /// `ESRCH` where the caller does not wait any more; `EPERM`.
+    pub fn memory(&self, call: &Call) -> Result<Memory, Errno> {
+        let path = format!("/proc/{}/mem", call.thread);
+        let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+            Errno::NOENT => Errno::SRCH,
+            error => error,
+        })?;
+        if self.is_waiting(call.id) {
+            Ok(Memory(file))
+        } else {
+            Err(Errno::SRCH)
+        }
+    }
+
+    /// Writes memory of the thread that waits for an answer.
     ///
     /// # Errors
     /// As of [`Self::read`].
     pub fn write(&self, call: &Call, address: u64, source: &[u8]) -> Result<(), Errno> {
-        if !self.is_waiting(call.id) {
-            return Err(Errno::SRCH);
-        }
-        let local = piece(source.as_ptr().cast_mut(), source.len());
-        let remote = piece(address_of(address), source.len());
-        // SAFETY: the kernel reads `source`; what it writes is memory that a call's own argument
-        // points to, while that call waits.
-        let count = unsafe {
-            libc::process_vm_writev(call.thread, &raw const local, 1, &raw const remote, 1, 0)
-        };
-        whole(count, source.len())
+        self.memory(call)?.write(address, source)
     }
 
     /// Gives a descriptor to a caller, in the place of its descriptor `at`.
@@ -287,6 +313,31 @@ impl Listener {
             return Err(Errno::from_raw_os_error(errno));
         }
         Ok(result)
+    }
+}
+
+/// Memory of the thread that has made a call.
+#[derive(Debug)]
+pub struct Memory(OwnedFd);
+
+impl Memory {
+    /// Writes all of `source` at `address`. A caller that is gone meanwhile has no memory.
+    ///
+    /// # Errors
+    /// `EFAULT` where not all of it is there.
+    pub fn write(&self, address: u64, source: &[u8]) -> Result<(), Errno> {
+        let mut rest = source;
+        let mut at = address;
+        while !rest.is_empty() {
+            match rustix::io::pwrite(&self.0, rest, at) {
+                Ok(0) | Err(_) => return Err(Errno::FAULT),
+                Ok(count) => {
+                    rest = &rest[count..];
+                    at += count as u64;
+                }
+            }
+        }
+        Ok(())
     }
 }
 
@@ -396,6 +447,67 @@ const SYNC_WAKE_UP: u64 = 1;
 mod tests {
     use super::*;
     use std::time::Duration;
+
+    /// A thread that makes one call with a pointer to a word; the word after the call.
+    fn caller(word: u64) -> (Listener, Call, std::thread::JoinHandle<u64>) {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let asking = std::thread::spawn(move || {
+            let mut word = Box::new(word);
+            let listener = install(&[(libc::SYS_getcpu, When::Always)]).unwrap();
+            sender.send(listener).unwrap();
+            // SAFETY: the call is answered without the kernel's part; the word outlives it.
+            unsafe { libc::syscall(libc::SYS_getcpu, &raw mut *word, 0, 0) };
+            // SAFETY: the word is this thread's; another one has written it while this one waited.
+            unsafe { std::ptr::read_volatile(&raw const *word) }
+        });
+        let listener = receiver.recv().unwrap();
+        let call = listener.receive().unwrap().unwrap();
+        (listener, call, asking)
+    }
+
+    #[test]
+    fn memory_is_a_waiting_callers_alone() {
+        let (listener, call, asking) = caller(7);
+        let at = call.arguments[0];
+        let mut bytes = [0; 8];
+        listener.read(&call, at, &mut bytes).unwrap();
+        assert_eq!(u64::from_ne_bytes(bytes), 7);
+        listener.write(&call, at, &8u64.to_ne_bytes()).unwrap();
+        assert_eq!(listener.write(&call, 1, b"x"), Err(Errno::FAULT));
+        assert_eq!(listener.read(&call, 1, &mut bytes), Err(Errno::FAULT));
+        let memory = listener.memory(&call).unwrap();
+        assert!(listener.answer(call.id, Answer::Value(0)));
+        assert_eq!(asking.join().unwrap(), 8);
+        // The process lives on, and with it what the call's arguments named.
+        assert_eq!(listener.write(&call, at, b"x"), Err(Errno::SRCH));
+        assert_eq!(listener.read(&call, at, &mut bytes), Err(Errno::SRCH));
+        assert!(listener.memory(&call).is_err());
+        drop(memory);
+    }
+
+    #[test]
+    fn a_number_that_is_another_processs_now_is_not_written_to() {
+        let (listener, call, asking) = caller(7);
+        // As if the caller were gone, and another process had got its number.
+        let mut other = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let stale = Call {
+            id: call.id + 1,
+            thread: other.id().cast_signed(),
+            ..call
+        };
+        let mut bytes = [0; 8];
+        let own = bytes.as_ptr().addr() as u64;
+        assert_eq!(listener.read(&stale, own, &mut bytes), Err(Errno::SRCH));
+        assert_eq!(listener.write(&stale, own, &bytes), Err(Errno::SRCH));
+        assert!(listener.memory(&stale).is_err());
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(listener.answer(call.id, Answer::Value(0)));
+        asking.join().unwrap();
+    }
 
     #[test]
     fn calls_of_a_thread_are_answered_by_another() {

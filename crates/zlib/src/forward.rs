@@ -1,10 +1,9 @@
-//! Functions that the base library does alone: checksums and their combinations, `inflateBack`, and
-//! what says things about the library.
+//! Functions that the base library does alone: checksums and their combinations, and what
+//! says things about the library.
 
 use crate::guard;
-use libc::{c_char, c_int, c_long, c_uchar, c_uint, c_ulong, c_void};
+use libc::{c_char, c_int, c_long, c_uint, c_ulong};
 use libz_rs_sys as base;
-use libz_rs_sys::{in_func, out_func, z_streamp};
 
 /// Functions with zlib's names that only call the base library's.
 macro_rules! forward {
@@ -32,21 +31,6 @@ forward! {
     fn crc32_combine_op(first: c_ulong, second: c_ulong, operator: c_ulong) -> c_ulong;
     fn adler32_combine(first: c_ulong, second: c_ulong, bytes: c_long) -> c_ulong;
     fn adler32_combine64(first: c_ulong, second: c_ulong, bytes: i64) -> c_ulong;
-    fn inflateBackInit_(
-        stream: z_streamp,
-        window_bits: c_int,
-        window: *mut c_uchar,
-        version: *const c_char,
-        stream_bytes: c_int
-    ) -> c_int;
-    fn inflateBack(
-        stream: z_streamp,
-        input: Option<in_func>,
-        input_with: *mut c_void,
-        output: Option<out_func>,
-        output_with: *mut c_void
-    ) -> c_int;
-    fn inflateBackEnd(stream: z_streamp) -> c_int;
     fn zError(code: c_int) -> *const c_char;
     fn zlibCompileFlags() -> c_ulong;
 }

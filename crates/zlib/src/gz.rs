@@ -2,8 +2,10 @@
 
 use crate::forward::forward;
 use libc::{c_char, c_int, c_long, c_uint, c_void, size_t};
+use libz_rs_sys as base;
 use libz_rs_sys::gzFile;
 use std::arch::naked_asm;
+use std::ptr;
 
 forward! {
     fn gzopen(path: *const c_char, mode: *const c_char) -> gzFile;
@@ -31,11 +33,54 @@ forward! {
     fn gzgetc(file: gzFile) -> c_int;
     fn gzgetc_(file: gzFile) -> c_int;
     fn gzungetc(byte: c_int, file: gzFile) -> c_int;
-    fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> *mut c_char;
     fn gzsetparams(file: gzFile, level: c_int, strategy: c_int) -> c_int;
-    fn gzseek(file: gzFile, offset: c_long, whence: c_int) -> c_long;
-    fn gzseek64(file: gzFile, offset: i64, whence: c_int) -> i64;
     fn gzrewind(file: gzFile) -> c_int;
+}
+
+/// Reads a line.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> *mut c_char {
+    if len == 1 && !text.is_null() {
+        // Room for the end alone is none for a line, which is nothing to read; a seek that waits is
+        // carried out all the same.
+        let mut end = 0;
+        // SAFETY: the caller's promise; room for the end.
+        unsafe { base::gzgets(file, &mut end, len) };
+        return ptr::null_mut();
+    }
+    // SAFETY: the caller's promise.
+    unsafe { base::gzgets(file, text, len) }
+}
+
+/// Goes to a place; a file that is written is filled up to it with zeros.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gzseek64(file: gzFile, offset: i64, whence: c_int) -> i64 {
+    // SAFETY: the caller's promise.
+    unsafe {
+        // The base library clears its buffer before it has one: what follows would be filled with
+        // whatever the memory held. This makes the buffer, and nothing else; files that are read
+        // refuse it. Later, a seek that waits would be carried out.
+        if base::gztell64(file) == 0 {
+            base::gzflush(file, base::Z_NO_FLUSH);
+        }
+        base::gzseek64(file, offset, whence)
+    }
+}
+
+/// The same.
+///
+/// # Safety
+/// As zlib's manual says.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gzseek(file: gzFile, offset: c_long, whence: c_int) -> c_long {
+    // SAFETY: the caller's promise.
+    unsafe { gzseek64(file, offset, whence) }
 }
 
 unsafe extern "C" {

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: `deflate`, `inflate`, `whole` (one buffer to another) and `gz` have the functions that
-//! programs call; `forward` what is the base library's alone. `engines` makes blocks, wherever;
+//! programs call; `forward` what is the base library's (zlib-rs). `engines` makes blocks, wherever;
 //! `memory`, `io`, `settings` and `guard` are what the others stand on.
 //!
 //! Must stay true: whatever a program may rely on in zlib's manual holds here. Nothing unwinds into
@@ -25,8 +25,7 @@ pub use deflate::*;
 pub use forward::{
     adler32, adler32_combine, adler32_combine64, adler32_z, crc32, crc32_combine,
     crc32_combine_gen, crc32_combine_gen64, crc32_combine_op, crc32_combine64, crc32_z,
-    get_crc_table, inflateBack, inflateBackEnd, inflateBackInit_, zError, zlibCompileFlags,
-    zlibVersion,
+    get_crc_table, zError, zlibCompileFlags, zlibVersion,
 };
 pub use gz::*;
 pub use inflate::*;

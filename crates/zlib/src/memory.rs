@@ -91,6 +91,9 @@ unsafe extern "C" fn free(_opaque: *mut c_void, address: *mut c_void) {
 /// A row of bytes that grows, in a stream's memory.
 pub(crate) struct Bytes {
     memory: Memory,
+    /// Those that it came from, where the stream's had no more.
+    lender: Memory,
+    is_never_short: bool,
     start: NonNull<u8>,
     len: usize,
     room: usize,
@@ -104,15 +107,41 @@ impl Bytes {
     pub(crate) fn new(memory: Memory) -> Self {
         Self {
             memory,
+            lender: memory,
+            is_never_short: false,
             start: NonNull::dangling(),
             len: 0,
             room: 0,
         }
     }
 
+    /// For what zlib would have allocated when the stream began: malloc's where the stream's memory
+    /// has no more, because its room was reckoned for zlib.
+    pub(crate) fn never_short(memory: Memory) -> Self {
+        Self {
+            is_never_short: true,
+            ..Self::new(memory)
+        }
+    }
+
     pub(crate) fn as_slice(&self) -> &[u8] {
         // SAFETY: the first `len` bytes were written.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+    }
+
+    pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        // SAFETY: the first `len` bytes were written, and are borrowed for writing.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    /// Makes it as long as that, with zeros for what is new.
+    pub(crate) fn set_len(&mut self, len: usize) -> Result<(), NoMemory> {
+        let more = len.saturating_sub(self.len);
+        self.reserve(more)?;
+        // SAFETY: there is room.
+        unsafe { ptr::write_bytes(self.start.as_ptr().add(self.len), 0, more) };
+        self.len = len;
+        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -167,17 +196,42 @@ impl Bytes {
         }
         let grown = (self.room * 8).min(self.room + GROWTH_BYTES_MAX);
         let room = wanted.max(grown).max(ROOM_MIN);
-        let start = self.memory.bytes(room).ok_or(NoMemory)?;
+        let mut lender = self.memory;
+        let mut start = lender.bytes(room);
+        if start.is_none() && self.is_never_short {
+            lender = Memory::MALLOC;
+            start = lender.bytes(room);
+        }
+        let start = start.ok_or(NoMemory)?;
         // SAFETY: the new memory has room for what the old one holds.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), start.as_ptr(), self.len) };
         self.release();
-        (self.start, self.room) = (start, room);
+        (self.start, self.room, self.lender) = (start, room, lender);
         Ok(())
+    }
+
+    fn like_this(&self) -> Self {
+        Self {
+            is_never_short: self.is_never_short,
+            ..Self::new(self.memory)
+        }
+    }
+
+    /// Empty, in the same kind of memory, with room for `bytes`.
+    pub(crate) fn like(&self, bytes: usize) -> Result<Self, NoMemory> {
+        let mut like = self.like_this();
+        like.reserve(bytes)?;
+        Ok(like)
+    }
+
+    /// Makes room for `bytes` in all.
+    pub(crate) fn reserve_up_to(&mut self, bytes: usize) -> Result<(), NoMemory> {
+        self.reserve(bytes.saturating_sub(self.len))
     }
 
     /// All from `at` on, which is cut off here.
     pub(crate) fn split_off(&mut self, at: usize) -> Result<Self, NoMemory> {
-        let mut rest = Self::new(self.memory);
+        let mut rest = self.like_this();
         rest.extend(&self.as_slice()[at..])?;
         self.truncate(at);
         Ok(rest)
@@ -185,15 +239,21 @@ impl Bytes {
 
     /// A copy in the same kind of memory.
     pub(crate) fn duplicate(&self) -> Result<Self, NoMemory> {
-        let mut copy = Self::new(self.memory);
+        let mut copy = self.like_this();
         copy.extend(self.as_slice())?;
         Ok(copy)
+    }
+
+    /// Forgets the contents, and gives the memory back.
+    pub(crate) fn give_back(&mut self) {
+        self.len = 0;
+        self.release();
     }
 
     fn release(&mut self) {
         if self.room > 0 {
             // SAFETY: it came from these functions and is not used again.
-            unsafe { (self.memory.free)(self.memory.opaque, self.start.as_ptr().cast()) };
+            unsafe { (self.lender.free)(self.lender.opaque, self.start.as_ptr().cast()) };
             self.room = 0;
         }
     }

@@ -238,6 +238,30 @@ fn c_programs_find_what_zlibs_own_tests_look_for() {
     }
 }
 
+/// `pigz` joins raw streams at bits, by `deflatePending` and `deflatePrime`.
+#[test]
+fn pigz_writes_what_gzip_reads() {
+    if !have("pigz") || !have("gzip") {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let text: String = (0..300_000_u32)
+        .map(|line| format!("{} is line {line}\n", line.wrapping_mul(2_654_435_761)))
+        .collect();
+    std::fs::write(here.join("raw"), &text).unwrap();
+    for ways in [
+        "-p2", "-p1", "-ip2", "-1p2", "-9p2", "-0p2", "-Up2", "-Rp2", "-Hp2",
+    ] {
+        let packed = run(true, here, "pigz", &[ways, "-c", "raw"]).stdout;
+        std::fs::write(here.join("packed.gz"), packed).unwrap();
+        for (preloaded, reader) in [(false, "gzip"), (true, "pigz")] {
+            let again = run(preloaded, here, reader, &["-dc", "packed.gz"]).stdout;
+            assert!(again == text.as_bytes(), "{ways}, read by {reader}");
+        }
+    }
+}
+
 /// `mksquashfs` deflates in threads of its own, `qemu-img` raw streams with a small window.
 #[test]
 fn images_of_other_programs_are_read_by_others() {

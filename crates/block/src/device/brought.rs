@@ -36,7 +36,21 @@ impl Device {
         ahead: &Range<u64>,
     ) -> Result<Brought, ReadError> {
         if let Some(trace) = self.trace.get() {
-            trace.touched(frames.clone());
+            // Holes are nothing that anybody asks for.
+            let mut run: Option<Range<u64>> = None;
+            for frame in self.index.stored_in(frames.clone()) {
+                match &mut run {
+                    Some(run) if run.end == frame => run.end += 1,
+                    _ => {
+                        if let Some(run) = run.replace(frame..frame + 1) {
+                            trace.touched(run);
+                        }
+                    }
+                }
+            }
+            if let Some(run) = run {
+                trace.touched(run);
+            }
         }
         let Some(far) = self.image.far() else {
             return Ok(Brought::default());
@@ -44,7 +58,7 @@ impl Device {
         let missing: Vec<u64> = {
             let cache = self.cache.lock();
             let wanted = |&frame: &u64| !self.index.is_zero(frame) && !cache.contains(frame);
-            frames.filter(wanted).collect()
+            self.index.stored_in(frames).filter(wanted).collect()
         };
         let behind = match ahead.is_empty() {
             true => 0..0,
@@ -54,7 +68,7 @@ impl Device {
             return Ok(Brought::default());
         }
         let wanted: Vec<_> = missing.iter().map(|&i| self.index.frame(i)).collect();
-        let mut behind = behind
+        let mut behind = (self.index.stored_in(behind))
             .filter(|&frame| !self.index.is_zero(frame))
             .map(|frame| self.index.frame(frame));
         let stored = far.bring(&wanted, &mut behind).map_err(|error| {
@@ -76,7 +90,12 @@ impl Device {
             None => super::readahead::Window::Doubling(self.read_ahead_bytes),
             Some(far) => {
                 // The link carries compressed bytes, readers count contents.
-                let (raw, stored) = (self.index.raw_bytes(), self.index.stored_bytes().max(1));
+                let frames = self.index.stored_frames();
+                let raw = frames.saturating_mul(self.index.frame_bytes().into());
+                let (raw, stored) = (
+                    raw.min(self.index.raw_bytes()),
+                    self.index.stored_bytes().max(1),
+                );
                 let bytes = u128::from(far.window_bytes()) * u128::from(raw) / u128::from(stored);
                 let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
                 super::readahead::Window::Earned(bytes.min(FAR_WINDOW_BYTES_MAX))

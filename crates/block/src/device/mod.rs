@@ -64,7 +64,7 @@ const READ_WITH_BYTES_MAX: usize = 1 << 20;
 /// The most frames that one such read may touch; more go through a buffer.
 const PIECES_MAX: usize = 260;
 
-/// Zero frames that [`Device::extent`] looks through in one call.
+/// Frames and runs of holes that [`Device::extent`] looks through in one call.
 const EXTENT_FRAMES_MAX: u64 = 65_536;
 
 /// Damaged frames that are remembered so that each is logged once.
@@ -392,14 +392,17 @@ impl BlockSource for Device {
         }
         let first = self.index.frame_at(offset);
         let zero = self.index.is_zero(first);
-        // Bounded, since a client may ask for the extents of an image that is all holes; whoever
-        // wants to know more asks again from where this ends.
-        let last = (first + 1..self.index.frames())
-            .take(EXTENT_FRAMES_MAX as usize)
-            .take_while(|&frame| self.index.is_zero(frame) == zero)
-            .last()
-            .unwrap_or(first);
-        let last = self.index.frame(last);
+        let frames = self.index.frames();
+        // A run of holes is one step. Bounded, since a client may ask for the extents of an image
+        // of many frames; whoever wants to know more asks again from where this ends.
+        let mut end = first;
+        for _ in 0..EXTENT_FRAMES_MAX {
+            if end >= frames || self.index.is_zero(end) != zero {
+                break;
+            }
+            end += self.index.hole_run(end).max(1);
+        }
+        let last = self.index.frame(end - 1);
         Extent {
             len: last.raw_offset + u64::from(last.raw_bytes) - offset,
             zero,
@@ -454,8 +457,8 @@ impl Budget {
         let maps = index.stored_bytes() <= free_bytes / MAP_SHARE;
         let map_bytes = if maps { index.stored_bytes() } else { 0 };
         let frames_bytes = (free_bytes - map_bytes).min(
-            // A cache larger than the device is of no use.
-            index.frames().saturating_add(slots_min) * frame_bytes,
+            // A cache larger than what is stored of the device is of no use.
+            (index.stored_frames().saturating_add(slots_min)).saturating_mul(frame_bytes),
         );
         Ok(Self {
             slots: (frames_bytes / frame_bytes).max(slots_min),

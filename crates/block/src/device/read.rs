@@ -268,6 +268,11 @@ impl Device {
         };
         let first = self.index.frame_at(ahead.start);
         let last = self.index.frame_at(ahead.end - 1);
+        let mut stored = self.index.stored_in(first..last + 1);
+        let Some(first) = stored.next() else {
+            return;
+        };
+        let last = stored.last().unwrap_or(first);
         let (start, end) = (self.index.frame(first), self.index.frame(last));
         let end = end.offset + u64::from(end.stored_bytes);
         // The disk can begin even where no engine is free to.
@@ -277,7 +282,7 @@ impl Device {
         if self.pool.ready() > 0 || self.pool.engines_idle() == 0 {
             return;
         }
-        for frame in first..=last {
+        for frame in self.index.stored_in(first..last + 1) {
             // Read-ahead that waits long is done after the reader has been there.
             let full = self.pool.backlog() >= AHEAD_BACKLOG_PER_ENGINE * self.pool.engines();
             if full || !self.pool.post(background, frame) {

@@ -71,6 +71,8 @@ pub(crate) fn packed(format: Format, bytes: usize) -> Packed {
         tune: crate::codec::Tune::Size,
         cdc: false,
         engines: 2,
+        thin: Default::default(),
+        limits: Default::default(),
     };
     let options = match format {
         Format::Raw => Options {

@@ -7,8 +7,9 @@
 //! Callable from any thread that does not serve reads; both block.
 
 use super::fuse::FuseOptions;
-use super::loopdev;
-use super::mount::{GRACE, Target, Undone, after_death, finish, gone_within};
+use super::mount::{
+    Flusher, GRACE, Target, Undoing, Undone, above, after_death, ending, gone_within, undo,
+};
 use super::state::{Entry, StateDir, table};
 use super::ublk;
 use super::{ExportError, Ready};
@@ -25,7 +26,7 @@ pub fn serve(
     source: Arc<dyn BlockSource>,
     image: &Path,
     options: FuseOptions,
-    ready: impl FnOnce(&Ready) -> io::Result<()>,
+    ready: impl FnOnce(&Ready) -> io::Result<()> + Send,
 ) -> Result<(), ExportError> {
     match ublk::available() {
         // Its queues answer reads alone.
@@ -41,13 +42,14 @@ pub fn serve(
     }
 }
 
-/// Takes a device away that [`serve`] made. With `force`, whoever uses it gets errors instead of a
-/// refusal here.
+/// Takes a device away that [`serve`] made. With `force`, its users are no reason to refuse: they
+/// get errors where it is only read, and go on with it where it is written. What was written is
+/// flushed by `flusher` before and after.
 ///
 /// # Errors
-/// [`ExportError::NotAttached`], [`ExportError::DeviceBusy`] (nothing has changed then), or the
-/// system's.
-pub fn detach(device: &Path, force: bool) -> Result<Undone, ExportError> {
+/// [`ExportError::NotAttached`], [`ExportError::DeviceBusy`], [`ExportError::NotFlushed`] (nothing
+/// has changed then), or the system's.
+pub fn detach(device: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, ExportError> {
     let states = StateDir::of_user();
     let path = device.canonicalize().unwrap_or_else(|_| device.to_owned());
     if let Some(dev_id) = ublk::dev_id_of(&path) {
@@ -65,19 +67,21 @@ pub fn detach(device: &Path, force: bool) -> Result<Undone, ExportError> {
     if !entry.is_alive() {
         return after_death(&entry);
     }
+    let mounts = mounts_here(&entry)?;
     if !force {
-        refuse_if_used(&entry, &path)?;
+        refuse_if_used(&entry, &path, &mounts)?;
     }
-    if let Some(number) = entry.record.loop_number
-        && loopdev::is_on(number, &entry.record.file_name)
-    {
-        loopdev::clear(number).map_err(ExportError::Loop)?;
-        // The driver keeps an open device until it is closed.
-        if !force && !gone_within(&entry, GRACE) {
-            return Ok(Undone::StillUsed(path));
-        }
+    let mut hands = undo::Device {
+        undoing: Undoing::new(&entry, flusher),
+        number: entry.record.loop_number.unwrap_or_default(),
+        mounts,
+        error: None,
+    };
+    let outcome = ending::undo(&mut hands, entry.record.writable, force);
+    match hands.error {
+        Some(error) => Err(ExportError::Loop(error)),
+        None => hands.undoing.result(outcome, &path),
     }
-    finish(&entry)
 }
 
 /// Takes a ublk device away, also one whose server died.
@@ -117,33 +121,29 @@ fn detach_ublk(
     Ok(Undone::Completely)
 }
 
+/// Directories on which a device or its partitions are mounted in this namespace.
+fn mounts_here(entry: &Entry) -> Result<Vec<PathBuf>, ExportError> {
+    let mounts = table::read().map_err(|e| ExportError::os("cannot read the mount table", e))?;
+    let mounts = above::mounts_on(&entry.record, mounts).into_iter();
+    Ok(mounts.map(|mount| mount.dir).collect())
+}
+
 /// A mounted device, or one with mounted partitions, is in use. So is an open one, but only the
 /// driver knows that: it then goes when it is closed.
-fn refuse_if_used(entry: &Entry, path: &Path) -> Result<(), ExportError> {
-    let Some(number) = entry.record.loop_number else {
-        return Ok(());
-    };
+fn refuse_if_used(entry: &Entry, path: &Path, mounts: &[PathBuf]) -> Result<(), ExportError> {
     let device = path.display().to_string();
-    let partition = format!("{device}p");
-    let mounts = table::read().map_err(|e| ExportError::os("cannot read the mount table", e))?;
-    let used = mounts.into_iter().find(|mount| {
-        let source = mount.source.to_string_lossy();
-        source == *device || source.starts_with(&partition)
-    });
-    if let Some(mount) = used {
+    if let Some(dir) = mounts.first() {
         return Err(ExportError::DeviceBusy {
             device,
-            by: format!("mounted on {}", mount.dir.display()),
-            next: format!("run `umount {}` first", mount.dir.display()),
+            by: format!("mounted on {}", dir.display()),
+            next: format!("run `umount {}` first", dir.display()),
         });
     }
-    let holders = std::fs::read_dir(format!("/sys/block/loop{number}/holders"));
-    if let Some(holder) = holders.ok().and_then(|mut list| list.next()?.ok()) {
-        let name = holder.file_name().to_string_lossy().into_owned();
+    if let Some(holder) = entry.record.loop_number.and_then(above::holder) {
         return Err(ExportError::DeviceBusy {
             device,
-            by: format!("/dev/{name} is built on it"),
-            next: format!("take /dev/{name} down first"),
+            by: format!("/dev/{holder} is built on it"),
+            next: format!("take /dev/{holder} down first"),
         });
     }
     Ok(())

@@ -2,7 +2,7 @@
 //! line that says what to do next.
 
 use crate::export::fuse::FuseError;
-use crate::source::ReadError;
+use crate::source::{ReadError, WriteError};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -120,6 +120,41 @@ pub enum ExportError {
     /// Nothing of ours is there.
     #[error("no image is mounted on {0}; `umount` is for other mounts")]
     NotMounted(PathBuf),
+    /// Not in this mount namespace, or not any more.
+    #[error(
+        "no image is mounted on {dir} here; its server (process {pid}) goes on until the other \
+         mount namespaces and the programs that still have it let go of it", dir = dir.display()
+    )]
+    NotMountedHere {
+        /// The directory.
+        dir: PathBuf,
+        /// The server's process number.
+        pid: u32,
+    },
+    /// Something that was written cannot be made durable.
+    #[error(
+        "what was written to {place} cannot be made durable: {reason}; {state}",
+        place = place.display()
+    )]
+    NotFlushed {
+        /// The directory or the device.
+        place: PathBuf,
+        /// What the kernel or the server says.
+        reason: String,
+        /// What goes on, and the next step.
+        state: String,
+    },
+    /// What was written cannot be made durable.
+    #[error("cannot make durable what was written: {0}")]
+    Write(WriteError),
+    /// A server ended with something that is not durable.
+    #[error("something that was written is lost: {0}")]
+    Lost(String),
+    /// A file system that would lose what programs are just writing.
+    #[error(
+        "{0} cannot be shut down under programs that use it; it is served until they let go of it"
+    )]
+    NotShutDown(&'static str),
     /// No device of ours.
     #[error(
         "{0} is no device that `sidecore block attach` made; `losetup --detach` is for other \

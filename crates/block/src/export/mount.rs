@@ -8,127 +8,101 @@
 //!
 //! Callable from any thread that does not serve reads; both block.
 
+pub(super) mod above;
+pub(super) mod ending;
 mod inner;
 mod server;
+pub(super) mod undo;
 
 pub use inner::{Content, FileSystem, detect};
 pub use server::{Target, serve};
+pub use undo::{Flusher, flush_input};
 
 use super::ExportError;
-use super::fuse::connection;
-use super::state::{self, Entry, StateDir, table};
-use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use super::state::{Entry, StateDir};
+use ending::Outcome;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+pub(super) use undo::Undoing;
 
 /// Outcome of [`umount`] or of `detach`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Undone {
-    /// Nothing is left.
+    /// Nothing is left, and all that was written is safe.
     Completely,
-    /// Users that this mount namespace cannot see had it; they get errors now, and the rest goes
-    /// when they do.
+    /// Its users get errors now, and the rest goes when they do. Nothing was written to it.
     TakenAway,
-    /// It is also mounted there, by a bind mount, or the device is open; that still works, and the
-    /// rest goes when it does.
-    StillUsed(PathBuf),
+    /// Others have it still, and can go on; its server ends when they let go of it. What was
+    /// written so far is safe.
+    StillUsed(By),
+    /// Its server had died. What was written and not flushed before is lost.
+    ServerDied,
 }
 
-/// Undoes what `serve` set up on `dir`. With `force`, programs that use it get errors instead of a
-/// refusal here.
+/// Somebody who still has a mount or a device.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum By {
+    /// Another mount of it, here.
+    Mount(PathBuf),
+    /// Another mount namespace, that of this process among others.
+    Namespace(u32),
+    /// Programs that have it open.
+    Programs,
+}
+
+/// Undoes what `serve` set up on `dir`. With `force`, programs that use it do not keep it here:
+/// they get errors where it is only read, and go on with what they have open where it is written.
+/// What was written is flushed by `flusher` before and after.
 ///
 /// # Errors
-/// [`ExportError::NotMounted`], [`ExportError::Busy`] (nothing has changed then), or the system's.
-pub fn umount(dir: &Path, force: bool) -> Result<Undone, ExportError> {
+/// [`ExportError::NotMounted`], [`ExportError::Busy`] and [`ExportError::NotFlushed`] (nothing has
+/// changed then, unless it says otherwise), or the system's.
+pub fn umount(dir: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, ExportError> {
     let states = StateDir::of_user();
     let entry = find(&states, dir)?;
     // Whatever dead servers have left goes now; this one too, if its server is dead.
     states.clean_stale()?;
-    let (Some(entry), Some(dir)) = (
+    let (Some(entry), Some(record)) = (
         &entry,
-        entry
-            .as_ref()
-            .and_then(|it| Some(&it.record.mount.as_ref()?.dir)),
+        entry.as_ref().and_then(|it| it.record.mount.as_ref()),
     ) else {
         return Err(ExportError::NotMounted(dir.to_owned()));
     };
     if !entry.is_alive() {
         return after_death(entry);
     }
-    let mount = entry
-        .record
-        .mount
-        .as_ref()
-        .and_then(|it| it.find().transpose());
-    let mount = mount
-        .transpose()
+    let found = record
+        .find()
         .map_err(|e| ExportError::os("cannot read the mount table", e))?;
-    if mount.is_some() {
-        match unmount_patiently(dir, force) {
-            Ok(()) | Err(Errno::INVAL) => {}
-            Err(Errno::BUSY) if !force => return Err(ExportError::Busy(dir.clone())),
-            Err(Errno::BUSY | Errno::PERM) => {
-                state::detach_mount(dir);
-            }
-            Err(errno) => return Err(ExportError::os("cannot unmount", errno)),
-        }
+    let Some(found) = found else {
+        return already_gone(entry, &record.dir, force, flusher);
+    };
+    let mut hands = undo::Mount::new(entry, &record.dir, found, flusher);
+    let outcome = ending::undo(&mut hands, entry.record.writable, force);
+    let undoing = hands.into_undoing();
+    if outcome == Outcome::Busy {
+        return Err(ExportError::Busy(record.dir.clone()));
     }
-    if let Some(mount) = mount
-        && !force
-        && let Ok(mounts) = table::read()
-        && let Some(other) = mounts.into_iter().find(|it| it.device == mount.device)
-    {
-        return Ok(Undone::StillUsed(other.dir));
-    }
-    finish(entry)
+    undoing.result(outcome, &record.dir)
 }
 
-/// Unmounts. A refusal because of users is believed only after [`BUSY_GRACE`]: indexers look at
-/// new mounts for a moment, and a process that is just being started holds its parent's files.
-fn unmount_patiently(dir: &Path, force: bool) -> Result<(), Errno> {
-    let begun = Instant::now();
-    loop {
-        let result = match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW) {
-            Err(Errno::PERM) => unmount_by_helper(dir),
-            result => result,
-        };
-        if result != Err(Errno::BUSY) || force || begun.elapsed() > BUSY_GRACE {
-            return result;
-        }
-        std::thread::sleep(BUSY_PAUSE);
+/// The mount is not in this namespace's table: its server is about to end, or has others to serve.
+fn already_gone(
+    entry: &Entry,
+    dir: &Path,
+    force: bool,
+    flusher: &Flusher<'_>,
+) -> Result<Undone, ExportError> {
+    let mut hands = undo::Gone(Undoing::new(entry, flusher));
+    match ending::undo(&mut hands, entry.record.writable, force) {
+        Outcome::StillUsed => Err(ExportError::NotMountedHere {
+            dir: dir.to_owned(),
+            pid: entry.record.pid,
+        }),
+        outcome => hands.0.result(outcome, dir),
     }
-}
-
-/// Unmounts what a user without rights has mounted, by the set-user-id helper, which says no more
-/// than that it could not: users are the one cause for that.
-fn unmount_by_helper(dir: &Path) -> Result<(), Errno> {
-    let mut helper = std::process::Command::new("fusermount3");
-    match helper.arg("-uq").arg("--").arg(dir).status() {
-        Ok(status) if status.success() => Ok(()),
-        Ok(_) => Err(Errno::BUSY),
-        Err(_) => Err(Errno::PERM),
-    }
-}
-
-/// Waits for a server whose work was undone, and takes the files from users that still hold it.
-pub(crate) fn finish(entry: &Entry) -> Result<Undone, ExportError> {
-    if gone_within(entry, GRACE) {
-        StateDir::of_user().clean_stale()?;
-        return Ok(Undone::Completely);
-    }
-    // The server lives, so the connection's number is still its own.
-    if let Some(device) = entry.record.fuse
-        && let Err(error) = connection::abort(device.minor)
-    {
-        tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
-    }
-    if !gone_within(entry, GRACE) {
-        return Err(ExportError::Stuck(entry.record.pid));
-    }
-    StateDir::of_user().clean_stale()?;
-    Ok(Undone::TakenAway)
 }
 
 /// Outcome of cleaning up after a dead server.
@@ -140,7 +114,10 @@ pub(crate) fn after_death(entry: &Entry) -> Result<Undone, ExportError> {
             left,
         ));
     }
-    Ok(Undone::Completely)
+    Ok(match entry.record.writable {
+        true => Undone::ServerDied,
+        false => Undone::Completely,
+    })
 }
 
 /// True when a server's process ended before `limit` had passed. If it was killed, its directory
@@ -204,8 +181,3 @@ fn find(states: &StateDir, dir: &Path) -> Result<Option<Entry>, ExportError> {
 /// Time limit for a server to see that it is not needed any more.
 pub(crate) const GRACE: Duration = Duration::from_secs(3);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
-
-/// Time for which a mount must be busy to count as in use.
-const BUSY_GRACE: Duration = Duration::from_millis(500);
-
-const BUSY_PAUSE: Duration = Duration::from_millis(10);

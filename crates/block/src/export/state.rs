@@ -48,6 +48,20 @@ pub struct Record {
     pub device: Option<PathBuf>,
     /// The mount on a directory, where there is one.
     pub mount: Option<MountRecord>,
+    /// It takes writes; so do records that do not say.
+    #[serde(default = "yes")]
+    pub writable: bool,
+    /// The kernel has let go of all that was set up: the server makes durable what it has, and
+    /// ends.
+    #[serde(default)]
+    pub released: bool,
+    /// Reason for which something that was written is not durable.
+    #[serde(default)]
+    pub fault: Option<String>,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A mount on a directory that people see.
@@ -57,8 +71,12 @@ pub struct MountRecord {
     pub dir: PathBuf,
     /// The mount's source, as the mount table names it.
     pub source: String,
-    /// The mount's number; `None` for a FUSE file, whose number is known only after it can be seen.
+    /// The mount's number in the server's namespace; `None` for a FUSE file, whose number is known
+    /// only after it can be seen.
     pub id: Option<u64>,
+    /// The file system's device, by which its copies in other mount namespaces are known.
+    #[serde(default)]
+    pub device: Option<Device>,
 }
 
 impl Record {
@@ -73,6 +91,9 @@ impl Record {
             loop_number: None,
             device: None,
             mount: None,
+            writable: false,
+            released: false,
+            fault: None,
         }
     }
 }
@@ -83,9 +104,17 @@ impl MountRecord {
     /// # Errors
     /// When the table cannot be read.
     pub fn find(&self) -> io::Result<Option<table::Mount>> {
-        Ok(table::at(&self.dir)?.filter(|mount| {
-            mount.source == *self.source && self.id.is_none_or(|id| id == mount.id)
-        }))
+        Ok(table::at(&self.dir)?.filter(|mount| self.is(mount)))
+    }
+
+    /// True for this mount, and for its copies in other namespaces.
+    pub(crate) fn is(&self, mount: &table::Mount) -> bool {
+        let same = match (self.device, self.id) {
+            (Some(device), _) => device == mount.device,
+            (None, Some(id)) => id == mount.id,
+            (None, None) => true,
+        };
+        same && mount.source == *self.source
     }
 }
 
@@ -121,7 +150,7 @@ impl StateDir {
     #[must_use]
     pub fn of_user() -> Self {
         let path = if let Some(path) = std::env::var_os("SIDECORE_STATE_DIR") {
-            PathBuf::from(path)
+            std::path::absolute(&path).unwrap_or_else(|_| PathBuf::from(path))
         } else if rustix::process::geteuid().is_root() {
             PathBuf::from("/run/sidecore/block")
         } else if let Some(path) = std::env::var_os("XDG_RUNTIME_DIR") {
@@ -273,6 +302,12 @@ impl Entry {
         }
     }
 
+    /// What the server has written since, if anything can be read.
+    pub(crate) fn again(&self) -> Option<Record> {
+        let text = std::fs::read(self.path.join("state.json")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
     /// True when the server lives now: its process, not only what it served.
     #[must_use]
     pub fn is_alive(&self) -> bool {
@@ -298,6 +333,12 @@ impl Claim {
             .and_then(|text| std::fs::write(&new, text))
             .and_then(|()| std::fs::rename(&new, self.path.join("state.json")))
             .map_err(|error| ExportError::state(&self.path, error))
+    }
+
+    /// Keeps the directory, with the record of what went wrong, for the next command; the last act
+    /// of a server that could not end in order.
+    pub(crate) fn leave(self) {
+        std::mem::forget(self.lock);
     }
 
     /// Removes the directory; the last act of a server.

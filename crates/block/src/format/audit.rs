@@ -12,7 +12,7 @@ use super::read_at::Bytes;
 use super::seekable::{self, Table};
 use super::sidx::{self, Found};
 use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32};
-use super::{Format, FormatError, Frame, FrameCheck, Index, ReadAt};
+use super::{Format, FormatError, Frame, Index, ReadAt, thin};
 
 /// The comparison of one image's tables.
 pub(crate) struct Audit<'a> {
@@ -43,15 +43,17 @@ impl<'a> Audit<'a> {
         if index.lock().is_some() || index.variant() == beside::NAME {
             return Ok(audit);
         }
-        let by_index = matches!(
-            index.frame(0).check,
-            FrameCheck::Stored(_) | FrameCheck::Sealed(..)
-        );
+        let by_index = index.has_stored_checks();
         let end = match index.format() {
             Format::Zstd => {
                 let table = Table::find(&audit.bytes)?;
                 let start = table.start;
-                if by_index {
+                // That of a thin image is empty.
+                if index.is_thin() {
+                    if table.frames != 0 {
+                        audit.table_fault("it has entries, though the image is a thin one");
+                    }
+                } else if by_index {
                     audit.table = Some(table);
                 } else if let Some(reason) = audit.lost_index(&table)? {
                     let fault = format!("the index frame is damaged: {reason}");
@@ -100,8 +102,7 @@ impl<'a> Audit<'a> {
     /// # Errors
     /// [`FormatError::Io`].
     pub(crate) fn finish(mut self, index: &Index) -> Result<Vec<String>, FormatError> {
-        let last = index.frame(index.frames() - 1);
-        let mut offset = last.offset + u64::from(last.stored_bytes);
+        let mut offset = self.frames_end(index);
         // Our own frames, of which nothing comes out.
         while let Some([stored_bytes, raw_bytes, check]) = self.entry()? {
             offset += u64::from(stored_bytes);
@@ -117,6 +118,14 @@ impl<'a> Audit<'a> {
             self.table_fault("its sizes do not add up to where it begins");
         }
         Ok(self.faults)
+    }
+
+    /// End of the last frame that is stored.
+    fn frames_end(&self, index: &Index) -> u64 {
+        match index.last_stored() {
+            Some(last) => last.offset + u64::from(last.stored_bytes),
+            None => thin::head(index.codec()).len() as u64,
+        }
     }
 
     /// The seek table's next entry.
@@ -182,10 +191,9 @@ impl<'a> Audit<'a> {
     /// `end`; nothing where there is none.
     fn lost_tree(&self, index: &Index, end: u64) -> Result<Option<&'static str>, FormatError> {
         let Some(tree) = index.tree() else {
-            let last = index.frame(index.frames() - 1);
             let tail = end.checked_sub(8).map(|at| self.bytes.array::<4>(at));
             let index_bytes = tail.transpose()?.flatten().map_or(0, |tail| le32(&tail));
-            let between = last.offset + u64::from(last.stored_bytes) + u64::from(index_bytes);
+            let between = self.frames_end(index) + u64::from(index_bytes);
             return Ok((between != end).then_some("what stands in its place is none"));
         };
         Ok(match tree.leaves(&self.bytes, index)? {

@@ -460,7 +460,7 @@ impl Walked {
         tail.put(&[VERSION, 0, 0, 0, 0, 0, 0, 0])?;
         tail.put(&file_bytes.to_le_bytes())?;
         tail.put(&self.heads.digest().to_le_bytes())?;
-        let index = sidx::Writer::new(CodecId::Zstd, 0, true);
+        let index = sidx::Writer::new(CodecId::Zstd, 0, sidx::Shape::Uneven);
         let written = index.finish(&self.table, None, &mut tail)?;
         written.ok_or_else(|| FormatError::CannotWrite {
             format: "zstd",

@@ -2,11 +2,13 @@
 //!
 //! Why here: formats differ in their tables, the device must not care. Images of terabytes have
 //! tens of millions of frames, so an entry takes 8 to 24 bytes: what follows from its neighbours is
-//! not stored.
+//! not stored. A thin image ([`super::thin`]) has runs of frames that are not stored at all, the
+//! holes; a run takes 24 bytes, however long it is.
 //! Must stay true: [`Builder::finish`] is the only way to an [`Index`], and checks what the module
 //! above promises: every frame lies inside the file, none inflates to nothing or to more than
 //! [`FRAME_BYTES_MAX`], and raw offsets have no gaps. Lookups are O(1), or O(log frames) where
-//! frames differ in size.
+//! frames differ in size, or O(log runs) where there are holes. Memory follows the entries that
+//! were read, never a number that a head claims.
 //! Called from: any thread; an index never changes.
 
 use super::lock::{Cipher, FrameKey, ImageKey, Lock};
@@ -15,6 +17,7 @@ use super::stored_bytes_limit;
 use super::tree::{Hash, Judge, Tree};
 use super::{FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Leaf, ReadAt};
 use crate::codec::CodecId;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// The frames of an image.
@@ -31,7 +34,11 @@ pub struct Index {
     places: Places,
     raws: Raws,
     checks: Checks,
+    /// A bit for each frame that is stored.
     zeros: Box<[u64]>,
+    /// Of a thin image, in order; no two of them touch.
+    holes: Box<[Hole]>,
+    is_thin: bool,
     tree: Option<Tree>,
     /// The leaves of the tree, once its root is the one that was asked for.
     leaves: Option<Box<[Hash]>>,
@@ -41,7 +48,18 @@ pub struct Index {
     key: Option<Arc<FrameKey>>,
 }
 
-/// Offsets of the compressed bytes.
+/// A run of frames that are zeros and are not stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Hole {
+    /// Number of the first.
+    pub(crate) first: u64,
+    /// Number of the frame behind the last.
+    pub(crate) end: u64,
+    /// Frames before the run that are stored.
+    stored_before: u64,
+}
+
+/// Offsets of the compressed bytes; of frames that are stored.
 #[derive(Debug)]
 enum Places {
     /// Offsets of the raw bytes (raw images).
@@ -160,10 +178,81 @@ impl Index {
     /// Number of frames that the image declares all zeros.
     #[must_use]
     pub fn zero_frames(&self) -> u64 {
-        self.zeros
-            .iter()
-            .map(|word| u64::from(word.count_ones()))
-            .sum()
+        let ones = |word: &u64| u64::from(word.count_ones());
+        self.zeros.iter().map(ones).sum::<u64>() + self.frames - self.stored_frames()
+    }
+
+    /// True for a thin image: what is zeros there may be holes, for which nothing is stored.
+    #[must_use]
+    pub fn is_thin(&self) -> bool {
+        self.is_thin
+    }
+
+    /// Number of frames that are stored: all but the holes.
+    #[must_use]
+    pub fn stored_frames(&self) -> u64 {
+        let last = self.holes.last();
+        last.map_or(self.frames, |hole| {
+            hole.stored_before + self.frames - hole.end
+        })
+    }
+
+    /// The runs of holes.
+    pub(crate) fn holes(&self) -> &[Hole] {
+        &self.holes
+    }
+
+    /// Number of frames from frame `i` on that are holes; 0 where frame `i` is stored.
+    #[must_use]
+    pub fn hole_run(&self, i: u64) -> u64 {
+        match self.hole_before(i) {
+            Some(hole) => hole.end.saturating_sub(i),
+            None => 0,
+        }
+    }
+
+    /// The run of holes that holds frame `i`, or else the last one before it.
+    fn hole_before(&self, i: u64) -> Option<&Hole> {
+        if self.holes.is_empty() {
+            return None;
+        }
+        let behind = self.holes.partition_point(|hole| hole.first <= i);
+        self.holes[..behind].last()
+    }
+
+    /// Number of frame `i` among those that are stored; `None` where it is a hole.
+    fn stored_number(&self, i: u64) -> Option<usize> {
+        match self.hole_before(i) {
+            None => Some(i as usize),
+            Some(hole) if i < hole.end => None,
+            Some(hole) => Some((hole.stored_before + i - hole.end) as usize),
+        }
+    }
+
+    /// Numbers of the frames in a range that are stored, in order.
+    pub fn stored_in(&self, frames: Range<u64>) -> impl Iterator<Item = u64> {
+        let (mut next, end) = (frames.start, frames.end.min(self.frames));
+        std::iter::from_fn(move || {
+            next += self.hole_run(next);
+            let frame = (next < end).then_some(next)?;
+            next += 1;
+            Some(frame)
+        })
+    }
+
+    /// The last frame that is stored.
+    pub(crate) fn last_stored(&self) -> Option<Frame> {
+        let last = match self.holes.last() {
+            Some(hole) if hole.end == self.frames => hole.first.checked_sub(1)?,
+            _ => self.frames - 1,
+        };
+        Some(self.frame(last))
+    }
+
+    /// True where frames have checksums of their compressed bytes.
+    #[must_use]
+    pub fn has_stored_checks(&self) -> bool {
+        matches!(self.checks, Checks::Stored(_))
     }
 
     /// Memory that this index takes, in bytes.
@@ -187,7 +276,8 @@ impl Index {
             .leaves
             .as_ref()
             .map_or(0, |leaves| size_of_val(&**leaves));
-        size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros) + leaves
+        let holes = size_of_val(&*self.holes);
+        size_of::<Self>() + places + raws + checks + size_of_val(&*self.zeros) + holes + leaves
     }
 
     /// Frame `i`.
@@ -197,7 +287,9 @@ impl Index {
     #[must_use]
     pub fn frame(&self, i: u64) -> Frame {
         assert!(i < self.frames, "frame {i} of {}", self.frames);
-        let n = i as usize;
+        let stored_number = self.stored_number(i);
+        // Frames of a thin image are of one size.
+        let n = stored_number.unwrap_or_default();
         let (raw_offset, raw_end) = match &self.raws {
             Raws::Even => {
                 let start = i * u64::from(self.frame_bytes);
@@ -209,6 +301,17 @@ impl Index {
             Raws::Uneven(offsets) => (offsets[n], offsets[n + 1]),
         };
         let raw_bytes = (raw_end - raw_offset) as u32;
+        if stored_number.is_none() {
+            return Frame {
+                number: i,
+                offset: 0,
+                stored_bytes: 0,
+                raw_bytes,
+                raw_offset,
+                codec: self.codec,
+                check: FrameCheck::None,
+            };
+        }
         let (offset, stored_bytes, codec) = match &self.places {
             Places::Same => (raw_offset, raw_bytes, CodecId::Store),
             Places::Packed(places) => {
@@ -273,7 +376,13 @@ impl Index {
     /// contents.
     #[must_use]
     pub fn is_zero(&self, i: u64) -> bool {
-        (self.zeros.get((i / 64) as usize)).is_some_and(|word| word >> (i % 64) & 1 == 1)
+        if self.zeros.is_empty() && self.holes.is_empty() {
+            return false;
+        }
+        let Some(n) = self.stored_number(i) else {
+            return true;
+        };
+        (self.zeros.get(n / 64)).is_some_and(|word| word >> (n % 64) & 1 == 1)
     }
 
     /// A raw image of `raw_bytes`, seen in frames of `frame_bytes`.
@@ -291,6 +400,8 @@ impl Index {
             raws: Raws::Even,
             checks: Checks::None,
             zeros: Box::default(),
+            holes: Box::default(),
+            is_thin: false,
             tree: None,
             leaves: None,
             lock: None,
@@ -377,17 +488,21 @@ impl Index {
         };
         judge(&root, &tree.signatures).map_err(|reason| untrusted(&reason))?;
         self.leaves = Some(leaves);
-        // These are not read: what the image says of them is all there is.
-        for number in 0..self.frames {
+        // These are not read: what the image says of them is all there is. Holes have no leaves;
+        // the root covers where they are.
+        let is_false = |&number: &u64| {
             let frame = self.frame(number);
-            if let FrameCheck::Sealed(_, leaf) = frame.check
-                && leaf.zero
-                && !leaf.is_of(frame.raw_bytes, &[])
-            {
-                self.leaves = None;
-                let reason = format!("frame {number} is declared all zeros and is not");
-                return Err(untrusted(&reason));
-            }
+            matches!(frame.check, FrameCheck::Sealed(_, leaf)
+                if leaf.zero && !leaf.is_of(frame.raw_bytes, &[]))
+        };
+        let first_false = match self.zeros.is_empty() {
+            true => None,
+            false => self.stored_in(0..self.frames).find(is_false),
+        };
+        if let Some(number) = first_false {
+            self.leaves = None;
+            let reason = format!("frame {number} is declared all zeros and is not");
+            return Err(untrusted(&reason));
         }
         Ok(())
     }
@@ -429,14 +544,17 @@ pub(super) struct Builder {
     stored_checks: Vec<u64>,
     raw_checks: Vec<u32>,
     zeros: Vec<u64>,
+    holes: Vec<Hole>,
+    /// Of a thin image.
+    codec: Option<CodecId>,
 }
 
 impl Builder {
-    /// Expects `frames` frames, which the caller has checked against the file's size (8 bytes each
-    /// are set aside).
+    /// Expects `frames` frames. Room for them is taken as they come: the number may be a lie, and
+    /// the bytes of a table a hole of its file.
     pub(super) fn new(format: Format, variant: &'static str, file_bytes: u64, frames: u64) -> Self {
         let mut places = Vec::new();
-        places.reserve_exact(frames as usize + 1);
+        places.reserve_exact(frames.min(RESERVED_MAX) as usize + 1);
         Self {
             format,
             variant,
@@ -454,7 +572,51 @@ impl Builder {
             stored_checks: Vec::new(),
             raw_checks: Vec::new(),
             zeros: Vec::new(),
+            holes: Vec::new(),
+            codec: None,
         }
+    }
+
+    /// Makes it the index of a thin image, whose frames are of `codec`.
+    pub(super) fn set_thin(&mut self, codec: CodecId) {
+        self.codec = Some(codec);
+    }
+
+    /// Number of the next frame.
+    fn next(&self) -> u64 {
+        self.places.len() as u64 + self.holes.last().map_or(0, |it| it.end - it.stored_before)
+    }
+
+    /// Adds a run of `frames` holes with `raw_bytes` of zeros, in frames of `frame_bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError::Table`] where it is none, or a part of the one before.
+    pub(super) fn push_holes(
+        &mut self,
+        frames: u64,
+        raw_bytes: u64,
+        frame_bytes: u32,
+    ) -> Result<(), FormatError> {
+        let first = self.next();
+        let touches = self.holes.last().is_some_and(|it| it.end == first);
+        if frames == 0 || touches {
+            return Err(FormatError::Table {
+                format: self.variant,
+                frame: first,
+                frames: self.expected,
+                reason: "a run of holes is empty, or follows another one",
+                value: frames,
+            });
+        }
+        self.holes.push(Hole {
+            first,
+            end: first + frames,
+            stored_before: self.places.len() as u64,
+        });
+        let largest = raw_bytes.min(frame_bytes.into()) as u32;
+        self.frame_bytes = self.frame_bytes.max(largest);
+        self.raw_bytes += raw_bytes;
+        Ok(())
     }
 
     /// Changes the format that the index will name, when the frames themselves tell it.
@@ -528,7 +690,6 @@ impl Builder {
     /// The frames do not follow one another: keep every one's size.
     fn unpack(&mut self) {
         self.packed = false;
-        self.sizes.reserve_exact(self.expected as usize);
         let ends = self.places.iter().skip(1).map(|place| place.offset());
         let sizes = (self.places.iter().zip(ends.chain([self.end])))
             .map(|(place, end)| (end - place.offset()) as u32);
@@ -541,7 +702,6 @@ impl Builder {
         let first = u64::from(self.frame_bytes);
         if self.raw_offsets.is_empty() && number > 0 && (self.short || raw_bytes > self.frame_bytes)
         {
-            self.raw_offsets.reserve_exact(self.expected as usize + 1);
             self.raw_offsets.extend((0..number).map(|i| i * first));
         }
         if !self.raw_offsets.is_empty() {
@@ -557,13 +717,16 @@ impl Builder {
     /// [`FormatError::Empty`] when no frame was pushed; [`FormatError::Table`] when not all frames
     /// or none have a checksum of one kind.
     pub(super) fn finish(mut self) -> Result<Index, FormatError> {
-        let frames = self.places.len();
-        let Some(&first) = self.places.first() else {
+        let (frames, all_frames) = (self.places.len(), self.next());
+        let first = self.places.first().map(|place| place.codec());
+        let Some(codec) = first.or(self.codec).filter(|_| self.next() > 0) else {
             return Err(FormatError::Empty {
                 format: self.variant,
             });
         };
         let checks = match (self.stored_checks.len(), self.raw_checks.len()) {
+            // Nothing but holes.
+            (0, 0) if self.codec.is_some() => Checks::Stored(Box::default()),
             (0, 0) => Checks::None,
             (n, 0) if n == frames => Checks::Stored(self.stored_checks.into()),
             (0, n) if n == frames => Checks::Raw(self.raw_checks.into()),
@@ -578,7 +741,7 @@ impl Builder {
             }
         };
         let places = if self.packed {
-            self.places.push(Place::new(self.end, first.codec()));
+            self.places.push(Place::new(self.end, codec));
             Places::Packed(self.places.into())
         } else {
             Places::Scattered(self.places.into(), self.sizes.into())
@@ -595,16 +758,18 @@ impl Builder {
         Ok(Index {
             format: self.format,
             variant: self.variant,
-            frames: frames as u64,
+            frames: all_frames,
             raw_bytes: self.raw_bytes,
             stored_bytes: self.file_bytes,
             frame_bytes: self.frame_bytes,
             stored_bytes_max: self.stored_bytes_max,
-            codec: first.codec(),
+            codec,
             places,
             raws,
             checks,
             zeros: self.zeros.into(),
+            holes: self.holes.into(),
+            is_thin: self.codec.is_some(),
             tree: None,
             leaves: None,
             lock: None,
@@ -613,5 +778,7 @@ impl Builder {
     }
 }
 
+/// Entries that room is set aside for before any was read.
+const RESERVED_MAX: u64 = 64 << 10;
 const OFFSET_BITS: u32 = 60;
 const OFFSET_MASK: u64 = (1 << OFFSET_BITS) - 1;

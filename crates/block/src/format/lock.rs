@@ -429,6 +429,11 @@ impl Slot {
     }
 }
 
+/// True for the first bytes of an encrypted image.
+pub(super) fn is_locked(head: &[u8]) -> bool {
+    head.starts_with(&MAGIC.to_le_bytes()) && head.get(8..16) == Some(&TAG)
+}
+
 /// Reads the tables if the file is an encrypted image; `None` if it is something else.
 ///
 /// # Errors

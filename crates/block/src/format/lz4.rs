@@ -7,11 +7,11 @@
 
 use super::lock::Locker;
 use super::read_at::Bytes;
-use super::sidx::{self, Found};
+use super::sidx::{self, Found, Shape};
 use super::table::{Table, Tail};
 use super::tree::Signer;
 use super::write::{Ending, ImageWriter, Layout, Packed, Seal};
-use super::{Format, FormatError, Index};
+use super::{Format, FormatError, Index, thin};
 use crate::codec::{CodecId, lz4};
 use std::io;
 
@@ -40,6 +40,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
 /// Writes the index.
 pub(super) struct Lz4Writer {
     index: sidx::Writer,
+    frame_bytes: u32,
     table: Table,
     seal: Option<Seal>,
     lock: Option<Locker>,
@@ -48,7 +49,8 @@ pub(super) struct Lz4Writer {
 impl Lz4Writer {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
-            index: sidx::Writer::new(CodecId::Lz4Frame, layout.frame_bytes, layout.uneven),
+            index: sidx::Writer::new(CodecId::Lz4Frame, layout.frame_bytes, Shape::of(layout)),
+            frame_bytes: layout.frame_bytes,
             table: Table::default(),
             seal: None,
             lock: None,
@@ -62,7 +64,7 @@ impl ImageWriter for Lz4Writer {
     }
 
     fn seal(&mut self, signer: Signer) -> bool {
-        self.seal = Some(Seal::new(signer));
+        self.seal = Some(Seal::new(signer, self.index.is_thin()));
         true
     }
 
@@ -72,7 +74,19 @@ impl ImageWriter for Lz4Writer {
     }
 
     fn start(&mut self) -> Vec<u8> {
-        (self.lock.as_ref()).map_or_else(Vec::new, |lock| lock.head().to_vec())
+        match &self.lock {
+            Some(lock) => lock.head().to_vec(),
+            None if self.index.is_thin() => thin::head(CodecId::Lz4Frame).to_vec(),
+            None => Vec::new(),
+        }
+    }
+
+    fn push_holes(&mut self, frames: u64, raw_bytes: u64) -> Result<(), FormatError> {
+        if let Some(seal) = &mut self.seal {
+            seal.push_holes(frames, raw_bytes, self.frame_bytes);
+        }
+        self.table.push_holes(frames, raw_bytes);
+        Ok(())
     }
 
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {

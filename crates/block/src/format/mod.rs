@@ -25,6 +25,7 @@ mod skippable;
 mod table;
 #[cfg(test)]
 mod tests;
+pub(crate) mod thin;
 pub mod tree;
 pub(crate) mod write;
 
@@ -99,9 +100,9 @@ impl Leaf {
 pub struct Frame {
     /// Its number.
     pub number: u64,
-    /// Offset of its compressed bytes in the file.
+    /// Offset of its compressed bytes in the file; 0 of a hole.
     pub offset: u64,
-    /// Their number.
+    /// Their number; 0 of a hole, which is zeros and not stored.
     pub stored_bytes: u32,
     /// Inflated size in bytes.
     pub raw_bytes: u32,
@@ -111,6 +112,14 @@ pub struct Frame {
     pub codec: CodecId,
     /// Its checksum.
     pub check: FrameCheck,
+}
+
+impl Frame {
+    /// True for a frame of zeros that is not stored.
+    #[must_use]
+    pub fn is_hole(&self) -> bool {
+        self.stored_bytes == 0
+    }
 }
 
 /// The most compressed bytes that a frame of `raw_bytes` may have. No codec of ours comes near; a
@@ -175,6 +184,14 @@ impl Format {
                 what: "frames of various sizes".to_owned(),
                 reason: "the format knows one size for all frames",
                 next: "take --format zstd or lz4, or leave out --cdc",
+            });
+        }
+        if layout.thin && (layout.uneven || !matches!(self, Self::Zstd | Self::Lz4)) {
+            return Err(FormatError::CannotWrite {
+                format: self.name(),
+                what: "a thin image".to_owned(),
+                reason: "runs of holes have a place in zstd and LZ4 images in frames of one size",
+                next: "take --format zstd or lz4 without --cdc, or leave out --thin always",
             });
         }
         if layout.raw_bytes == Some(0) {
@@ -281,6 +298,26 @@ impl ImageFormat for Raw {
         Ok(Box::new(raw::RawWriter))
     }
 }
+
+/// What `file`, which begins with `head`, is where it is an image that this program reads and no
+/// other needs to be asked about: one of cloop, a thin or an encrypted one, or an overlay.
+pub(crate) fn kind_of_image(file: &File, head: &[u8]) -> Option<&'static str> {
+    if thin::is_thin(head) {
+        return Some("thin image");
+    }
+    if lock::is_locked(head) {
+        return Some("encrypted image");
+    }
+    if crate::overlay::is_overlay(head) {
+        return Some(OVERLAY_KIND);
+    }
+    let bytes = Bytes::new(file).ok()?;
+    let is_cloop = cloop::probe(&bytes).ok()?.is_some();
+    is_cloop.then_some("cloop image")
+}
+
+/// An overlay, as [`kind_of_image`] names it.
+pub(crate) const OVERLAY_KIND: &str = "overlay of this program";
 
 /// Frame sizes that we write.
 pub const FRAME_BYTES_RANGE: std::ops::RangeInclusive<u32> = 4 << 10..=1 << 20;

@@ -108,6 +108,11 @@ impl FrameReader {
     /// # Errors
     /// [`FrameError`]: nothing of the frame is handed out.
     pub fn read(&mut self, source: &dyn ReadAt, frame: &Frame) -> Result<&[u8], FrameError> {
+        if frame.is_hole() {
+            self.raw.clear();
+            self.raw.resize(frame.raw_bytes as usize, 0);
+            return Ok(&self.raw);
+        }
         let mut stored = std::mem::take(&mut self.stored);
         stored.resize(frame.stored_bytes as usize, 0);
         let read = source.read_exact_at(&mut stored, frame.offset);
@@ -116,6 +121,22 @@ impl FrameReader {
             .and_then(|()| self.inflate(&stored, frame));
         self.stored = stored;
         result.map(|()| &*self.raw)
+    }
+
+    /// As [`Self::read_stored`], with the contents in `out`, whose memory is taken for them.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub(crate) fn read_stored_to(
+        &mut self,
+        stored: &[u8],
+        frame: &Frame,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
+        std::mem::swap(&mut self.raw, out);
+        let read = self.read_stored(stored, frame).map(|_| ());
+        std::mem::swap(&mut self.raw, out);
+        read
     }
 
     /// The last four compressed bytes of the frame that was read last, little-endian.

@@ -11,11 +11,11 @@
 
 use super::lock::Locker;
 use super::read_at::Bytes;
-use super::sidx::{self, Found, le32};
+use super::sidx::{self, Found, Shape, le32};
 use super::table::{self, Tail};
 use super::tree::Signer;
 use super::write::{Ending, ImageWriter, Layout, Packed, Seal};
-use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
+use super::{Builder, Format, FormatError, Frame, FrameCheck, Index, thin};
 use crate::codec::CodecId;
 use std::io;
 
@@ -45,6 +45,14 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     match sidx::read(bytes, table.start, Format::Zstd, NAME)? {
         Found::Index(index) => return Ok(*index),
         Found::Nothing => {}
+        Found::Damaged(reason) if table.frames == 0 => {
+            return Err(FormatError::NoIndex {
+                format: NAME,
+                at: "the end of the file",
+                reason,
+                next: "fetch it again",
+            });
+        }
         Found::Damaged(reason) => tracing::warn!(
             "{NAME}: the index frame is damaged ({reason}); going on with the seek table"
         ),
@@ -236,6 +244,7 @@ impl Table {
 /// Writes our index frame and the standard seek table.
 pub(super) struct SeekableWriter {
     index: sidx::Writer,
+    frame_bytes: u32,
     table: table::Table,
     seal: Option<Seal>,
     lock: Option<Locker>,
@@ -244,7 +253,8 @@ pub(super) struct SeekableWriter {
 impl SeekableWriter {
     pub(super) fn new(layout: &Layout) -> Self {
         Self {
-            index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes, layout.uneven),
+            index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes, Shape::of(layout)),
+            frame_bytes: layout.frame_bytes,
             table: table::Table::default(),
             seal: None,
             lock: None,
@@ -268,7 +278,7 @@ impl ImageWriter for SeekableWriter {
     }
 
     fn seal(&mut self, signer: Signer) -> bool {
-        self.seal = Some(Seal::new(signer));
+        self.seal = Some(Seal::new(signer, self.index.is_thin()));
         true
     }
 
@@ -278,7 +288,19 @@ impl ImageWriter for SeekableWriter {
     }
 
     fn start(&mut self) -> Vec<u8> {
-        (self.lock.as_ref()).map_or_else(Vec::new, |lock| lock.head().to_vec())
+        match &self.lock {
+            Some(lock) => lock.head().to_vec(),
+            None if self.index.is_thin() => thin::head(CodecId::Zstd).to_vec(),
+            None => Vec::new(),
+        }
+    }
+
+    fn push_holes(&mut self, frames: u64, raw_bytes: u64) -> Result<(), FormatError> {
+        if let Some(seal) = &mut self.seal {
+            seal.push_holes(frames, raw_bytes, self.frame_bytes);
+        }
+        self.table.push_holes(frames, raw_bytes);
+        Ok(())
     }
 
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
@@ -304,8 +326,16 @@ impl ImageWriter for SeekableWriter {
         let mac = self.lock.as_ref().map(Locker::mac);
         let index = self.index.finish(&self.table, mac, &mut tail)?;
         let index_bytes = index.ok_or_else(too_many)?;
-        // Of an encrypted image a seek table would promise frames that zstd can read.
-        if self.lock.is_none() {
+        // Of an encrypted image a seek table would promise frames that zstd can read; of a thin one
+        // it would leave out the holes. That one has a table without entries, by which older
+        // versions of this program find the index, whose version they refuse.
+        if self.lock.is_none() && self.index.is_thin() {
+            tail.put(&TABLE_MAGIC.to_le_bytes())?;
+            tail.put(&(FOOTER_BYTES as u32).to_le_bytes())?;
+            tail.put(&0_u32.to_le_bytes())?;
+            tail.put(&[CHECKED_BIT])?;
+            tail.put(&FOOTER_MAGIC.to_le_bytes())?;
+        } else if self.lock.is_none() {
             // Our own frames, of which nothing comes out.
             let tree_bytes = sealed.map(|(_, tree_bytes)| tree_bytes);
             let own = tree_bytes.into_iter().chain([index_bytes]);

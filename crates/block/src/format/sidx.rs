@@ -13,8 +13,9 @@
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::{Entry, Table, Tail};
-use super::tree;
+use super::write::Layout;
 use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
+use super::{thin, tree};
 use crate::codec::CodecId;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -23,19 +24,45 @@ use xxhash_rust::xxh3::Xxh3Default;
 pub(super) struct Writer {
     codec: CodecId,
     frame_bytes: u32,
-    /// The frames' contents differ in size.
-    uneven: bool,
+    shape: Shape,
+}
+
+/// Kinds of indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// All frames but the last are of one size.
+    Even,
+    /// Entries say the size of their frame's contents.
+    Uneven,
+    /// As even; runs of holes are entries, too ([`super::thin`]).
+    Thin,
+}
+
+impl Shape {
+    /// That of an image of this layout.
+    pub(super) fn of(layout: &Layout) -> Self {
+        match (layout.uneven, layout.thin) {
+            (true, _) => Self::Uneven,
+            (false, true) => Self::Thin,
+            (false, false) => Self::Even,
+        }
+    }
 }
 
 impl Writer {
     /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of
-    /// `frame_bytes`, or of `uneven` sizes.
-    pub(super) fn new(codec: CodecId, frame_bytes: u32, uneven: bool) -> Self {
+    /// `frame_bytes`, where its shape does not say otherwise.
+    pub(super) fn new(codec: CodecId, frame_bytes: u32, shape: Shape) -> Self {
         Self {
             codec,
             frame_bytes,
-            uneven,
+            shape,
         }
+    }
+
+    /// True of a thin image.
+    pub(super) fn is_thin(&self) -> bool {
+        self.shape == Shape::Thin
     }
 
     /// Writes the whole skippable frame; its bytes, or `None` when its 32-bit length has no room
@@ -49,12 +76,13 @@ impl Writer {
     ) -> Result<Option<u32>, FormatError> {
         let code = mac.map(|mac| self.code(table, mac));
         let code_bytes = code.map_or(0, |code| code.len() as u64);
-        let (version, entry_bytes) = match (&code, self.uneven) {
-            (Some(_), false) => (VERSION_LOCKED, ENTRY_BYTES),
-            (None, false) => (VERSION, ENTRY_BYTES),
-            (None, true) => (VERSION_UNEVEN, ENTRY_BYTES_UNEVEN),
+        let (version, entry_bytes) = match (&code, self.shape) {
+            (_, Shape::Thin) => (VERSION_THIN, ENTRY_BYTES),
+            (Some(_), Shape::Even) => (VERSION_LOCKED, ENTRY_BYTES),
+            (None, Shape::Even) => (VERSION, ENTRY_BYTES),
+            (None, Shape::Uneven) => (VERSION_UNEVEN, ENTRY_BYTES_UNEVEN),
             // The authentication code covers no sizes; [`crate::pack`] refuses it.
-            (Some(_), true) => return Ok(None),
+            (Some(_), Shape::Uneven) => return Ok(None),
         };
         let entries = table.count() * entry_bytes as u64;
         let content = HEAD_BYTES + entries + code_bytes + TAIL_BYTES;
@@ -65,9 +93,9 @@ impl Writer {
         else {
             return Ok(None);
         };
-        let frame_bytes = match self.uneven {
-            true => table.raw_bytes_max(),
-            false => self.frame_bytes,
+        let frame_bytes = match self.shape {
+            Shape::Uneven => table.raw_bytes_max(),
+            Shape::Even | Shape::Thin => self.frame_bytes,
         };
         tail.put(&MAGIC.to_le_bytes())?;
         tail.put(&content_bytes.to_le_bytes())?;
@@ -138,8 +166,18 @@ fn cover_shape(
 pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
     let codec = codec_number(index.codec()).unwrap_or(u8::MAX);
     let (frames, raw_bytes) = (index.frames(), index.raw_bytes());
-    cover_shape(hasher, codec, index.frame_bytes(), frames, raw_bytes);
-    for number in 0..frames {
+    let entries = index.stored_frames() + index.holes().len() as u64;
+    cover_shape(hasher, codec, index.frame_bytes(), entries, raw_bytes);
+    let mut next = 0;
+    while next < frames {
+        let holes = index.hole_run(next);
+        if holes > 0 {
+            hasher.update(&entry_of(ZERO_BIT, holes));
+            next += holes;
+            continue;
+        }
+        let number = next;
+        next += 1;
         let frame = index.frame(number);
         let check = match frame.check {
             FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => check,
@@ -299,8 +337,9 @@ fn find(
         value,
         limit,
     };
-    if head[16] != expected.version && !uneven {
-        let limit = "this program reads 1 and 3, and 2 of encrypted images; update it";
+    let is_thin = head[16] == VERSION_THIN && !expected.is_beside;
+    if head[16] != expected.version && !uneven && !is_thin {
+        let limit = "this program reads 1, 3 and 4, and 2 and 4 of encrypted images; update it";
         return Err(field(
             "the version of the index frame",
             head[16].into(),
@@ -329,19 +368,30 @@ fn find(
     if frames == 0 {
         return Err(FormatError::Empty { format: variant });
     }
-    if !uneven && raw_bytes.div_ceil(frame_bytes.into()) != frames {
+    let frames_by_size = raw_bytes.div_ceil(frame_bytes.into());
+    if !uneven && !is_thin && frames_by_size != frames {
         let limit = "which is not frames times the frame size";
+        return Err(field("the size of the contents", raw_bytes, limit));
+    }
+    if is_thin && raw_bytes > THIN_BYTES_MAX {
+        let limit = "a device has less than 8 EiB";
         return Err(field("the size of the contents", raw_bytes, limit));
     }
     let mut builder = Builder::new(format, variant, expected.file_bytes, frames);
     let mut offset = expected.first;
+    if is_thin {
+        builder.set_thin(codec);
+        if expected.code_bytes == 0 {
+            offset = check_thin_head(bytes, codec, variant)?;
+        }
+    }
     let limit = if expected.is_beside {
         expected.file_bytes
     } else {
         start
     };
     let entries_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
-    let mut each = |i: u64, word: u32, check: u64, raw_bytes: u32| {
+    let mut each = |builder: &mut Builder, i: u64, word: u32, check: u64, raw_bytes: u32| {
         let stored_bytes = word & !ZERO_BIT;
         let frame = Frame {
             offset,
@@ -364,15 +414,34 @@ fn find(
         }
         builder.push(frame, word & ZERO_BIT != 0)
     };
+    let raw_left = |frame: u64| raw_bytes.saturating_sub(frame.saturating_mul(frame_bytes.into()));
     if uneven {
         bytes.records::<ENTRY_BYTES_UNEVEN>(entries_at, frames, |i, entry| {
-            each(i, le32(entry), le64(&entry[4..]), le32(&entry[12..]))
+            let (word, check, raw_bytes) = (le32(entry), le64(&entry[4..]), le32(&entry[12..]));
+            each(&mut builder, i, word, check, raw_bytes)
         })?;
     } else {
+        // The number of the next frame; of a thin image, entries are fewer than frames.
+        let mut number = 0_u64;
         bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
-            let raw_left = raw_bytes - i * u64::from(frame_bytes);
-            let raw_bytes = raw_left.min(frame_bytes.into()) as u32;
-            each(i, le32(entry), le64(&entry[4..]), raw_bytes)
+            let (word, check) = (le32(entry), le64(&entry[4..]));
+            if is_thin && word == ZERO_BIT {
+                let there = raw_left(number);
+                number = (number.checked_add(check))
+                    .filter(|&end| end <= frames_by_size)
+                    .ok_or(FormatError::Table {
+                        format: variant,
+                        frame: number,
+                        frames: frames_by_size,
+                        reason: "a run of holes goes past the end of the contents",
+                        value: check,
+                    })?;
+                let bytes = there - raw_left(number);
+                return builder.push_holes(check, bytes, frame_bytes);
+            }
+            let raw_bytes = raw_left(number).min(frame_bytes.into()) as u32;
+            number += 1;
+            each(&mut builder, i, word, check, raw_bytes)
         })?;
     }
     let mut index = builder.finish()?;
@@ -384,6 +453,26 @@ fn find(
         index.set_tree(tree::read(bytes, start, variant)?);
     }
     Ok(Found::Index(Box::new(index)))
+}
+
+/// Checks that a thin image begins as one that is to be refused by other programs; the place of its
+/// first frame.
+fn check_thin_head(
+    bytes: &Bytes<'_>,
+    codec: CodecId,
+    variant: &'static str,
+) -> Result<u64, FormatError> {
+    let wanted = thin::head(codec);
+    let found = bytes.array::<THIN_HEAD_BYTES_MAX>(0)?;
+    match found.is_some_and(|found| found.starts_with(wanted)) {
+        true => Ok(wanted.len() as u64),
+        false => Err(FormatError::NoIndex {
+            format: variant,
+            at: "the end of the file",
+            reason: "it is one of a thin image, and the file does not begin as such",
+            next: "fetch it again",
+        }),
+    }
 }
 
 fn codec_number(codec: CodecId) -> Option<u8> {
@@ -407,6 +496,11 @@ const CODE_BYTES: usize = 32;
 /// Entries say the size of their frame's contents.
 const VERSION_UNEVEN: u8 = 3;
 const ENTRY_BYTES_UNEVEN: usize = 16;
+/// A thin image, encrypted or not: an entry without compressed bytes is a run of holes.
+const VERSION_THIN: u8 = 4;
+/// As much of a file as an offset of the system's can name.
+const THIN_BYTES_MAX: u64 = i64::MAX as u64;
+const THIN_HEAD_BYTES_MAX: usize = 16;
 const ZSTD: u8 = 0;
 const LZ4: u8 = 1;
 const ZERO_BIT: u32 = 1 << 31;

@@ -48,6 +48,16 @@ impl Entry {
         self.raw & !ZERO_BIT
     }
 
+    /// A run of `frames` that are zeros and not stored.
+    fn holes(frames: u64) -> Self {
+        Self::new(frames, 0, 0, 0, true)
+    }
+
+    /// Number of the frames of a run that is not stored; `None` of one that is.
+    pub(super) fn hole_frames(&self) -> Option<u64> {
+        (self.stored_bytes == 0).then_some(self.check)
+    }
+
     /// True when the contents are all zeros.
     pub(super) fn is_zero(&self) -> bool {
         self.raw & ZERO_BIT != 0
@@ -84,12 +94,24 @@ impl Table {
         }
     }
 
-    /// The frames, in order.
+    /// Adds `frames` with `raw_bytes` of zeros that are not stored.
+    pub(super) fn push_holes(&mut self, frames: u64, raw_bytes: u64) {
+        self.raw_bytes += raw_bytes;
+        match self.runs.last_mut() {
+            Some(last) if last.hole_frames().is_some() => last.check += frames,
+            _ => {
+                self.runs.push(Entry::holes(frames));
+                self.count += 1;
+            }
+        }
+    }
+
+    /// The frames, in order; a run of holes once.
     pub(super) fn frames(&self) -> impl Iterator<Item = &Entry> {
         (self.runs.iter()).flat_map(|run| std::iter::repeat_n(run, run.repeats as usize))
     }
 
-    /// Their number.
+    /// Their number, that of the entries of a table.
     pub(super) fn count(&self) -> u64 {
         self.count
     }

@@ -3,6 +3,7 @@
 mod audit;
 mod beside;
 mod limits;
+mod thin;
 mod tree;
 
 use super::fuzzing::{Mutator, Reader, Seed, secret, seeds};
@@ -73,6 +74,7 @@ fn zeros_are_known_where_the_format_has_room() {
         let index = Index::read(&seed.image.as_slice()).unwrap();
         let zero_frames = match seed.name {
             "zstd" | "lz4" | "encrypted zstd" | "encrypted lz4" => 1,
+            "thin zstd" | "thin lz4" | "encrypted thin zstd" => 1,
             // Of 700 and 1,000 bytes more than one lies in the zeros, and none of these is frame 1.
             "zstd, uneven" | "lz4, uneven" => 2,
             _ => 0,
@@ -386,6 +388,7 @@ fn what_cannot_be_written_is_refused_with_advice() {
         raw_bytes: None,
         seekable: false,
         uneven: false,
+        thin: false,
     };
     let refuse = |format: Format, layout: &Layout| match format.writer(layout) {
         Ok(_) => panic!("{format} takes {layout:?}"),

@@ -17,6 +17,7 @@ use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
 use super::table::Tail;
 use super::{FormatError, Index};
 use blake3::Hasher;
+use std::ops::Range;
 
 /// A BLAKE3 hash.
 pub type Hash = [u8; 32];
@@ -67,6 +68,7 @@ pub fn signed_message(root: &Hash) -> Vec<u8> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Shape {
     frame_bytes: u32,
+    /// Those that have leaves: of a thin image, the ones that are stored.
     frames: u64,
     raw_bytes: u64,
 }
@@ -75,7 +77,7 @@ impl Shape {
     fn of(index: &Index) -> Self {
         Self {
             frame_bytes: index.frame_bytes(),
-            frames: index.frames(),
+            frames: index.stored_frames(),
             raw_bytes: index.raw_bytes(),
         }
     }
@@ -88,9 +90,21 @@ impl Shape {
         bytes
     }
 
-    fn hasher(&self) -> Hasher {
-        let mut hasher = Hasher::new_keyed(ROOT_KEY);
+    /// The hash of an image's shape, to which its leaves are added; of a thin one with its `holes`,
+    /// each run by its first frame and the one behind it.
+    fn hasher(&self, holes: Option<&mut dyn ExactSizeIterator<Item = Range<u64>>>) -> Hasher {
+        let Some(holes) = holes else {
+            let mut hasher = Hasher::new_keyed(ROOT_KEY);
+            hasher.update(&self.bytes());
+            return hasher;
+        };
+        let mut hasher = Hasher::new_keyed(ROOT_KEY_THIN);
         hasher.update(&self.bytes());
+        hasher.update(&(holes.len() as u64).to_le_bytes());
+        for run in holes {
+            hasher.update(&run.start.to_le_bytes());
+            hasher.update(&run.end.to_le_bytes());
+        }
         hasher
     }
 }
@@ -102,9 +116,33 @@ pub(super) struct Writer {
     raw_bytes: u64,
     /// Of the largest frame, as the index says it.
     frame_bytes: u32,
+    /// Runs of holes, of a thin image.
+    holes: Option<Vec<Range<u64>>>,
+    hole_frames: u64,
 }
 
 impl Writer {
+    pub(super) fn new(is_thin: bool) -> Self {
+        Self {
+            holes: is_thin.then(Vec::new),
+            ..Self::default()
+        }
+    }
+
+    /// Adds a run of holes. Frames are counted here: leaves are those of the others.
+    pub(super) fn push_holes(&mut self, frames: u64, raw_bytes: u64, frame_bytes: u32) {
+        let first = self.leaves.len() as u64 + self.hole_frames;
+        self.hole_frames += frames;
+        let Some(holes) = &mut self.holes else { return };
+        match holes.last_mut() {
+            Some(last) if last.end == first => last.end += frames,
+            _ => holes.push(first..first + frames),
+        }
+        self.raw_bytes += raw_bytes;
+        let largest = raw_bytes.min(frame_bytes.into()) as u32;
+        self.frame_bytes = self.frame_bytes.max(largest);
+    }
+
     pub(super) fn push(&mut self, leaf: Hash, raw_bytes: u32) {
         self.leaves.push(leaf);
         self.raw_bytes += u64::from(raw_bytes);
@@ -124,7 +162,11 @@ impl Writer {
             raw_bytes: self.raw_bytes,
         };
         let leaves = self.leaves.as_flattened();
-        let root = *shape.hasher().update(leaves).finalize().as_bytes();
+        let mut runs = self.holes.as_deref().unwrap_or_default().iter().cloned();
+        let is_thin = self.holes.is_some();
+        let mut hasher = shape.hasher(is_thin.then_some(&mut runs as _));
+        let root = *hasher.update(leaves).finalize().as_bytes();
+        let version = if is_thin { VERSION_THIN } else { VERSION };
         let signatures = sign(&root);
         let signatures = &signatures[..signatures.len().min(SIGNATURES_MAX)];
         let content = HEAD_BYTES
@@ -139,7 +181,7 @@ impl Writer {
         tail.put(&MAGIC.to_le_bytes())?;
         tail.put(&content_bytes.to_le_bytes())?;
         tail.put(&TAG)?;
-        tail.put(&[VERSION, BLAKE3, signatures.len() as u8, 0])?;
+        tail.put(&[version, BLAKE3, signatures.len() as u8, 0])?;
         tail.put(&shape.bytes())?;
         tail.put(&root)?;
         for signature in signatures {
@@ -163,6 +205,7 @@ pub struct Tree {
     /// Signatures that it carries, checked by nobody yet.
     pub signatures: Vec<Signature>,
     shape: Shape,
+    is_thin: bool,
     leaves_at: u64,
 }
 
@@ -207,12 +250,12 @@ pub(super) fn read(
     {
         return Ok(None);
     }
-    if [head[16], head[17]] != [VERSION, BLAKE3] {
+    if ![VERSION, VERSION_THIN].contains(&head[16]) || head[17] != BLAKE3 {
         return Err(FormatError::Field {
             format,
             field: "the version of the hash tree",
             value: head[16].into(),
-            limit: "this program reads version 1 with BLAKE3; update it",
+            limit: "this program reads versions 1 and 2 with BLAKE3; update it",
         });
     }
     let mut root = [0; 32];
@@ -233,6 +276,7 @@ pub(super) fn read(
         root,
         signatures,
         shape,
+        is_thin: head[16] == VERSION_THIN,
         leaves_at: signatures_at + signatures_bytes,
     }))
 }
@@ -248,15 +292,16 @@ impl Tree {
         bytes: &Bytes<'_>,
         index: &Index,
     ) -> Result<Option<Leaves>, FormatError> {
-        if self.shape != Shape::of(index) {
+        if self.shape != Shape::of(index) || self.is_thin != index.is_thin() {
             return Ok(None);
         }
-        let mut leaves = Vec::with_capacity(self.shape.frames as usize);
+        let mut leaves = Vec::new();
         bytes.records::<{ size_of::<Hash>() }>(self.leaves_at, self.shape.frames, |_, leaf| {
             leaves.push(*leaf);
             Ok(())
         })?;
-        let mut hasher = self.shape.hasher();
+        let mut holes = index.holes().iter().map(|hole| hole.first..hole.end);
+        let mut hasher = self.shape.hasher(self.is_thin.then_some(&mut holes as _));
         let root = *hasher.update(leaves.as_flattened()).finalize().as_bytes();
         Ok(Some((leaves.into(), root)))
     }
@@ -265,6 +310,8 @@ impl Tree {
 const TAG: [u8; 8] = *b"sidetree";
 const END_TAG: [u8; 4] = *b"TREE";
 const VERSION: u8 = 1;
+/// That of a thin image: the root covers its holes, which have no leaves.
+const VERSION_THIN: u8 = 2;
 const BLAKE3: u8 = 0;
 const HEAD_BYTES: u64 = 64;
 const TAIL_BYTES: u64 = 8;
@@ -272,3 +319,4 @@ const SIGNATURE_BYTES: usize = 96;
 const SIGNATURES_MAX: usize = 255;
 const LEAF_KEY: &Hash = b"sidecore image tree: a leaf (v1)";
 const ROOT_KEY: &Hash = b"sidecore image tree: root (v1)\0\0";
+const ROOT_KEY_THIN: &Hash = b"sidecore image tree: root (v2)\0\0";

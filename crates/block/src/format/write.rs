@@ -23,6 +23,8 @@ pub struct Layout {
     pub seekable: bool,
     /// True where frames differ in size; `frame_bytes` is then their average.
     pub uneven: bool,
+    /// True where runs of zeros are named and not stored ([`ImageWriter::push_holes`]).
+    pub thin: bool,
 }
 
 /// One frame, deflated.
@@ -110,9 +112,10 @@ pub(super) struct Seal {
 }
 
 impl Seal {
-    pub(super) fn new(signer: Signer) -> Self {
+    /// Of an image of this layout.
+    pub(super) fn new(signer: Signer, is_thin: bool) -> Self {
         Self {
-            tree: tree::Writer::default(),
+            tree: tree::Writer::new(is_thin),
             signer,
         }
     }
@@ -130,6 +133,11 @@ impl Seal {
         })?;
         self.tree.push(leaf, frame.raw_bytes);
         Ok(())
+    }
+
+    /// Adds a run of holes, for which there are no leaves.
+    pub(super) fn push_holes(&mut self, frames: u64, raw_bytes: u64, frame_bytes: u32) {
+        self.tree.push_holes(frames, raw_bytes, frame_bytes);
     }
 
     /// Writes the tree; its root, and its bytes.
@@ -183,6 +191,20 @@ pub trait ImageWriter: Send {
     /// # Errors
     /// [`FormatError::CannotWrite`] when the format cannot count so many.
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError>;
+
+    /// The next `frames`, with `raw_bytes` of zeros, are not stored. Of a thin image alone.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] where the format has no room for such.
+    fn push_holes(&mut self, frames: u64, raw_bytes: u64) -> Result<(), FormatError> {
+        let _ = raw_bytes;
+        Err(FormatError::CannotWrite {
+            format: "image",
+            what: format!("{frames} frames that are not stored"),
+            reason: "the format has no room for holes",
+            next: "this is a defect of the program; report it",
+        })
+    }
 
     /// Writes the bytes that follow the last frame to `tail`, in pieces. Called once, last.
     ///

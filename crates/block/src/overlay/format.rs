@@ -147,12 +147,19 @@ pub(super) fn decode_group(bytes: &[u8], log: Log<'_>) -> Option<(u64, Vec<Chang
 /// all before it were durable.
 pub(super) fn has_later_group(bytes: &[u8], sequence: u64, log: Log<'_>) -> bool {
     let magic = GROUP_MAGIC.to_le_bytes();
+    // What looks like a group is hashed as far as it says; a log that was written here has no
+    // groups inside of groups, and all of them together are no longer than it.
+    let mut left = HASHED_BYTES_MAX;
     (0..bytes.len().saturating_sub(CHANGE_BYTES))
         .step_by(8)
         .filter(|&at| bytes[at..at + 4] == magic)
         // Numbers of one filling of the log lie close together; older fillings' are smaller.
         .filter(|&at| u64_at(&bytes[at..], 8).wrapping_sub(sequence + 1) < LOG_BYTES)
-        .any(|at| decode_group(&bytes[at..], log).is_some())
+        .any(|at| {
+            let claimed = group_bytes(u32_at(&bytes[at..], 4) as usize);
+            left = left.saturating_sub(claimed.min(bytes.len() - at));
+            left == 0 || decode_group(&bytes[at..], log).is_some()
+        })
 }
 
 /// Keys and salt of the checks of a log's groups.
@@ -424,6 +431,8 @@ pub(super) const CHANGE_BYTES: usize = 24;
 pub(super) const LEAVES_MAX: u64 = 4 << 20;
 /// The longest path of a parent and name of a base, in bytes.
 pub(super) const NAME_BYTES_MAX: usize = 1024;
+/// Bytes of a damaged log that are hashed in search of a whole group.
+const HASHED_BYTES_MAX: usize = 32 * LOG_BYTES as usize;
 /// Slots that a file may have.
 const SLOTS_MAX: u64 = 1 << 44;
 const MAGIC: &[u8; 8] = b"sideover";

@@ -43,16 +43,27 @@ impl Identity {
         add(&mut hasher, index.raw_bytes(), false);
         add(&mut hasher, index.stored_bytes(), true);
         if index.is_checked() {
-            for number in 0..index.frames() {
-                let frame = index.frame(number);
-                let check = match frame.check {
-                    FrameCheck::None => 0,
-                    FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => check,
-                    FrameCheck::Raw(check) => u64::from(check),
+            let frames = index.frames();
+            let mut number = 0;
+            while number < frames {
+                let holes = index.hole_run(number);
+                // Of a run of holes: no bytes, and how many frames it has.
+                let (lens, check, step) = match holes {
+                    0 => {
+                        let frame = index.frame(number);
+                        let check = match frame.check {
+                            FrameCheck::None => 0,
+                            FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => check,
+                            FrameCheck::Raw(check) => u64::from(check),
+                        };
+                        let stored = u64::from(frame.stored_bytes);
+                        (stored << 32 | u64::from(frame.raw_bytes), check, 1)
+                    }
+                    holes => (0, holes, holes),
                 };
-                let lens = u64::from(frame.stored_bytes) << 32 | u64::from(frame.raw_bytes);
+                number += step;
                 add(&mut hasher, lens, false);
-                add(&mut hasher, check, number + 1 == index.frames());
+                add(&mut hasher, check, number == frames);
             }
         } else {
             let size = source.size_bytes()?;

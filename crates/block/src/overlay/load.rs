@@ -7,11 +7,12 @@
 
 use super::OverlayError;
 use super::format::{
-    Change, LOG_AT, LOG_BYTES, Log, SLOTS_AT, SUPERBLOCK_BYTES, Superblock, decode_group,
-    group_bytes, has_later_group, is_overlay,
+    Change, ENTRY_BYTES, LOG_AT, LOG_BYTES, Log, SLOTS_AT, SUPERBLOCK_BYTES, Superblock,
+    decode_group, group_bytes, has_later_group, is_overlay,
 };
 use super::map::Map;
-use super::seal::{Part, Seal};
+use super::pointers::CHUNK;
+use super::seal::Seal;
 use super::slots::Slots;
 use super::store::Store;
 use crate::format::lock::FrameKey;
@@ -144,12 +145,12 @@ impl Loaded {
             at: 0,
         };
         let slot_bytes = self.slot_bytes();
-        let root_bytes = self.superblock.leaves() * super::format::ENTRY_BYTES as u64;
+        let root_bytes = self.superblock.leaves() * ENTRY_BYTES as u64;
         let bits_bytes = self.superblock.slots.div_ceil(64) * 8;
         let run = snapshot.bytes.div_ceil(slot_bytes);
         let in_file = self.slots_in_file(store)?;
-        // Bounds what is allocated by the file's size.
         if Some(snapshot.bytes) != root_bytes.checked_add(bits_bytes)
+            || self.superblock.slots > SLOTS_READ_MAX
             || snapshot
                 .slot
                 .checked_add(run)
@@ -157,16 +158,24 @@ impl Loaded {
         {
             return Err(damaged);
         }
-        let bytes = read_padded(
-            store,
-            SLOTS_AT + snapshot.slot * slot_bytes,
-            snapshot.bytes as usize,
-        )?;
-        let (root, bits) = bytes.split_at(root_bytes as usize);
-        if self.seal.check(Part::Snapshot, &bytes) != snapshot.check || !self.map.load_root(root) {
+        // In pieces, of which only what is no zeros is kept: the file may be nothing but a hole.
+        let mut check = self.seal.snapshot_check();
+        let mut slots = Slots::new(self.superblock.slots);
+        let mut is_sound = true;
+        let start = SLOTS_AT + snapshot.slot * slot_bytes;
+        let map = &mut self.map;
+        each_piece(store, start, root_bytes, &mut |at, piece| {
+            check.update(piece);
+            is_sound &= map.load_root(at / ENTRY_BYTES as u64, piece);
+        })?;
+        each_piece(store, start + root_bytes, bits_bytes, &mut |at, piece| {
+            check.update(piece);
+            is_sound &= slots.load(at / 8, piece);
+        })?;
+        if check.finish() != snapshot.check || !is_sound {
             return Err(damaged);
         }
-        self.slots = Slots::decode(bits, self.superblock.slots).ok_or(damaged)?;
+        self.slots = slots;
         Ok(())
     }
 
@@ -264,9 +273,10 @@ impl Loaded {
         changes: &[Change],
         in_file: u64,
     ) -> Result<(), OverlayError> {
+        let number = self.sequence;
         let damaged = || OverlayError::Damaged {
             what: "a change in its log",
-            at: self.sequence,
+            at: number,
         };
         let grains = self.superblock.grains();
         let mut freed = Vec::new();
@@ -285,12 +295,48 @@ impl Loaded {
             if !sound {
                 return Err(damaged());
             }
-            self.map.apply(store, *change, &mut freed)?;
+            self.apply_change(store, *change, &mut freed)?;
         }
         for slot in freed {
             // A slot of two grains, say.
             if !self.slots.give_back(slot) {
                 return Err(damaged());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one change, a run of zeros leaf by leaf: leaves that name one slot again and again
+    /// would free more than there is.
+    fn apply_change(
+        &mut self,
+        store: &dyn Store,
+        change: Change,
+        freed: &mut Vec<u64>,
+    ) -> Result<(), OverlayError> {
+        let leaf_entries = self.superblock.leaf_entries();
+        // A writer begins a new log before as many leaves differ from the file.
+        let dirty_max = LOG_LEAF_BYTES_MAX / self.superblock.grain_bytes as usize + DIRTY_SLACK;
+        let mut left = Some(change);
+        while let Some(change) = left.take() {
+            let part = match change {
+                Change::Data { .. } => change,
+                Change::Zero { grain, count } => {
+                    let leaf_end = (grain / leaf_entries + 1) * leaf_entries;
+                    let here = count.min(leaf_end - grain);
+                    left = (here < count).then_some(Change::Zero {
+                        grain: grain + here,
+                        count: count - here,
+                    });
+                    Change::Zero { grain, count: here }
+                }
+            };
+            self.map.apply(store, part, freed)?;
+            if freed.len() as u64 > self.slots.used() || self.map.dirty() > dirty_max {
+                return Err(OverlayError::Damaged {
+                    what: "a change in its log",
+                    at: self.sequence,
+                });
             }
         }
         Ok(())
@@ -312,6 +358,36 @@ pub(super) fn read_padded(
     Ok(bytes)
 }
 
+/// Calls `each` with the bytes from `offset`, in order and in pieces, and with where each begins.
+fn each_piece(
+    store: &dyn Store,
+    offset: u64,
+    len: u64,
+    each: &mut dyn FnMut(u64, &[u8]),
+) -> Result<(), OverlayError> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < len {
+        let take = (len - at).min(PIECE_BYTES as u64) as usize;
+        let piece = &mut piece[..take];
+        store
+            .read_at(piece, offset + at)
+            .map_err(OverlayError::read)?;
+        each(at, piece);
+        at += take as u64;
+    }
+    Ok(())
+}
+
+/// A snapshot is read in pieces of whole chunks of pointers.
+const PIECE_BYTES: usize = 16 * CHUNK * ENTRY_BYTES;
+/// Slots whose bits are read at most: 16 TiB of grains of 4 KiB.
+const SLOTS_READ_MAX: u64 = 1 << 32;
+/// Leaves that differ from the file, in bytes of the file, which a log may leave behind: a writer
+/// begins a new log at three quarters of that.
+const LOG_LEAF_BYTES_MAX: usize = super::tools::MAP_BYTES;
+/// As many more for what several writers had begun, and for tests with smaller maps.
+const DIRTY_SLACK: usize = 256;
 /// Leaves that runs of zeros may span before the log begins anew: bounds the time of reading it.
 pub(super) const ZEROED_LEAVES_MAX: u64 = 16 << 20;
 /// Leaves in memory at least.

@@ -1,13 +1,14 @@
 //! The map of one layer: which grains it has, and where their bytes lie.
 //!
 //! Why here: a device of a terabyte has 268 million grains of 4 KiB; their entries lie in leaves of
-//! one slot each, of which a bounded number is in memory. The pointers to leaves (16 bytes for each
-//! MiB at grains of 4 KiB, for each 256 MiB at 64 KiB) are in memory all the time.
+//! one slot each, of which a bounded number is in memory. The pointers to leaves are in memory all
+//! the time, those of stretches that are all alike as one ([`Pointers`]).
 //! Must stay true: a leaf that differs from the file is never let go of; a leaf that is read is
 //! checked against its pointer.
 //! One thread at a time uses it (the layer's lock).
 
 use super::format::{ENTRY_BYTES, Entry, SLOTS_AT};
+use super::pointers::Pointers;
 use super::seal::{Part, Seal};
 use super::store::Store;
 use super::{Change, OverlayError};
@@ -23,9 +24,10 @@ pub(super) struct Map {
     slot_bytes: u64,
     leaf_entries: u64,
     grains: u64,
-    root: Vec<Entry>,
+    root: Pointers,
     leaves: HashMap<u64, Leaf>,
-    /// Numbers of leaves in memory, in the order in which they may go.
+    /// Numbers of leaves in memory, in the order in which they may go. A leaf that differs from the
+    /// file leaves the queue when its turn comes, and is put back when it is written.
     queue: std::collections::VecDeque<u64>,
     leaves_max: usize,
     dirty: usize,
@@ -36,6 +38,8 @@ pub(super) struct Map {
 struct Leaf {
     entries: Box<[Entry]>,
     dirty: bool,
+    /// In the queue.
+    queued: bool,
     /// Used since the queue came past it.
     recent: bool,
 }
@@ -51,7 +55,7 @@ impl Map {
             seal,
             leaf_entries,
             grains,
-            root: vec![Entry::Absent; grains.div_ceil(leaf_entries) as usize],
+            root: Pointers::new(grains.div_ceil(leaf_entries)),
             leaves: HashMap::new(),
             queue: std::collections::VecDeque::new(),
             leaves_max,
@@ -60,19 +64,9 @@ impl Map {
         }
     }
 
-    /// Takes the pointers of a snapshot; false where they mean nothing.
-    pub(super) fn load_root(&mut self, bytes: &[u8]) -> bool {
-        let (entries, rest) = bytes.as_chunks::<ENTRY_BYTES>();
-        if entries.len() != self.root.len() || !rest.is_empty() {
-            return false;
-        }
-        for (pointer, bytes) in self.root.iter_mut().zip(entries) {
-            match Entry::decode(bytes) {
-                Some(entry) => *pointer = entry,
-                None => return false,
-            }
-        }
-        true
+    /// Takes pointers of a snapshot, those from number `first`; false where they mean nothing.
+    pub(super) fn load_root(&mut self, first: u64, bytes: &[u8]) -> bool {
+        self.root.load(first, bytes)
     }
 
     /// Leaves that differ from the file.
@@ -96,7 +90,7 @@ impl Map {
         while grain < end {
             let number = grain / self.leaf_entries;
             let leaf_end = ((number + 1) * self.leaf_entries).min(end);
-            let go_on = match (self.leaves.get(&number), self.root[number as usize]) {
+            let go_on = match (self.leaves.get(&number), self.root.get(number)) {
                 (None, one @ (Entry::Absent | Entry::Zero)) => {
                     each(grain, &[one], leaf_end - grain)
                 }
@@ -121,7 +115,7 @@ impl Map {
     /// As [`Self::walk`].
     pub(super) fn get(&mut self, store: &dyn Store, grain: u64) -> Result<Entry, OverlayError> {
         let number = grain / self.leaf_entries;
-        match (self.leaves.get(&number), self.root[number as usize]) {
+        match (self.leaves.get(&number), self.root.get(number)) {
             (None, one @ (Entry::Absent | Entry::Zero)) => Ok(one),
             _ => {
                 let within = (grain % self.leaf_entries) as usize;
@@ -187,7 +181,10 @@ impl Map {
         number: u64,
         freed: &mut Vec<u64>,
     ) -> Result<(), OverlayError> {
-        let pointer = self.root[number as usize];
+        let pointer = self.root.get(number);
+        if pointer == Entry::Zero && !self.leaves.contains_key(&number) {
+            return Ok(());
+        }
         if matches!(pointer, Entry::Data { .. }) || self.leaves.contains_key(&number) {
             for entry in &self.leaf(store, number)?.entries {
                 if let Entry::Data { slot, .. } = entry {
@@ -201,28 +198,26 @@ impl Map {
         if let Entry::Data { slot, .. } = pointer {
             self.outdated.push(slot);
         }
-        self.root[number as usize] = Entry::Zero;
+        self.root.set(number, Entry::Zero);
         Ok(())
     }
 
     /// A leaf, brought into memory.
     fn leaf(&mut self, store: &dyn Store, number: u64) -> Result<&mut Leaf, OverlayError> {
         if !self.leaves.contains_key(&number) {
-            let entries = match self.root[number as usize] {
+            let entries = match self.root.get(number) {
                 Entry::Data { slot, check } => self.read_leaf(store, number, slot, check)?,
                 same => vec![same; self.leaf_entries as usize].into(),
             };
             self.make_room();
             self.queue.push_back(number);
-            let (dirty, recent) = (false, false);
-            self.leaves.insert(
-                number,
-                Leaf {
-                    entries,
-                    dirty,
-                    recent,
-                },
-            );
+            let leaf = Leaf {
+                entries,
+                dirty: false,
+                queued: true,
+                recent: false,
+            };
+            self.leaves.insert(number, leaf);
         }
         let leaf = self.leaves.get_mut(&number);
         let leaf = leaf.ok_or(OverlayError::Damaged {
@@ -267,7 +262,9 @@ impl Map {
             let Some(leaf) = self.leaves.get_mut(&number) else {
                 continue;
             };
-            if leaf.dirty || std::mem::take(&mut leaf.recent) {
+            if leaf.dirty {
+                leaf.queued = false;
+            } else if std::mem::take(&mut leaf.recent) {
                 self.queue.push_back(number);
             } else {
                 self.leaves.remove(&number);
@@ -304,18 +301,14 @@ impl Map {
                 .flat_map(|entry| entry.encode())
                 .collect();
             let slot = take();
-            written
-                .leaves
-                .push((number, slot, self.root[number as usize]));
+            written.leaves.push((number, slot, self.root.get(number)));
             store
                 .write_at(&bytes, SLOTS_AT + slot * self.slot_bytes)
                 .map_err(OverlayError::write)?;
-            self.root[number as usize] = Entry::Data {
-                slot,
-                check: self.seal.check(Part::Leaf(number), &bytes),
-            };
+            let check = self.seal.check(Part::Leaf(number), &bytes);
+            self.root.set(number, Entry::Data { slot, check });
         }
-        Ok(self.root.iter().flat_map(|entry| entry.encode()).collect())
+        Ok(self.root.encode())
     }
 
     /// Slots of pages that the snapshot being written does not point to any more.
@@ -332,6 +325,9 @@ impl Map {
         for (number, ..) in &written.leaves {
             if let Some(leaf) = self.leaves.get_mut(number) {
                 self.dirty -= usize::from(std::mem::take(&mut leaf.dirty));
+                if !std::mem::replace(&mut leaf.queued, true) {
+                    self.queue.push_back(*number);
+                }
             }
         }
         self.outdated.clear();
@@ -340,7 +336,7 @@ impl Map {
     /// The snapshot could not be written: all is as before.
     pub(super) fn undo(&mut self, written: &Written) {
         for (number, _, old) in &written.leaves {
-            self.root[*number as usize] = *old;
+            self.root.set(*number, *old);
         }
     }
 }

@@ -31,6 +31,7 @@ pub mod identity;
 mod layer;
 mod load;
 mod map;
+mod pointers;
 mod ranges;
 mod seal;
 mod slots;

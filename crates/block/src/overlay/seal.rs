@@ -21,7 +21,7 @@ use crate::format::lock::{Cipher, FrameKey, ImageKey, TAG_BYTES};
 use ring::aead::{Aad, LessSafeKey, Nonce, Tag, UnboundKey};
 use ring::rand::SecureRandom;
 use std::io::Read;
-use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+use xxhash_rust::xxh3::{Xxh3Default, xxh3_64, xxh3_64_with_seed};
 use zeroize::Zeroizing;
 
 /// The lock of a sealed layer, as its superblock says it.
@@ -111,6 +111,14 @@ impl Seal {
         }
     }
 
+    /// The check of the snapshot, piece by piece; the same as [`Self::check`] gives.
+    pub(super) fn snapshot_check(&self) -> SnapshotCheck {
+        match self {
+            Self::Open => SnapshotCheck::Open(Box::default()),
+            Self::Keys(keys) => SnapshotCheck::Keys(Box::new(keys.hasher(CODE_SNAPSHOT, 0))),
+        }
+    }
+
     /// The authentication code of a superblock, of its bytes before the code; `None` where the
     /// layer has no keys.
     pub(super) fn superblock_code(&self, bytes: &[u8]) -> Option<blake3::Hash> {
@@ -195,12 +203,47 @@ impl Keys {
     /// The first 8 bytes of a code of `bytes`: as long as a checksum, and nobody without the key
     /// can tell one, or try out more than one for each time that the overlay is opened or read.
     fn code(&self, kind: u8, number: u64, bytes: &[u8]) -> u64 {
+        first_bytes(self.hasher(kind, number).update(bytes))
+    }
+
+    fn hasher(&self, kind: u8, number: u64) -> blake3::Hasher {
         let mut hasher = blake3::Hasher::new_keyed(&self.codes);
         hasher.update(&[kind]).update(&number.to_le_bytes());
-        let code = hasher.update(bytes).finalize();
-        code.as_bytes()
-            .first_chunk()
-            .map_or(0, |first| u64::from_le_bytes(*first))
+        hasher
+    }
+}
+
+fn first_bytes(hasher: &blake3::Hasher) -> u64 {
+    let code = hasher.finalize();
+    let first = code.as_bytes().first_chunk();
+    first.map_or(0, |first| u64::from_le_bytes(*first))
+}
+
+/// A check that is computed while its bytes are read.
+pub(super) enum SnapshotCheck {
+    /// XXH3-64.
+    Open(Box<Xxh3Default>),
+    /// A code with a layer's key.
+    Keys(Box<blake3::Hasher>),
+}
+
+impl SnapshotCheck {
+    /// Adds the next bytes.
+    pub(super) fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Self::Open(hasher) => hasher.update(bytes),
+            Self::Keys(hasher) => {
+                hasher.update(bytes);
+            }
+        }
+    }
+
+    /// The check of all bytes.
+    pub(super) fn finish(&self) -> u64 {
+        match self {
+            Self::Open(hasher) => hasher.digest(),
+            Self::Keys(hasher) => first_bytes(hasher),
+        }
     }
 }
 

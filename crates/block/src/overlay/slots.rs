@@ -2,12 +2,16 @@
 //!
 //! Why here: writes never go where bytes lie that a crash may bring back, so slots come and go; one
 //! bit a slot (32 KiB for each GiB of grains of 4 KiB) is the price. Pure.
-//! Must stay true: a slot is given out once until it is given back.
+//! Must stay true: a slot is given out once until it is given back; memory follows the slots in
+//! use, not the number that a file claims.
+
+use std::collections::BTreeMap;
 
 /// A bit for each slot, set while it is in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slots {
-    words: Vec<u64>,
+    /// Words of bits, [`CHUNK`] at a time; those that are not here are zeros.
+    chunks: BTreeMap<u64, Box<[u64; CHUNK]>>,
     count: u64,
     used: u64,
     /// Where the search for a free one goes on.
@@ -15,31 +19,59 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    /// Reads the bits of `count` slots.
-    pub(super) fn decode(bytes: &[u8], count: u64) -> Option<Self> {
-        let (words, rest) = bytes.as_chunks::<8>();
-        let words: Vec<u64> = words.iter().map(|word| u64::from_le_bytes(*word)).collect();
-        if !rest.is_empty() || words.len() as u64 != count.div_ceil(64) {
-            return None;
-        }
-        if !count.is_multiple_of(64) && words.last().is_some_and(|&last| last >> (count % 64) != 0)
-        {
-            return None;
-        }
-        Some(Self {
-            used: words.iter().map(|word| u64::from(word.count_ones())).sum(),
-            words,
+    /// The books of `count` slots, all of them free.
+    pub(super) fn new(count: u64) -> Self {
+        Self {
             count,
-            hand: 0,
-        })
+            ..Self::default()
+        }
+    }
+
+    /// Reads bits, those of word number `first` and behind; false where they go past the end.
+    pub(super) fn load(&mut self, first: u64, bytes: &[u8]) -> bool {
+        let (words, rest) = bytes.as_chunks::<8>();
+        for (word, at) in words.iter().zip(first..) {
+            let word = u64::from_le_bytes(*word);
+            if word == 0 {
+                continue;
+            }
+            let last = at * 64 + u64::from(63 - word.leading_zeros());
+            if last >= self.count {
+                return false;
+            }
+            self.used += u64::from(word.count_ones());
+            *self.word_mut(at) = word;
+        }
+        rest.is_empty()
+    }
+
+    /// Reads the bits of `count` slots.
+    #[cfg(test)]
+    pub(super) fn decode(bytes: &[u8], count: u64) -> Option<Self> {
+        let mut slots = Self::new(count);
+        let fits = bytes.len() as u64 == count.div_ceil(64) * 8;
+        (fits && slots.load(0, bytes)).then_some(slots)
     }
 
     /// The bits.
     pub(super) fn encode(&self) -> Vec<u8> {
-        self.words
-            .iter()
-            .flat_map(|word| word.to_le_bytes())
-            .collect()
+        let words = (0..self.words()).map(|at| self.word(at));
+        words.flat_map(u64::to_le_bytes).collect()
+    }
+
+    fn words(&self) -> u64 {
+        self.count.div_ceil(64)
+    }
+
+    fn word(&self, at: u64) -> u64 {
+        let chunk = self.chunks.get(&(at / CHUNK as u64));
+        chunk.map_or(0, |chunk| chunk[at as usize % CHUNK])
+    }
+
+    fn word_mut(&mut self, at: u64) -> &mut u64 {
+        let chunk = self.chunks.entry(at / CHUNK as u64);
+        let chunk = chunk.or_insert_with(|| Box::new([0; CHUNK]));
+        &mut chunk[at as usize % CHUNK]
     }
 
     /// Slots that the bits tell of: those of the file, in use or not.
@@ -95,7 +127,7 @@ impl Slots {
         if !self.is_used(slot) {
             return false;
         }
-        self.words[(slot / 64) as usize] &= !(1 << (slot % 64));
+        *self.word_mut(slot / 64) &= !(1 << (slot % 64));
         self.used -= 1;
         self.hand = self.hand.min(slot);
         true
@@ -103,30 +135,25 @@ impl Slots {
 
     /// True while a slot is in use.
     pub(super) fn is_used(&self, slot: u64) -> bool {
-        let word = self.words.get((slot / 64) as usize);
-        word.is_some_and(|word| word >> (slot % 64) & 1 == 1)
+        self.word(slot / 64) >> (slot % 64) & 1 == 1
     }
 
     fn set(&mut self, slot: u64) {
-        let word = (slot / 64) as usize;
-        if word >= self.words.len() {
-            self.words.resize(word + 1, 0);
-        }
-        self.words[word] |= 1 << (slot % 64);
+        *self.word_mut(slot / 64) |= 1 << (slot % 64);
         self.used += 1;
         self.count = self.count.max(slot + 1);
     }
 
     fn next_free(&mut self) -> Option<u64> {
-        let words = self.words.len();
-        let first = (self.hand / 64) as usize % words.max(1);
+        let words = self.words();
+        let first = self.hand / 64 % words.max(1);
         for step in 0..=words {
             let at = (first + step) % words.max(1);
-            let mut free = !self.words.get(at)?;
+            let mut free = !self.word(at);
             if step == 0 {
                 free &= u64::MAX << (self.hand % 64);
             }
-            let slot = at as u64 * 64 + u64::from(free.trailing_zeros());
+            let slot = at * 64 + u64::from(free.trailing_zeros());
             if free != 0 && slot < self.count {
                 return Some(slot);
             }
@@ -135,6 +162,8 @@ impl Slots {
     }
 }
 
+/// Words of bits that are kept together: those of 128 MiB of grains of 4 KiB.
+const CHUNK: usize = 512;
 /// Free slots are looked for once they are more than one in so many.
 const FREE_SHARE_MIN: u64 = 4096;
 

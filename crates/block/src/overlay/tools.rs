@@ -7,7 +7,7 @@
 
 use super::OverlayError;
 use super::chain::{LAYERS_MAX, Overlay};
-use super::format::{Id, Parent, Superblock};
+use super::format::{ENTRY_BYTES, GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, Id, Parent, Superblock};
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
 use super::load;
@@ -15,7 +15,7 @@ use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
 use std::fs::{File, OpenOptions};
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -48,6 +48,20 @@ pub fn create(
     };
     superblock.check_sizes()?;
     make(path, &superblock, Some(base))
+}
+
+/// Grain of a new overlay on a device of this size unless another is asked for: the smallest that
+/// keeps the pointers of its map below 16 MiB, which every snapshot writes.
+#[must_use]
+pub fn grain_bytes_for(size_bytes: u64) -> u32 {
+    let mut grain_bytes = GRAIN_BYTES_DEFAULT;
+    let leaf_span = |grain: u32| u64::from(grain) * u64::from(grain) / ENTRY_BYTES as u64;
+    while grain_bytes < *GRAIN_BYTES_RANGE.end()
+        && size_bytes.div_ceil(leaf_span(grain_bytes)) > POINTERS_MAX
+    {
+        grain_bytes *= 2;
+    }
+    grain_bytes
 }
 
 /// A lock for a new layer, where its image is encrypted.
@@ -418,15 +432,26 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
     describe().map_err(|error: OverlayError| error.of(path))
 }
 
-/// True when the file at `path` begins as an overlay does.
-#[must_use]
-pub fn is_overlay_file(path: &Path) -> bool {
+/// True when the file at `path` begins as an overlay does; false also where there is no such file.
+///
+/// # Errors
+/// [`OverlayError`] where the file cannot be read: an overlay must not be taken for an image.
+pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     let mut head = [0; 8];
     let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
-    read.is_ok() && super::format::is_overlay(&head)
+    match read {
+        Ok(()) => Ok(super::format::is_overlay(&head)),
+        Err(error) => match error.kind() {
+            // A URL is no file's name, and what is shorter than the mark is no overlay.
+            ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::IsADirectory => Ok(false),
+            _ => Err(OverlayError::read(error).of(path)),
+        },
+    }
 }
 
+/// Pointers to leaves of a new overlay, unless its grain is asked for.
+const POINTERS_MAX: u64 = 1 << 20;
 /// Leaves of the map in memory, of the layer that is written.
-const MAP_BYTES: usize = 32 << 20;
+pub(super) const MAP_BYTES: usize = 32 << 20;
 /// The same, of each layer below.
 const LOWER_MAP_BYTES: usize = 4 << 20;

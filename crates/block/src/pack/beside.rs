@@ -4,7 +4,7 @@
 //! by inflating them once, on all engines.
 //! Must stay true: the file is only read; its index appears under its name only when it is whole.
 
-use super::{Existing, PackError, Sink, Target, workers};
+use super::{Existing, PackError, Sink, Target, Work, workers};
 use crate::format::beside::{Scan, TOO_LARGE, Walked, lacks_index, name_of};
 use crate::format::{FRAME_BYTES_MAX, Format, FormatError, Index};
 use crate::image::Image;
@@ -30,9 +30,9 @@ pub struct Indexed {
     pub index_bytes: u64,
 }
 
-/// Walks over the zstd file `path`, which `file` is, inflates its frames on `engines`, and writes
-/// where they are into `output`, or into a file beside it. `progress` is called, on one thread,
-/// with the bytes of the file that are done.
+/// Walks over the zstd file `path`, which `file` is, inflates its frames with these engines and
+/// bounds, and writes where they are into `output`, or into a file beside it. `progress` is called,
+/// on one thread, with the bytes of the file that are done.
 ///
 /// # Errors
 /// [`PackError`]: where it is no such file, where it has an index of its own, or where a frame is
@@ -41,7 +41,7 @@ pub fn index_file(
     file: &Image,
     path: &Path,
     output: Option<&Path>,
-    engines: usize,
+    work: impl Into<Work>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Indexed, PackError> {
     match Index::read(file) {
@@ -65,9 +65,13 @@ pub fn index_file(
     let mut sink = Sink::open(Target::Path(&name, Existing::Replace), identity)?;
     let mut walked = Walked::default();
     let (mut number, mut offset, mut done_bytes) = (0, 0, 0);
+    let work = work.into();
+    let held_bytes = work.engines as u64 * u64::from(FRAME_BYTES_MAX) / 2;
+    let jobs = work.jobs(held_bytes, BATCH_FRAME_BYTES as u64)?;
     workers::run_frames(
-        &super::engines(engines)?,
+        &super::engines(work.engines)?,
         BATCH_FRAME_BYTES,
+        jobs,
         Job::default,
         || {
             Ok(Kernel {
@@ -77,6 +81,7 @@ pub fn index_file(
             })
         },
         |job: &mut Job| {
+            work.check_time()?;
             let found = scan.next(&mut job.stored)?;
             (job.number, job.offset) = (number, offset);
             number += 1;

@@ -10,8 +10,9 @@
 //! where the image is trusted) has matched; the new image appears under its name only when it is
 //! whole.
 
+use super::source::Holes;
 use super::walk::{Step, Walk};
-use super::{Guard, Options, PackError, Sink, Target, workers};
+use super::{Guard, Options, PackError, Sink, Target, Work, workers};
 use crate::codec::{self, Deflater};
 use crate::format::lock::{FrameKey, Locker};
 use crate::format::write::{Layout, Packed};
@@ -76,11 +77,19 @@ pub fn commit(
     };
     let raw_bytes = index.raw_bytes();
     let codec = format.codec();
+    let is_thin = match copies {
+        true => index.is_thin(),
+        false => super::is_worth_it(holes_of(overlay), frame_bytes),
+    };
+    let work = Work::of(options.engines, options.limits);
+    let job_bytes = u64::from(frame_bytes) + u64::from(index.stored_bytes_max().max(frame_bytes));
+    let jobs = work.jobs(index.memory_bytes() as u64, job_bytes)?;
     let mut writer = format.writer(&Layout {
         frame_bytes,
         raw_bytes: Some(raw_bytes),
         seekable: matches!(target, Target::Path(..)),
         uneven: false,
+        thin: is_thin,
     })?;
     if let Some(lock) = lock
         && !writer.lock(lock)
@@ -114,17 +123,36 @@ pub fn commit(
     workers::run_frames(
         &super::engines(options.engines)?,
         frame_bytes as usize,
+        jobs,
         Job::default,
         || {
             let made = codec::make_tuned_deflater(codec, options.level, options.tune);
             made.map_err(|error| PackError::Format(FormatError::from(error)))
         },
         |job: &mut Job| {
+            work.check_time()?;
             let start = frames * u64::from(frame_bytes);
             if start >= raw_bytes {
                 return Ok(false);
             }
             job.number = frames;
+            job.holes = 0;
+            if is_thin {
+                let bytes = zeros_from(overlay, start, raw_bytes);
+                let holes = match start + bytes == raw_bytes {
+                    true => bytes.div_ceil(frame_bytes.into()),
+                    false => bytes / u64::from(frame_bytes),
+                };
+                if holes > 0 {
+                    job.holes = holes;
+                    job.hole_bytes = bytes.min(holes * u64::from(frame_bytes));
+                    frames += holes;
+                    if let Some(walk) = &mut walk {
+                        walk.skip_to(frames);
+                    }
+                    return Ok(true);
+                }
+            }
             frames += 1;
             let end = (start + u64::from(frame_bytes)).min(raw_bytes);
             job.raw_bytes = (end - start) as u32;
@@ -133,6 +161,7 @@ pub fn commit(
             if let Some(walk) = &mut walk
                 && walk.next(&mut job.step)
                 && !is_changed
+                && job.step.holes == 0
             {
                 let frame = index.frame(job.number);
                 let read = job.step.stored(image, &frame, &mut job.stored);
@@ -145,8 +174,18 @@ pub fn commit(
             read.map_err(|error| unreadable(error.to_string()))?;
             Ok(true)
         },
-        |deflater, job| finish(deflater, job, &keys, is_sealed),
+        |deflater, job| match job.holes {
+            0 => finish(deflater, job, &keys, is_sealed),
+            _ => Ok(()),
+        },
         |job| {
+            if job.holes > 0 {
+                writer.push_holes(job.holes, job.hole_bytes)?;
+                copied_frames += job.holes;
+                done_bytes += job.hole_bytes;
+                progress(done_bytes);
+                return Ok(());
+            }
             sink.write(&job.stored)?;
             if let Some(packed) = &job.packed {
                 writer.push(packed)?;
@@ -212,6 +251,9 @@ impl Keys {
 #[derive(Default)]
 struct Job {
     number: u64,
+    /// Frames from there on that are holes of a thin image, and their contents.
+    holes: u64,
+    hole_bytes: u64,
     raw_bytes: u32,
     step: Step,
     /// The frame whose compressed bytes are in `stored`, and true where it is declared zeros.
@@ -286,14 +328,51 @@ fn check(frame: &Frame, stored: &[u8]) -> Result<(), FrameError> {
 
 /// True where frames may stand in the new image as they stand in the old one.
 fn can_copy(index: &Index) -> bool {
-    let first = index.frame(0);
     matches!(index.format(), Format::Zstd | Format::Lz4)
         && index.is_even()
         && index.frame_bytes().is_power_of_two()
         && FRAME_BYTES_RANGE.contains(&index.frame_bytes())
-        && first.codec == index.format().codec()
-        && matches!(first.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..))
+        && index.codec() == index.format().codec()
+        && index.has_stored_checks()
 }
+
+/// Bytes from `start` that the image and its layers know to be zeros.
+fn zeros_from(overlay: &Overlay, start: u64, end: u64) -> u64 {
+    let mut at = start;
+    while at < end {
+        let extent = overlay.extent(at);
+        if !extent.zero || extent.len == 0 {
+            break;
+        }
+        at = at.saturating_add(extent.len).min(end);
+    }
+    at - start
+}
+
+/// The holes of a device, as far as it knows them without reading; beyond a bounded number of
+/// stretches all counts as data.
+fn holes_of(source: &dyn BlockSource) -> Holes {
+    let mut holes = Holes::default();
+    let end = source.size_bytes();
+    let mut at = 0;
+    for _ in 0..EXTENTS_MAX {
+        let extent = source.extent(at);
+        let len = extent.len.min(end - at);
+        match extent.zero {
+            true => holes.hole_bytes += len,
+            false => holes.data_bytes += len,
+        }
+        at += len;
+        if at >= end || len == 0 {
+            break;
+        }
+    }
+    holes.data_bytes += end - at;
+    holes
+}
+
+/// Stretches that are asked for before it is known what kind of image is made.
+const EXTENTS_MAX: usize = 64 << 10;
 
 /// The stretches that layers have, asked for in order.
 struct Changes<'o> {

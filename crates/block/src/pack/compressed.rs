@@ -1,13 +1,17 @@
 //! Sources that are compressed, or a disk in qcow2: what is in them is packed.
 //!
 //! Why here: disks are handed about as `disk.qcow2`, `disk.img.xz` and `disk.raw.zst`; unpacking
-//! one first takes room for all of it. Must stay true: a stream that is damaged or cut short is an
-//! error, never a shorter image; of a qcow2 image only the file that was named is read.
+//! one first takes room for all of it.
+//! Must stay true: a stream that is damaged or cut short is an error, never a shorter image; of a
+//! qcow2 image only the file that was named is read; bytes in a form that is known and not read
+//! here are never taken for a disk.
 
 use super::PackError;
 use super::output::nameless;
-use crate::format::foreign::{self, Inside};
+use crate::format;
+use crate::format::foreign::{self, Foreign, Inside};
 use liblzma::read::XzDecoder;
+use liblzma::stream::{CONCATENATED, Stream};
 use sidecore_zstd::frame::is_magic;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -16,39 +20,165 @@ use std::path::Path;
 use std::process::Command;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// Contents of a compressed source.
-pub(super) enum Unpacked {
-    /// Bytes in order.
-    Stream(Box<dyn Read + Send>),
-    /// A disk, in a file without a name, with its holes.
-    Disk(File),
+/// True where `head` begins a disk in qcow2.
+pub(super) fn is_qcow2(head: &[u8]) -> bool {
+    inside(head) == Some(Inside::Qcow2)
 }
 
-/// Opens what is in `file`, which begins with `head`; none where it is no kind that is known here.
-/// Of a qcow2 image the disk is written to a file without a name in `scratch`: blocks until that is
-/// done.
+/// True where `head` begins a compressed stream that is read here.
+pub(super) fn is_stream(head: &[u8]) -> bool {
+    is_zstd(head) || matches!(inside(head), Some(Inside::Gzip | Inside::Xz))
+}
+
+fn inside(head: &[u8]) -> Option<Inside> {
+    foreign::recognize(head).and_then(|it| it.inside)
+}
+
+/// Refuses what begins with `head` and ends with `end` if it is in a form that is known and not
+/// read here.
+pub(super) fn refuse(
+    path: &Path,
+    head: &[u8],
+    end: &[u8],
+    is_inside: bool,
+) -> Result<(), PackError> {
+    let found = foreign::recognize(head)
+        .or_else(|| foreign::recognize_archive(head))
+        .or_else(|| foreign::recognize_end(end));
+    match found {
+        // Nested, or on a way on which it is not read.
+        Some(Foreign { inside, .. }) if inside.is_some() => Err(PackError::Foreign {
+            path: path.to_owned(),
+            kind: found.map_or("file", |it| it.kind),
+            is_inside,
+            next: match inside {
+                Some(Inside::Qcow2) => "`sidecore block pack --decompress` of it as a plain file",
+                _ => "the decompressors one behind the other, `... | sidecore block pack -`",
+            },
+        }),
+        Some(Foreign { kind, next, .. }) => Err(PackError::Foreign {
+            path: path.to_owned(),
+            kind,
+            is_inside,
+            next,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Refuses an image that this program reads by itself: what is in it is had by another command.
+pub(super) fn refuse_image(path: &Path, file: &File, head: &[u8]) -> Result<(), PackError> {
+    let kind = match format::kind_of_image(file, head) {
+        None => return Ok(()),
+        Some(kind) => kind,
+    };
+    Err(PackError::Foreign {
+        path: path.to_owned(),
+        kind,
+        is_inside: false,
+        next: match kind {
+            format::OVERLAY_KIND => "`sidecore block commit` of it and its image",
+            _ => "`sidecore block unpack FILE -o - | sidecore block pack - -o IMAGE`",
+        },
+    })
+}
+
+/// A stream, and true where it is what was in a compressed one.
+pub(super) type Opened = (Box<dyn Read + Send>, bool);
+
+/// Opens what is in `stream`, which is unpacked where it is compressed. The decompressor holds at
+/// most `memory_bytes`.
 pub(super) fn open(
     path: &Path,
-    file: &File,
-    head: &[u8],
-    scratch: &Path,
-) -> Result<Option<Unpacked>, PackError> {
+    stream: Box<dyn Read + Send>,
+    memory_bytes: u64,
+) -> Result<Opened, PackError> {
     let failed = |source| PackError::Source {
         path: path.to_owned(),
         source,
     };
-    let again = || file.try_clone().map(BufReader::new).map_err(failed);
-    let stream: Box<dyn Read + Send> = match foreign::recognize(head).and_then(|it| it.inside) {
-        Some(Inside::Gzip) => Box::new(flate2::bufread::MultiGzDecoder::new(again()?)),
-        Some(Inside::Xz) => Box::new(XzDecoder::new_multi_decoder(again()?)),
-        Some(Inside::Qcow2) => {
-            return disk_of(path, scratch).map(|disk| Some(Unpacked::Disk(disk)));
+    let (head, stream) = peek(stream).map_err(failed)?;
+    let stream = BufReader::new(stream);
+    let unpacked: Box<dyn Read + Send> = match inside(&head) {
+        Some(Inside::Gzip) => Box::new(flate2::bufread::MultiGzDecoder::new(stream)),
+        Some(Inside::Xz) => {
+            let decoder = Stream::new_stream_decoder(memory_bytes, CONCATENATED);
+            let decoder = decoder.map_err(|error| failed(error.into()))?;
+            Box::new(Limited(XzDecoder::new_stream(stream, decoder)))
         }
-        // No foreign form: one with an index is an image.
-        None if is_zstd(head) => Box::new(ZstdDecoder::new(again()?).map_err(failed)?),
-        None => return Ok(None),
+        None if is_zstd(&head) => Box::new(ZstdDecoder::new(stream, memory_bytes).map_err(failed)?),
+        _ => {
+            refuse(path, &head, &[], false)?;
+            return Ok((Box::new(Tailed::new(stream)), false));
+        }
     };
-    Ok(Some(Unpacked::Stream(stream)))
+    let (head, unpacked) = peek(unpacked).map_err(failed)?;
+    refuse(path, &head, &[], true)?;
+    Ok((Box::new(Tailed::new(unpacked)), true))
+}
+
+/// The first bytes of a stream, and the stream with them.
+fn peek(mut stream: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
+    let mut head = Vec::with_capacity(foreign::HEAD_BYTES);
+    let first = stream.by_ref().take(foreign::HEAD_BYTES as u64);
+    { first }.read_to_end(&mut head)?;
+    let again = io::Cursor::new(head.clone()).chain(stream);
+    Ok((head, Box::new(again)))
+}
+
+/// A stream that ends with an error where its last bytes are those of a disk in a form that is not
+/// read here: nothing before them says so.
+struct Tailed<R> {
+    stream: R,
+    end: Vec<u8>,
+}
+
+impl<R> Tailed<R> {
+    fn new(stream: R) -> Self {
+        Self {
+            stream,
+            end: Vec::new(),
+        }
+    }
+}
+
+impl<R: Read> Read for Tailed<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        let read = self.stream.read(to)?;
+        if read == 0 && !to.is_empty() {
+            return match foreign::recognize_end(&self.end) {
+                Some(Foreign { kind, next, .. }) => Err(io::Error::other(format!(
+                    "it is a {kind}, which is not read as it is; run {next}, or give --raw for its \
+                     bytes"
+                ))),
+                None => Ok(0),
+            };
+        }
+        let last = &to[read - read.min(foreign::END_BYTES)..read];
+        self.end.extend_from_slice(last);
+        let spare = self.end.len().saturating_sub(foreign::END_BYTES);
+        self.end.drain(..spare);
+        Ok(read)
+    }
+}
+
+/// A decoder of xz, whose bound of memory is named where it is met.
+struct Limited<R>(R);
+
+impl<R: Read> Read for Limited<R> {
+    fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
+        self.0.read(to).map_err(|error| {
+            let inner = error
+                .get_ref()
+                .and_then(|it| it.downcast_ref::<liblzma::stream::Error>());
+            match inner {
+                Some(liblzma::stream::Error::MemLimit) => io::Error::other(
+                    "its xz dictionary takes more than --memory allows; allow more",
+                ),
+                _ => error,
+            }
+        })
+    }
 }
 
 /// True for a frame of zstd's, or a skippable one (RFC 8878 section 3.1).
@@ -58,7 +188,7 @@ fn is_zstd(head: &[u8]) -> bool {
 }
 
 /// The disk of a qcow2 image, by qemu-img.
-fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
+pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
     let failed = |reason: String| PackError::Source {
         path: path.to_owned(),
         source: io::Error::other(reason),
@@ -114,11 +244,11 @@ struct ZstdDecoder<R> {
 }
 
 impl<R: Read> ZstdDecoder<R> {
-    fn new(source: R) -> io::Result<Self> {
+    fn new(source: R, memory_bytes: u64) -> io::Result<Self> {
         let mut context = DCtx::try_create().ok_or(io::ErrorKind::OutOfMemory)?;
-        context
-            .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
-            .map_err(refused)?;
+        let window_log = memory_bytes.max(WINDOW_BYTES_MIN).ilog2();
+        let parameter = DParameter::WindowLogMax(window_log.min(WINDOW_LOG_MAX));
+        context.set_parameter(parameter).map_err(refused)?;
         Ok(Self {
             source,
             context,
@@ -169,4 +299,6 @@ fn refused(code: usize) -> io::Error {
 
 /// As `zstd -d` takes without `--long`.
 const WINDOW_LOG_MAX: u32 = 27;
+/// Every file of zstd's at its usual levels is read.
+const WINDOW_BYTES_MIN: u64 = 8 << 20;
 const PIECE_BYTES: usize = 128 << 10;

@@ -60,6 +60,44 @@ pub enum PackError {
     /// The image cannot be opened, or the format cannot hold what it is given.
     #[error(transparent)]
     Format(#[from] FormatError),
+    /// The source is in a form that another program reads.
+    #[error(
+        "{} is {} {kind}{}, which is not read as it is; run {next}, or give --raw for its bytes",
+        path.display(),
+        if kind.starts_with(['A', 'E', 'e']) { "an" } else { "a" },
+        if *is_inside { " inside a compressed file" } else { "" }
+    )]
+    Foreign {
+        /// Which.
+        path: PathBuf,
+        /// Its form.
+        kind: &'static str,
+        /// True where it is compressed, and what is in it has that form.
+        is_inside: bool,
+        /// The commands that make an image of it.
+        next: &'static str,
+    },
+    /// The memory allowed does not hold the index and one frame.
+    #[error(
+        "this needs at least {needed_bytes} bytes of memory (index {index_bytes}, a frame on its \
+         way {job_bytes}), --memory allows {memory_bytes}; allow more"
+    )]
+    Memory {
+        /// The least that would do.
+        needed_bytes: u64,
+        /// Of which for the index.
+        index_bytes: u64,
+        /// Of which for one frame and its compressed bytes.
+        job_bytes: u64,
+        /// The bound given.
+        memory_bytes: u64,
+    },
+    /// The time allowed is over.
+    #[error("it was given up after the {seconds} s that --time allows; allow more")]
+    Time {
+        /// The bound given.
+        seconds: f64,
+    },
     /// The engines cannot be started.
     #[error(transparent)]
     Engines(#[from] sidecore_offload::OffloadError),

@@ -6,7 +6,8 @@
 //! of 512 MiB, and for each 512 MiB); a file appears under its name only when it is whole.
 //! Source: QEMU's `docs/interop/qcow2.rst`.
 
-use super::{PackError, Sink, Target};
+use super::{PackError, Sink, Target, Work};
+use crate::format::FormatError;
 use crate::format::write::is_zero;
 use crate::source::BlockSource;
 use std::io;
@@ -37,23 +38,26 @@ pub fn export(
     source: &dyn BlockSource,
     target: Target<'_>,
     format: FlatFormat,
+    work: impl Into<Work>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Exported, PackError> {
+    let work = work.into();
     let mut sink = Sink::open(target, None)?;
     let raw_bytes = source.size_bytes();
     let front = match format {
         FlatFormat::Raw => {
-            each_part(source, 0..raw_bytes, &mut |offset, bytes| {
-                match is_zero(bytes) {
-                    true => sink.skip_zeros(bytes)?,
-                    false => sink.write(bytes)?,
+            each_part(source, 0..raw_bytes, &mut |offset, part| {
+                work.check_time()?;
+                match part {
+                    Part::Bytes(bytes) if !is_zero(bytes) => sink.write(bytes)?,
+                    _ => sink.skip_zeros(part.len())?,
                 }
-                progress(offset + bytes.len() as u64);
+                progress(offset + part.len());
                 Ok(())
             })?;
             None
         }
-        FlatFormat::Qcow2 => Some(write_qcow2(source, &mut sink, progress)?),
+        FlatFormat::Qcow2 => Some(write_qcow2(source, &mut sink, work, progress)?),
     };
     let stored_bytes = sink.offset;
     sink.finish(front.as_deref())?;
@@ -63,10 +67,28 @@ pub fn export(
     })
 }
 
-/// Takes a part of the contents: its first byte, and the bytes.
-type Take<'a> = dyn FnMut(u64, &[u8]) -> Result<(), PackError> + 'a;
+/// A part of the contents.
+#[derive(Clone, Copy)]
+enum Part<'b> {
+    /// A cluster, or the rest of one.
+    Bytes(&'b [u8]),
+    /// Whole clusters of zeros, or all up to the end of a range, as the source knows.
+    Zeros(u64),
+}
 
-/// Hands the contents of a range on in order, a cluster at a time.
+impl Part<'_> {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Bytes(bytes) => bytes.len() as u64,
+            Self::Zeros(len) => *len,
+        }
+    }
+}
+
+/// Takes a part of the contents, which begins at the byte that comes with it.
+type Take<'a> = dyn FnMut(u64, Part<'_>) -> Result<(), PackError> + 'a;
+
+/// Hands the contents of a range on in order, a cluster at a time, or as a run of zeros.
 fn each_part(
     source: &dyn BlockSource,
     range: std::ops::Range<u64>,
@@ -75,21 +97,25 @@ fn each_part(
     let mut buffer = vec![0; READ_BYTES];
     let mut offset = range.start;
     while offset < range.end {
-        let len = (range.end - offset).min(READ_BYTES as u64) as usize;
+        let left = range.end - offset;
+        let len = left.min(READ_BYTES as u64) as usize;
         let part = &mut buffer[..len];
         let extent = source.extent(offset);
         if extent.zero && extent.len >= len as u64 {
-            part.fill(0);
-        } else {
-            source
-                .read_into(offset, part)
-                .map_err(|error| unreadable(&error))?;
+            let whole = extent.len / CLUSTER_BYTES as u64 * CLUSTER_BYTES as u64;
+            let zeros = if extent.len >= left { left } else { whole };
+            each(offset, Part::Zeros(zeros))?;
+            offset += zeros;
+            continue;
         }
+        source
+            .read_into(offset, part)
+            .map_err(|error| unreadable(&error))?;
         for (cluster, at) in part
             .chunks(CLUSTER_BYTES)
             .zip((offset..).step_by(CLUSTER_BYTES))
         {
-            each(at, cluster)?;
+            each(at, Part::Bytes(cluster))?;
         }
         offset += len as u64;
     }
@@ -107,24 +133,41 @@ fn unreadable(error: &crate::source::ReadError) -> PackError {
 fn write_qcow2(
     source: &dyn BlockSource,
     sink: &mut Sink,
+    work: Work,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Vec<u8>, PackError> {
     let raw_bytes = source.size_bytes();
+    if raw_bytes > QCOW2_BYTES_MAX {
+        return Err(PackError::Format(FormatError::CannotWrite {
+            format: "qcow2",
+            what: format!("{raw_bytes} bytes of contents"),
+            reason: "in clusters of 64 KiB an image has at most 2 PiB",
+            next: "leave out --qcow2",
+        }));
+    }
     let mut level1 = vec![0_u64; raw_bytes.div_ceil(TABLE_SPAN_BYTES) as usize];
     sink.write(&[0; CLUSTER_BYTES])?;
     for (number, pointer) in level1.iter_mut().enumerate() {
         let start = number as u64 * TABLE_SPAN_BYTES;
         let end = (start + TABLE_SPAN_BYTES).min(raw_bytes);
+        work.check_time()?;
+        let extent = source.extent(start);
+        if extent.zero && extent.len >= end - start {
+            progress(end);
+            continue;
+        }
         let mut table = vec![0_u64; TABLE_ENTRIES];
-        each_part(source, start..end, &mut |offset, bytes| {
-            if !is_zero(bytes) {
+        each_part(source, start..end, &mut |offset, part| {
+            if let Part::Bytes(bytes) = part
+                && !is_zero(bytes)
+            {
                 table[((offset - start) / CLUSTER_BYTES as u64) as usize] = COPIED | sink.offset;
                 sink.write(bytes)?;
                 if bytes.len() < CLUSTER_BYTES {
                     sink.write(&vec![0; CLUSTER_BYTES - bytes.len()])?;
                 }
             }
-            progress(offset + bytes.len() as u64);
+            progress(offset + part.len());
             Ok(())
         })?;
         if table.iter().any(|&entry| entry != 0) {
@@ -198,7 +241,10 @@ pub fn diff(
 ) -> Result<(), PackError> {
     let mut other = vec![0; CLUSTER_BYTES];
     let mut open: Option<(u64, u64)> = None;
-    each_part(a, range.clone(), &mut |offset, bytes| {
+    let zeros = vec![0; CLUSTER_BYTES];
+    // The other's zeros are looked for where this one's are, too: no more than a table is read of
+    // what both know to be nothing.
+    let mut each_cluster = |offset: u64, bytes: &[u8]| {
         let other = &mut other[..bytes.len()];
         b.read_into(offset, other)
             .map_err(|error| unreadable(&error))?;
@@ -218,6 +264,23 @@ pub fn diff(
             }
         }
         Ok(())
+    };
+    each_part(a, range.clone(), &mut |offset, part| {
+        let (mut at, end) = (offset, offset + part.len());
+        if let Part::Bytes(bytes) = part {
+            return each_cluster(offset, bytes);
+        }
+        while at < end {
+            let extent = b.extent(at);
+            if extent.zero && extent.len > 0 {
+                at = at.saturating_add(extent.len).min(end);
+                continue;
+            }
+            let len = (end - at).min(CLUSTER_BYTES as u64);
+            each_cluster(at, &zeros[..len as usize])?;
+            at += len;
+        }
+        Ok(())
     })?;
     if let Some((start, end)) = open {
         each(start, end - start);
@@ -227,6 +290,8 @@ pub fn diff(
 
 const CLUSTER_BYTES: usize = 64 << 10;
 const READ_BYTES: usize = 1 << 20;
+/// Contents of a table of the first level of 32 MiB, which QEMU takes.
+const QCOW2_BYTES_MAX: u64 = (4 << 20) * TABLE_SPAN_BYTES;
 /// Entries of a table of one cluster.
 const TABLE_ENTRIES: usize = CLUSTER_BYTES / 8;
 /// Contents that one table of the second level tells of.

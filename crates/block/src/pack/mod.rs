@@ -13,6 +13,7 @@ mod compressed;
 mod cut;
 mod error;
 mod flat;
+mod limits;
 pub(crate) mod output;
 mod source;
 mod unpack;
@@ -38,9 +39,10 @@ pub use beside::{Indexed, index_file};
 pub use commit::{Committed, commit};
 pub use error::PackError;
 pub use flat::{Exported, FlatFormat, diff, export};
+pub use limits::{Deadline, Limits, Work};
 pub use output::Existing;
-use source::Filled;
 pub use source::Source;
+use source::{Filled, Holes};
 pub use unpack::{Unpacked, unpack, unpack_image};
 pub use verify::{BadFrame, Verified, verify, verify_image};
 
@@ -61,6 +63,24 @@ pub struct Options {
     pub tune: Tune,
     /// Number of engines that deflate.
     pub engines: usize,
+    /// What is done with runs of zeros.
+    pub thin: Thin,
+    /// Bounds of the work.
+    pub limits: Limits,
+}
+
+/// When an image is a thin one, in which runs of zeros are named and not stored: `zstd -d` and
+/// versions of this program before thin images refuse it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Thin {
+    /// Where the frames of the source's holes would take more than a few MiB, and more than a small
+    /// part of what its data take; or would be more than an image has room for.
+    #[default]
+    Auto,
+    /// In any case.
+    Always,
+    /// In no case.
+    Never,
 }
 
 /// Destination of an image or of its contents.
@@ -135,11 +155,20 @@ pub fn pack_guarded(
             max: *levels.end(),
         });
     }
+    let is_thin = match options.thin {
+        Thin::Always => true,
+        Thin::Never => false,
+        Thin::Auto => {
+            let can_be = matches!(options.format, Format::Zstd | Format::Lz4) && !options.cdc;
+            can_be && is_worth_it(source.hole_bytes(), options.frame_bytes)
+        }
+    };
     let mut writer = options.format.writer(&Layout {
         frame_bytes: options.frame_bytes,
         raw_bytes: source.size_bytes,
         seekable: matches!(target, Target::Path(..)),
         uneven: options.cdc,
+        thin: is_thin,
     })?;
     let Guard { seal, lock } = guard;
     let is_sealed = seal.is_some();
@@ -184,9 +213,13 @@ pub fn pack_guarded(
     // Leaves and encrypted frames depend on their numbers.
     let every_hole_is_alike = !is_sealed && key.is_none();
     let (mut frames, mut raw_bytes, mut zero_frames, mut source_done) = (0, 0, 0, 0);
+    let work = Work::of(options.engines, options.limits);
+    // A frame as it is and as it is compressed.
+    let job_bytes = 2 * frame_bytes as u64;
     workers::run_frames(
         &engines(options.engines)?,
         frame_bytes,
+        work.jobs(0, job_bytes)?,
         Job::default,
         || {
             let deflater = codec::make_tuned_deflater(codec, options.level, options.tune)
@@ -195,10 +228,12 @@ pub fn pack_guarded(
                 deflater,
                 zeros: None,
                 is_sealed,
+                is_thin,
                 key: key.clone(),
             })
         },
         |job: &mut Job| -> Result<bool, PackError> {
+            work.check_time()?;
             job.number = frames;
             let found = match &mut cutter {
                 Some(cutter) => cutter.next(&mut source, &mut job.raw)?,
@@ -211,7 +246,10 @@ pub fn pack_guarded(
             job.source_bytes = filled as u64;
             job.hole = found == Filled::Zeros(frame_bytes);
             job.repeats = 1;
-            if job.hole && every_hole_is_alike {
+            if job.hole && is_thin {
+                job.repeats += source.skip_frames(frame_bytes, u64::MAX);
+                job.source_bytes *= job.repeats;
+            } else if job.hole && every_hole_is_alike {
                 job.repeats += source.skip_frames(frame_bytes, REPEATS_MAX - 1);
                 job.source_bytes *= job.repeats;
             }
@@ -228,9 +266,17 @@ pub fn pack_guarded(
         },
         deflate,
         |job| {
+            if is_thin && job.hole {
+                writer.push_holes(job.repeats, job.raw.len() as u64 * job.repeats)?;
+                raw_bytes += job.raw.len() as u64 * job.repeats;
+                zero_frames += job.repeats;
+                source_done += job.source_bytes;
+                progress(source_done);
+                return Ok(());
+            }
             for _ in 0..job.repeats {
                 match job.packed.zero && codec == CodecId::Store {
-                    true => sink.skip_zeros(&job.stored)?,
+                    true => sink.skip_zeros(job.stored.len() as u64)?,
                     false => sink.write(&job.stored)?,
                 }
                 writer.push(&job.packed)?;
@@ -304,12 +350,21 @@ struct Kernel {
     zeros: Option<(Vec<u8>, Packed)>,
     /// Frames are to have leaves.
     is_sealed: bool,
+    /// Frames of zeros are holes.
+    is_thin: bool,
     /// Of an image that is to be encrypted.
     key: Option<Arc<FrameKey>>,
 }
 
 /// The kernel: deflates and describes one frame.
 fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
+    if kernel.is_thin {
+        // Of one that was read, too.
+        job.hole = job.hole || is_zero(&job.raw);
+        if job.hole {
+            return Ok(());
+        }
+    }
     let known = kernel.zeros.as_ref().filter(|_| job.hole);
     match known {
         Some((stored, packed)) => {
@@ -431,14 +486,23 @@ impl Sink {
     }
 
     /// Goes on `bytes` further without writing, where that leaves zeros.
-    fn skip_zeros(&mut self, zeros: &[u8]) -> Result<(), PackError> {
+    fn skip_zeros(&mut self, bytes: u64) -> Result<(), PackError> {
         match &self.kind {
             SinkKind::File(output) if output.starts_empty() => {
                 self.flush().map_err(|error| self.failed(error))?;
-                self.offset += zeros.len() as u64;
+                self.offset += bytes;
                 Ok(())
             }
-            _ => self.write(zeros),
+            _ => {
+                let zeros = vec![0; bytes.min(PENDING_BYTES_MAX as u64) as usize];
+                let mut left = bytes;
+                while left > 0 {
+                    let take = left.min(zeros.len() as u64);
+                    self.write(&zeros[..take as usize])?;
+                    left -= take;
+                }
+                Ok(())
+            }
         }
     }
 
@@ -476,6 +540,24 @@ impl Write for Sink {
         Ok(())
     }
 }
+
+/// True where a source with `holes` is made a thin image of unless it is asked otherwise.
+fn is_worth_it(holes: Holes, frame_bytes: u32) -> bool {
+    let hole_frames = holes.hole_bytes / u64::from(frame_bytes);
+    let frames = (holes.hole_bytes + holes.data_bytes) / u64::from(frame_bytes);
+    let takes_bytes = hole_frames * HOLE_FRAME_BYTES;
+    frames > THICK_FRAMES_MAX
+        || takes_bytes > HOLES_BYTES_MAX && takes_bytes > holes.data_bytes / HOLES_SHARE
+}
+
+/// What a frame of zeros takes in an image and its tables.
+const HOLE_FRAME_BYTES: u64 = 51;
+/// Frames of holes may take this much in any image.
+const HOLES_BYTES_MAX: u64 = 4 << 20;
+/// They may take one part in so many of the data as they are.
+const HOLES_SHARE: u64 = 32;
+/// Frames beyond which a seek table has no room soon, and an index of all takes GiBs.
+const THICK_FRAMES_MAX: u64 = 64 << 20;
 
 /// Frames of zeros that go as one: little enough that progress is seen.
 const REPEATS_MAX: u64 = 4096;

@@ -5,7 +5,7 @@
 //! hundreds of gigabytes is packed in the time that its data take.
 
 use super::PackError;
-use super::compressed::{self, Unpacked};
+use super::compressed;
 use crate::format::ReadAt;
 use crate::format::foreign::{self, Foreign};
 use crate::inner;
@@ -44,6 +44,13 @@ struct Sparse {
     size_bytes: u64,
     /// The stretch of data that `at` lies in or before; all else up to its end is a hole.
     data: Range<u64>,
+}
+
+/// Bytes of a source that are holes, and others.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Holes {
+    pub(super) hole_bytes: u64,
+    pub(super) data_bytes: u64,
 }
 
 /// Result of [`Source::fill`].
@@ -105,36 +112,51 @@ impl Source {
         })
     }
 
-    /// As [`Self::open`], of what is in a file that is compressed (gzip, xz, zstd) or a disk in
-    /// qcow2; of any other file as [`Self::open`] does.
+    /// As [`Self::open`], of what is in a file or stream that is compressed (gzip, xz, zstd) or a
+    /// file that is a disk in qcow2; of any other as [`Self::open`] does. What unpacks it holds at
+    /// most `memory_bytes`.
     ///
     /// # Errors
-    /// As [`Self::open`].
+    /// As [`Self::open`]; [`PackError::Foreign`] where it is in a form that is known and not read
+    /// here, or what is in a compressed one is.
     pub fn open_unpacked(
         path: &Path,
         kind: inner::Kind,
         scratch: &Path,
+        memory_bytes: u64,
     ) -> Result<Self, PackError> {
         let mut source = Self::open(path, kind, scratch)?;
-        let Reader::File(sparse) = &source.reader else {
+        if source.inner.is_some() {
             return Ok(source);
-        };
+        }
         let failed = |source| PackError::Source {
             path: path.to_owned(),
             source,
         };
-        let head = sparse.head().map_err(failed)?;
-        match compressed::open(path, &sparse.file, &head, scratch)? {
-            None => {}
-            Some(Unpacked::Stream(stream)) => {
-                source.reader = Reader::Stream(stream);
-                source.size_bytes = None;
+        let stream: Box<dyn Read + Send> = match source.reader {
+            Reader::Stream(stream) => stream,
+            Reader::File(sparse) => {
+                let head = sparse.head().map_err(failed)?;
+                compressed::refuse_image(path, &sparse.file, &head)?;
+                if compressed::is_qcow2(&head) {
+                    let file = compressed::disk_of(path, scratch)?;
+                    let size_bytes = file.size_bytes().map_err(failed)?;
+                    source.size_bytes = Some(size_bytes);
+                    source.reader = Reader::File(Sparse::new(file, size_bytes));
+                    return Ok(source);
+                }
+                if !compressed::is_stream(&head) {
+                    compressed::refuse(path, &head, &sparse.end().map_err(failed)?, false)?;
+                    source.reader = Reader::File(sparse);
+                    return Ok(source);
+                }
+                Box::new(sparse.file)
             }
-            Some(Unpacked::Disk(file)) => {
-                let size_bytes = file.size_bytes().map_err(failed)?;
-                source.size_bytes = Some(size_bytes);
-                source.reader = Reader::File(Sparse::new(file, size_bytes));
-            }
+        };
+        let (stream, is_compressed) = compressed::open(path, stream, memory_bytes)?;
+        source.reader = Reader::Stream(stream);
+        if is_compressed {
+            source.size_bytes = None;
         }
         Ok(source)
     }
@@ -146,7 +168,30 @@ impl Source {
             return None;
         };
         // One that cannot be read now fails when it is packed.
-        foreign::recognize(&sparse.head().ok()?)
+        let end = || foreign::recognize_end(&sparse.end().ok()?);
+        foreign::recognize(&sparse.head().ok()?).or_else(end)
+    }
+
+    /// What is known of its holes without reading it; beyond a bounded number of stretches all
+    /// counts as data.
+    pub(super) fn hole_bytes(&self) -> Holes {
+        let (size_bytes, sparse) = match &self.reader {
+            Reader::File(sparse) => (sparse.size_bytes, Some(sparse)),
+            Reader::Stream(_) => (self.size_bytes.unwrap_or(0), None),
+        };
+        let mut holes = Holes::default();
+        let mut at = 0;
+        for _ in 0..STRETCHES_MAX {
+            let Some(sparse) = sparse.filter(|_| at < size_bytes) else {
+                break;
+            };
+            let data = sparse.data_from(at);
+            holes.hole_bytes += data.start.min(size_bytes) - at;
+            holes.data_bytes += data.end.min(size_bytes).saturating_sub(data.start);
+            at = data.end.min(size_bytes);
+        }
+        holes.data_bytes += size_bytes - at;
+        holes
     }
 
     /// A source of unknown size that messages call `name`.
@@ -208,6 +253,14 @@ impl Sparse {
         }
     }
 
+    /// The last of its bytes, which may say what it is.
+    fn end(&self) -> io::Result<Vec<u8>> {
+        let bytes = self.size_bytes.min(foreign::END_BYTES as u64);
+        let mut end = vec![0; bytes as usize];
+        FileExt::read_exact_at(&self.file, &mut end, self.size_bytes - bytes)?;
+        Ok(end)
+    }
+
     /// The bytes from its beginning that say what it is.
     fn head(&self) -> io::Result<Vec<u8>> {
         let mut head = vec![0; foreign::HEAD_BYTES];
@@ -238,18 +291,9 @@ impl Sparse {
         frames
     }
 
-    /// The first stretch of data at or behind `at`. Where the file system knows no holes, all is
-    /// data.
+    /// The first stretch of data at or behind `at`.
     fn data_from(&self, at: u64) -> Range<u64> {
-        use rustix::fs::{SeekFrom, seek};
-        let start = match seek(&self.file, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            // No data from here on.
-            Err(rustix::io::Errno::NXIO) => return self.size_bytes..u64::MAX,
-            Err(_) => return at..u64::MAX,
-        };
-        let end = seek(&self.file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
-        start..end.max(start + 1)
+        data_from(&self.file, at)
     }
 
     fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
@@ -258,3 +302,20 @@ impl Sparse {
         Ok(bytes)
     }
 }
+
+/// The first stretch of data of `file` at or behind `at`; behind the last one nothing, without an
+/// end. Where the file system knows no holes, all is data.
+pub(super) fn data_from(file: &File, at: u64) -> Range<u64> {
+    use rustix::fs::{SeekFrom, seek};
+    let start = match seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        // No data from here on.
+        Err(rustix::io::Errno::NXIO) => return u64::MAX - 1..u64::MAX,
+        Err(_) => return at..u64::MAX,
+    };
+    let end = seek(file, SeekFrom::Hole(start)).unwrap_or(u64::MAX);
+    start..end.max(start + 1)
+}
+
+/// Stretches of data that are asked for before it is known what kind of image is made.
+const STRETCHES_MAX: usize = 64 << 10;

@@ -1,7 +1,7 @@
 //! An image's contents, back in a file.
 
-use super::walk::Walk;
-use super::{PackError, Sink, Target, open_image, workers};
+use super::walk::{Step, Walk};
+use super::{PackError, Sink, Target, Work, open_image, workers};
 use crate::format::{Frame, FrameReader, Index};
 use crate::image::Image;
 use std::os::unix::fs::MetadataExt;
@@ -18,20 +18,20 @@ pub struct Unpacked {
     pub zero_frames: u64,
 }
 
-/// Writes the contents of the image at `path` to `target`, `engines` inflating. `progress` is
-/// called on this thread with the bytes that are done.
+/// Writes the contents of the image at `path` to `target`, with these engines and bounds.
+/// `progress` is called on this thread with the bytes that are done.
 ///
 /// # Errors
 /// [`PackError`]: the first damaged frame ends it, and nothing then stands under the target's name.
 pub fn unpack(
     path: &Path,
     target: Target<'_>,
-    engines: usize,
+    work: impl Into<Work>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Unpacked, PackError> {
     let image = Image::from(open_image(path)?);
     let index = image.index(false)?;
-    unpack_image(&image, &index, target, engines, progress)
+    unpack_image(&image, &index, target, work, progress)
 }
 
 /// As [`unpack`], of an image that was opened and whose index was read.
@@ -42,37 +42,46 @@ pub fn unpack_image(
     image: &Image,
     index: &Index,
     target: Target<'_>,
-    engines: usize,
+    work: impl Into<Work>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Unpacked, PackError> {
     index.check_unlocked()?;
+    let work = work.into();
+    let jobs = work.jobs(index.memory_bytes() as u64, job_bytes(index))?;
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(target, identity)?;
     let mut walk = Walk::new(image, index);
     let mut zero_frames = 0;
     workers::run_frames(
-        &super::engines(engines)?,
+        &super::engines(work.engines)?,
         index.frame_bytes() as usize,
-        || (Default::default(), Vec::new(), false),
+        jobs,
+        Job::default,
         || Ok(FrameReader::of(index, false)),
-        |(step, ..)| Ok(walk.next(step)),
-        |reader, (step, raw, zero)| {
-            let frame = index.frame(step.frame);
-            let bytes = step
-                .read(reader, image, &frame)
-                .map_err(|source| bad(step.frame, &frame, source))?;
-            raw.clear();
-            raw.extend_from_slice(bytes);
-            *zero = crate::format::write::is_zero(raw);
+        |job| {
+            work.check_time()?;
+            Ok(walk.next(&mut job.step))
+        },
+        |reader, job| {
+            if job.step.holes > 0 {
+                return Ok(());
+            }
+            let frame = index.frame(job.step.frame);
+            let read = job.step.read(reader, image, &frame, &mut job.raw);
+            read.map_err(|source| bad(frame.number, &frame, source))?;
+            job.is_zero = crate::format::write::is_zero(&job.raw);
             Ok(())
         },
-        |(_, raw, zero)| -> Result<(), PackError> {
-            if *zero {
+        |job| -> Result<(), PackError> {
+            if job.step.holes > 0 {
+                zero_frames += job.step.holes;
+                sink.skip_zeros(run_bytes(index, job.step.frame, job.step.holes))?;
+            } else if job.is_zero {
                 zero_frames += 1;
-                sink.skip_zeros(raw)?;
+                sink.skip_zeros(job.raw.len() as u64)?;
             } else {
-                sink.write(raw)?;
+                sink.write(&job.raw)?;
             }
             progress(sink.offset);
             Ok(())
@@ -84,6 +93,25 @@ pub fn unpack_image(
         frames: index.frames(),
         zero_frames,
     })
+}
+
+/// A frame on its way, or a run of holes.
+#[derive(Default)]
+struct Job {
+    step: Step,
+    raw: Vec<u8>,
+    is_zero: bool,
+}
+
+/// Memory of one frame of an image on its way.
+pub(super) fn job_bytes(index: &Index) -> u64 {
+    u64::from(index.frame_bytes()) + u64::from(index.stored_bytes_max())
+}
+
+/// Contents of a run of frames in bytes.
+pub(super) fn run_bytes(index: &Index, first: u64, frames: u64) -> u64 {
+    let last = index.frame(first + frames - 1);
+    last.raw_offset + u64::from(last.raw_bytes) - index.frame(first).raw_offset
 }
 
 fn bad(number: u64, frame: &Frame, source: crate::format::FrameError) -> PackError {

@@ -1,7 +1,8 @@
 //! Inflating every frame of an image and checking it against everything that the image carries.
 
+use super::unpack::{job_bytes, run_bytes};
 use super::walk::{Step, Walk};
-use super::{PackError, open_image, workers};
+use super::{PackError, Work, open_image, workers};
 use crate::format::audit::Audit;
 use crate::format::{FrameError, FrameReader, Index, write::is_zero};
 use crate::image::Image;
@@ -39,20 +40,20 @@ pub struct Verified {
     pub checksums: &'static str,
 }
 
-/// Verifies the image at `path`, `engines` inflating. `progress` is called, on one thread, with the
-/// bytes of contents that are done.
+/// Verifies the image at `path`, with these engines and bounds. `progress` is called, on one
+/// thread, with the bytes of contents that are done.
 ///
 /// # Errors
 /// [`PackError`] when the image cannot be opened at all. Damaged frames are no error: they are what
 /// is looked for.
 pub fn verify(
     path: &Path,
-    engines: usize,
+    work: impl Into<Work>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Verified, PackError> {
     let image = Image::from(open_image(path)?);
     let index = image.index(false)?;
-    verify_image(&image, &index, engines, progress)
+    verify_image(&image, &index, work, progress)
 }
 
 /// As [`verify`], of an image that was opened and whose index was read.
@@ -62,10 +63,12 @@ pub fn verify(
 pub fn verify_image(
     image: &Image,
     index: &Index,
-    engines: usize,
+    work: impl Into<Work>,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Verified, PackError> {
     index.check_unlocked()?;
+    let work = work.into();
+    let jobs = work.jobs(index.memory_bytes() as u64, job_bytes(index))?;
     let mut report = Verified {
         format: index.format().name(),
         frames: index.frames(),
@@ -79,27 +82,43 @@ pub fn verify_image(
     let mut walk = Walk::new(image, index);
     let mut done = 0;
     workers::run_frames(
-        &super::engines(engines)?,
+        &super::engines(work.engines)?,
         index.frame_bytes() as usize,
-        || (Step::default(), None, 0),
+        jobs,
+        Job::default,
         || Ok(FrameReader::of(index, true)),
-        |(step, ..)| Ok(walk.next(step)),
-        |reader, (step, fault, end)| {
-            let number = step.frame;
-            *fault = match step.read(reader, image, &index.frame(number)) {
-                Ok(raw) if index.is_zero(number) && !is_zero(raw) => Some(FrameError::NotZero),
-                Ok(_) => None,
+        |job| {
+            work.check_time()?;
+            Ok(walk.next(&mut job.step))
+        },
+        |reader, job| {
+            if job.step.holes > 0 {
+                return Ok(());
+            }
+            let number = job.step.frame;
+            let frame = index.frame(number);
+            job.fault = match job.step.read(reader, image, &frame, &mut job.raw) {
+                Ok(()) if index.is_zero(number) && !is_zero(&job.raw) => Some(FrameError::NotZero),
+                Ok(()) => None,
                 Err(error) => Some(error),
             };
-            *end = reader.stored_end();
+            job.stored_end = reader.stored_end();
             Ok(())
         },
-        |(step, fault, end)| -> Result<(), PackError> {
-            let number = step.frame;
+        |job| -> Result<(), PackError> {
+            let number = job.step.frame;
+            if job.step.holes > 0 {
+                let bytes = run_bytes(index, number, job.step.holes);
+                report.raw_bytes += bytes;
+                done += bytes;
+                progress(done);
+                return Ok(());
+            }
             let frame = index.frame(number);
             done += u64::from(frame.raw_bytes);
             progress(done);
-            audit.frame(&frame, fault.is_none().then_some(*end))?;
+            let fault = &mut job.fault;
+            audit.frame(&frame, fault.is_none().then_some(job.stored_end))?;
             let Some(fault) = fault.take() else {
                 report.raw_bytes += u64::from(frame.raw_bytes);
                 return Ok(());
@@ -118,6 +137,15 @@ pub fn verify_image(
     )?;
     report.table_faults = audit.finish(index)?;
     Ok(report)
+}
+
+/// A frame on its way, or a run of holes.
+#[derive(Default)]
+struct Job {
+    step: Step,
+    raw: Vec<u8>,
+    fault: Option<FrameError>,
+    stored_end: u32,
 }
 
 /// A thoroughly damaged image of a terabyte should not fill the memory with messages.

@@ -5,15 +5,21 @@
 //! Must stay true: an engine never waits for a network; no more is asked for ahead than the far
 //! source's window.
 
-use crate::format::{Frame, FrameError, FrameReader, Index, ReadAt};
+use super::source::data_from;
+use crate::format::{Format, Frame, FrameError, FrameReader, Index, ReadAt};
 use crate::image::{Image, Stored};
 use std::io;
+use std::ops::Range;
 
 /// A frame's turn.
 #[derive(Default)]
 pub(super) struct Step {
     /// Its number.
     pub(super) frame: u64,
+    /// Frames from there on that are holes, where it is one.
+    pub(super) holes: u64,
+    /// Its compressed bytes, of an image here.
+    stored: Vec<u8>,
     /// Its compressed bytes, of an image far away, or why they cannot be had.
     brought: Option<io::Result<Stored>>,
 }
@@ -39,16 +45,22 @@ impl Step {
         }
     }
 
-    /// Reads, checks and inflates the frame.
-    pub(super) fn read<'r>(
+    /// Reads, checks and inflates the frame into `raw`. What that takes belongs to this step, so
+    /// that steps bound the memory.
+    pub(super) fn read(
         &mut self,
-        reader: &'r mut FrameReader,
+        reader: &mut FrameReader,
         image: &Image,
         frame: &Frame,
-    ) -> Result<&'r [u8], FrameError> {
+        raw: &mut Vec<u8>,
+    ) -> Result<(), FrameError> {
         match self.brought.take() {
-            None => reader.read(image, frame),
-            Some(Ok(stored)) => reader.read_stored(&stored, frame),
+            None => {
+                self.stored.resize(frame.stored_bytes as usize, 0);
+                image.read_exact_at(&mut self.stored, frame.offset)?;
+                reader.read_stored_to(&self.stored, frame, raw)
+            }
+            Some(Ok(stored)) => reader.read_stored_to(&stored, frame, raw),
             Some(Err(error)) => Err(error.into()),
         }
     }
@@ -63,6 +75,9 @@ pub(super) struct Walk<'i> {
     asked: u64,
     /// Compressed bytes that were asked for and whose turn has not come.
     ahead_bytes: u64,
+    is_raw: bool,
+    /// Of a raw image, the stretch of data that the next frame lies in or before.
+    data: Range<u64>,
 }
 
 impl<'i> Walk<'i> {
@@ -73,16 +88,46 @@ impl<'i> Walk<'i> {
             next: 0,
             asked: 0,
             ahead_bytes: 0,
+            is_raw: index.format() == Format::Raw,
+            data: 0..0,
         }
     }
 
-    /// Makes `step` the next frame's; false when there is none. Waits for a network, where the
-    /// image lies behind one.
+    /// Frames of a raw image from the next one on that lie in a hole of its file: a sparse file of
+    /// terabytes is gone over in the time that its data take.
+    fn file_holes(&mut self) -> u64 {
+        let Some(file) = self.image.file().filter(|_| self.is_raw) else {
+            return 0;
+        };
+        let (frame_bytes, end) = (u64::from(self.index.frame_bytes()), self.index.raw_bytes());
+        let at = self.next * frame_bytes;
+        if at >= self.data.end {
+            self.data = data_from(file, at);
+        }
+        match self.data.start {
+            start if start >= end => self.index.frames() - self.next,
+            start => start.saturating_sub(at) / frame_bytes,
+        }
+    }
+
+    /// Steps over frames up to `frame`, which are not asked for.
+    pub(super) fn skip_to(&mut self, frame: u64) {
+        self.next = self.next.max(frame);
+    }
+
+    /// Makes `step` the next frame's, or that of a run of holes; false when there is none. Waits
+    /// for a network, where the image lies behind one.
     pub(super) fn next(&mut self, step: &mut Step) -> bool {
         if self.next >= self.index.frames() {
             return false;
         }
         step.frame = self.next;
+        step.brought = None;
+        step.holes = self.index.hole_run(self.next).max(self.file_holes());
+        if step.holes > 0 {
+            self.next += step.holes;
+            return true;
+        }
         self.next += 1;
         step.brought = self.image.far().map(|far| {
             let frame = self.index.frame(step.frame);
@@ -97,6 +142,7 @@ impl<'i> Walk<'i> {
             let low = self.ahead_bytes <= window / 8 * 7;
             let (index, asked, ahead) = (self.index, &mut self.asked, &mut self.ahead_bytes);
             let mut behind = std::iter::from_fn(|| {
+                *asked += index.hole_run(*asked);
                 let more = low && *ahead < window && *asked < index.frames();
                 let frame = more.then(|| index.frame(*asked))?;
                 *asked += 1;

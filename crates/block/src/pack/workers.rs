@@ -5,7 +5,8 @@
 //!
 //! Three batches of jobs go round between two threads. The caller's runs a batch as one loop on the
 //! engines (`Pool::for_each`); the other finishes the batch before it and fills the one after, so
-//! that reading and writing overlap with the kernels.
+//! that reading and writing overlap with the kernels. Where no second thread can be started, the
+//! caller's does both, in turn.
 //!
 //! Must stay true: jobs are made at the start and used again, so memory is bounded whatever the
 //! image's size; `done` sees jobs in the order in which `fill` made them.
@@ -37,7 +38,8 @@ struct Slot<J, E> {
 }
 
 /// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and hands them to `done`
-/// in order. A job's frame has `frame_bytes`. `fill` returns false when there are no more jobs.
+/// in order. A job's frame has `frame_bytes`; there are at most `jobs_max` of them, which memory
+/// allows. `fill` returns false when there are no more jobs.
 /// Blocks until all is done.
 ///
 /// # Errors
@@ -46,14 +48,16 @@ struct Slot<J, E> {
 ///
 /// # Panics
 /// When a kernel does.
+#[allow(clippy::too_many_arguments)] // Two bounds, and the steps of a job's life.
 pub(super) fn run_frames<J, K, E>(
     pool: &Pool,
     frame_bytes: usize,
+    jobs_max: usize,
     make_job: impl Fn() -> J,
     make_kernel: impl Fn() -> Result<K, E>,
-    mut fill: impl FnMut(&mut J) -> Result<bool, E> + Send,
+    fill: impl FnMut(&mut J) -> Result<bool, E> + Send,
     kernel: impl Fn(&mut K, &mut J) -> Result<(), E> + Sync,
-    mut done: impl FnMut(&mut J) -> Result<(), E> + Send,
+    done: impl FnMut(&mut J) -> Result<(), E> + Send,
 ) -> Result<(), E>
 where
     J: Send,
@@ -68,57 +72,73 @@ where
     let jobs = (engines * JOBS_PER_ENGINE)
         .min(fit(BATCH_BYTES_MAX))
         .max((2 * engines).min(fit(HUGE_BYTES_MAX)));
+    let batches = BATCHES.min(jobs_max.max(1));
+    let jobs = jobs.min(jobs_max / batches).max(1);
+    let batch = || {
+        let slots = (0..jobs).map(|_| Slot {
+            job: make_job(),
+            result: Ok(()),
+        });
+        slots.collect::<Vec<_>>()
+    };
+    let on_engines = |slots: &mut Vec<Slot<J, E>>| {
+        let run = |_: &mut Core, slot: &mut Slot<J, E>| {
+            slot.result = with_any(&kernels, |state| kernel(state, &mut slot.job));
+        };
+        pool.for_each(CLASS, slots, run)
+    };
+    let ends = Mutex::new(Some(Ends {
+        fill,
+        done,
+        more: true,
+    }));
+    let take_ends = || ends.lock().unwrap_or_else(PoisonError::into_inner).take();
     let (to_io, finished) = mpsc::channel::<Vec<Slot<J, E>>>();
     let (to_engines, filled) = mpsc::channel::<Vec<Slot<J, E>>>();
     std::thread::scope(|scope| {
-        let batch = || {
-            let slots = (0..jobs).map(|_| Slot {
-                job: make_job(),
-                result: Ok(()),
-            });
-            slots.collect::<Vec<_>>()
-        };
-        let spare: Vec<_> = (0..BATCHES).map(|_| batch()).collect();
-        let io = scope.spawn(move || {
-            let mut more = true;
-            let mut fill_batch = |mut slots: Vec<Slot<J, E>>| -> Result<(), E> {
-                let mut count = 0;
-                while more && count < slots.len() {
-                    more = fill(&mut slots[count].job)?;
-                    count += usize::from(more);
-                }
-                slots.truncate(count);
+        let spare: Vec<_> = (0..batches).map(|_| batch()).collect();
+        let take_ends = &take_ends;
+        let io = std::thread::Builder::new().spawn_scoped(scope, move || {
+            let Some(mut ends) = take_ends() else {
+                return Ok(());
+            };
+            for mut slots in spare {
+                ends.fill(&mut slots)?;
                 // An empty batch is the end; the receiver is gone only when the engines failed.
                 let _ = to_engines.send(slots);
-                Ok(())
-            };
-            for slots in spare {
-                fill_batch(slots)?;
             }
             while let Ok(mut slots) = finished.recv() {
-                for slot in &mut slots {
-                    std::mem::replace(&mut slot.result, Ok(()))?;
-                    done(&mut slot.job)?;
-                }
-                fill_batch(slots)?;
+                ends.finish(&mut slots)?;
+                ends.fill(&mut slots)?;
+                let _ = to_engines.send(slots);
             }
             Ok(())
         });
+        let io = match io {
+            Ok(io) => io,
+            // No thread for it: then one after the other. The closure was dropped, not run.
+            Err(_) => {
+                let (Some(mut ends), mut slots) = (take_ends(), batch()) else {
+                    return Ok(());
+                };
+                loop {
+                    ends.fill(&mut slots)?;
+                    if slots.is_empty() {
+                        return Ok(());
+                    }
+                    on_engines(&mut slots).unwrap_or_else(|error| fail(error));
+                    ends.finish(&mut slots)?;
+                }
+            }
+        };
         while let Ok(mut slots) = filled.recv() {
             if slots.is_empty() {
                 break;
             }
-            let run = |_: &mut Core, slot: &mut Slot<J, E>| {
-                slot.result = with_any(&kernels, |state| kernel(state, &mut slot.job));
-            };
-            if let Err(error) = pool.for_each(CLASS, &mut slots, run) {
-                // A kernel's panic is a bug of ours: it goes on here.
+            if let Err(error) = on_engines(&mut slots) {
                 drop(to_io);
                 let _ = io.join();
-                match error {
-                    OffloadError::Panicked { message } => panic!("{message}"),
-                    other => panic!("{other}"),
-                }
+                fail(error);
             }
             if to_io.send(slots).is_err() {
                 break;
@@ -131,6 +151,49 @@ where
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+/// The two ends of the walk: what makes jobs, and what takes them.
+struct Ends<F, D> {
+    fill: F,
+    done: D,
+    more: bool,
+}
+
+impl<F, D> Ends<F, D> {
+    /// Fills a batch; it is empty when there are no more jobs.
+    fn fill<J, E>(&mut self, slots: &mut Vec<Slot<J, E>>) -> Result<(), E>
+    where
+        F: FnMut(&mut J) -> Result<bool, E>,
+    {
+        let mut count = 0;
+        while self.more && count < slots.len() {
+            self.more = (self.fill)(&mut slots[count].job)?;
+            count += usize::from(self.more);
+        }
+        slots.truncate(count);
+        Ok(())
+    }
+
+    /// Hands the jobs of a batch on.
+    fn finish<J, E>(&mut self, slots: &mut [Slot<J, E>]) -> Result<(), E>
+    where
+        D: FnMut(&mut J) -> Result<(), E>,
+    {
+        for slot in slots {
+            std::mem::replace(&mut slot.result, Ok(()))?;
+            (self.done)(&mut slot.job)?;
+        }
+        Ok(())
+    }
+}
+
+/// A kernel's panic is a bug of ours: it goes on here.
+fn fail(error: OffloadError) -> ! {
+    match error {
+        OffloadError::Panicked { message } => panic!("{message}"),
+        other => panic!("{other}"),
+    }
 }
 
 /// Runs `work` with a kernel that nobody else uses; there is one for each engine.
@@ -171,6 +234,7 @@ mod tests {
         run_frames::<u64, (), ()>(
             &pool(3),
             64 << 10,
+            usize::MAX,
             || {
                 made.fetch_add(1, Ordering::Relaxed);
                 0
@@ -205,6 +269,7 @@ mod tests {
         let _ = run_frames::<i32, (), ()>(
             &pool(2),
             64 << 10,
+            usize::MAX,
             || 0,
             || Ok(()),
             |_| Ok(true),
@@ -221,6 +286,7 @@ mod tests {
             let result = run_frames(
                 &pool(2),
                 64 << 10,
+                usize::MAX,
                 || 0,
                 || Ok(()),
                 |job| {

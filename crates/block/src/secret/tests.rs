@@ -73,6 +73,8 @@ impl Scratch {
             tune: crate::codec::Tune::Size,
             cdc: false,
             engines: 2,
+            thin: Default::default(),
+            limits: Default::default(),
         };
         let source = Source::open(&self.path("raw"), Kind::Erofs, self.folder.path()).unwrap();
         let image = self.path("image");
@@ -429,6 +431,8 @@ impl Scratch {
             tune: crate::codec::Tune::Speed,
             cdc: false,
             engines: 2,
+            thin: Default::default(),
+            limits: Default::default(),
         };
         let (image, index): (&Image, _) = (device.image(), device.index());
         let target = Target::Path(&new, Existing::Replace);
@@ -512,6 +516,8 @@ fn a_commit_can_name_other_readers() {
             tune: crate::codec::Tune::Size,
             cdc: false,
             engines: 2,
+            thin: Default::default(),
+            limits: Default::default(),
         };
         let source = Source::open(&scratch.path("raw"), Kind::Erofs, scratch.folder.path());
         let image = scratch.path("image");

@@ -50,6 +50,8 @@ impl Scratch {
             tune: crate::codec::Tune::Size,
             cdc: false,
             engines: 2,
+            thin: Default::default(),
+            limits: Default::default(),
         };
         let source = Source::open(&self.path("raw"), Kind::Erofs, self.folder.path()).unwrap();
         let image = self.path("image");

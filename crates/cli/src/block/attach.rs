@@ -34,23 +34,27 @@ struct Attached {
 
 impl Args {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<Outcome> {
+    pub(crate) fn run(mut self) -> Result<Outcome> {
         if !self.fuse.foreground && !self.fuse.background_child {
             self.show(&background::start("attach")?)?;
             return Ok(Outcome::Done);
         }
         let starter = Starter::new(&self.fuse);
         let result = (|| {
+            self.open.make_absolute()?;
+            self.overlay.make_absolute()?;
             let opened = self.overlay.open(&self.open)?;
             let source = std::sync::Arc::clone(&opened.source);
-            let options = self.fuse.options(&self.open)?;
-            attach::serve(
+            let options = self.fuse.options(&self.open, &self.overlay)?;
+            let served = attach::serve(
                 source,
                 Path::new(&super::far::name(&self.open.image)),
                 options,
                 |ready| starter.tell(ready, || self.show(ready).map_err(io::Error::other)),
-            )?;
-            opened.close()?;
+            );
+            let closed = opened.close();
+            served?;
+            closed?;
             Ok(Outcome::Done)
         })();
         starter.end(result)
@@ -58,7 +62,7 @@ impl Args {
 
     fn show(&self, ready: &Ready) -> Result<()> {
         let device = ready.place.display().to_string();
-        eprintln!(
+        output::note!(
             "attached {} as {device} ({})",
             super::far::name(&self.open.image),
             ready.way

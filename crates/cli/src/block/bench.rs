@@ -62,13 +62,13 @@ impl Args {
             sidecore: std::env::current_exe().context("cannot find this program")?,
             scratch: self.scratch.clone(),
         };
-        let report = match bench::run(&config, cancel, &mut |line| eprintln!("{line}")) {
+        let report = match bench::run(&config, cancel, &mut |line| output::note!("{line}")) {
             Err(BenchError::Missing(reason)) => anyhow::bail!(reason),
             other => other?,
         };
         let files = &self.outputs.files;
         files.write(|| report.tsv(), || Ok(picture::draw(&report)?))?;
-        let people = |report: &Report| output::line(markdown::people(report).trim_end());
+        let people = |report: &Report| output::text(markdown::people(report).trim_end());
         self.outputs.print(&report, markdown::render, people)?;
         Ok(figures::outcome(&report.figures.failures))
     }

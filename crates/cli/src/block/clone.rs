@@ -30,9 +30,12 @@ pub(crate) struct Args {
     /// Make a layer also where blocks could be shared
     #[arg(long)]
     layer: bool,
-    /// Grain of a first overlay of an image: a power of two from 4KiB to 64KiB
-    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4KiB")]
-    grain: u64,
+    /// Grain of a first overlay of an image: a power of two from 4KiB to 64KiB [default: 4KiB, and
+    /// more for devices of more than 1 TiB]
+    #[arg(long, value_name = "SIZE", value_parser = size::parse)]
+    grain: Option<u64>,
+    #[command(flatten)]
+    memory: super::common::MemoryArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -41,7 +44,7 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        let kind = match tools::is_overlay_file(&self.overlay) {
+        let kind = match tools::is_overlay_file(&self.overlay)? {
             true => {
                 let base = self.base.as_deref().map(|base| self.identity(base));
                 let base = base.transpose()?;
@@ -49,7 +52,10 @@ impl Args {
             }
             false => {
                 let identity = self.identity(&self.overlay)?;
-                let grain = u32::try_from(self.grain).unwrap_or(u32::MAX);
+                let grain = match self.grain {
+                    Some(grain) => u32::try_from(grain).unwrap_or(u32::MAX),
+                    None => tools::grain_bytes_for(identity.size_bytes),
+                };
                 tools::create(
                     &self.new,
                     &identity,
@@ -77,7 +83,8 @@ impl Args {
 
 impl Args {
     fn identity(&self, image: &Path) -> Result<Identity> {
-        let opened = self.far.open_whole(image)?;
+        let open = |bytes| self.far.open_whole(image, bytes);
+        let opened = self.memory.open(open)?;
         let identity = Identity::of(&opened.index, &opened.image);
         identity.context("cannot read the image")
     }

@@ -1,13 +1,13 @@
 //! `sidecore block commit`.
 
-use super::common::{OpenArgs, open_device};
+use super::common::{OpenArgs, open_device_within};
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::codec::Tune;
 use sidecore_block::format::Format;
 use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::overlay::tools;
-use sidecore_block::pack::{Committed, Guard, Options, commit};
+use sidecore_block::pack::{Committed, Guard, Limits, Options, Thin, commit};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_measure::stats::bytes;
@@ -49,6 +49,8 @@ pub(crate) struct Args {
     /// File whose first line is a passphrase that opens the new image
     #[arg(long, value_name = "FILE")]
     new_passphrase_file: Option<PathBuf>,
+    #[command(flatten)]
+    time: super::common::TimeArgs,
     /// Refuse when the image exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -70,7 +72,9 @@ impl Args {
             false => None,
         };
         let readers = self.readers()?;
-        let device = open_device(&self.open)?;
+        // Frames on their way have a quarter.
+        let on_their_way = self.open.memory / 4;
+        let device = open_device_within(&self.open, self.open.memory - on_their_way)?;
         let cipher = device.index().lock().map(|lock| lock.cipher());
         let cipher = cipher.unwrap_or_else(Cipher::fastest);
         let lock: Option<Locker> = readers.map(|it| it.locker(cipher)).transpose()?;
@@ -82,6 +86,11 @@ impl Args {
             tune: Tune::Speed,
             cdc: false,
             engines: self.open.engines.count(),
+            thin: Thin::Auto,
+            limits: Limits {
+                memory_bytes: on_their_way + device.index().memory_bytes() as u64,
+                deadline: self.time.deadline(),
+            },
         };
         let index = device.index();
         let bar = output::byte_progress(index.raw_bytes());

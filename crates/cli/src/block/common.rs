@@ -1,6 +1,6 @@
 //! Arguments and helpers shared by the commands that read and write whole images.
 
-use super::far::{FarArgs, Opened};
+use super::far::{FarArgs, Opened, make_absolute};
 use crate::{output, size};
 use anyhow::{Context, Result};
 use indicatif::ProgressBar;
@@ -8,11 +8,12 @@ use sidecore_block::device::{Device, DeviceConfig};
 use sidecore_block::format::{Frame, FrameReader, Index};
 use sidecore_block::image::Image;
 use sidecore_block::inner::metadata_end;
-use sidecore_block::pack::{Existing, Target};
+use sidecore_block::pack::{Deadline, Existing, Limits, Target};
 use sidecore_offload::{ENGINES_MAX, Pool, PoolConfig};
 use sidecore_remote::{TraceWriter, read_trace};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Number of engines that work on frames.
 #[derive(clap::Args, Clone, Copy)]
@@ -34,6 +35,92 @@ impl Engines {
             None => std::thread::available_parallelism()
                 .map_or(1, usize::from)
                 .min(ENGINES_MAX),
+        }
+    }
+}
+
+/// Bounds of a command that goes over a whole image once.
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct WholeArgs {
+    #[command(flatten)]
+    memory: MemoryArgs,
+    #[command(flatten)]
+    time: TimeArgs,
+}
+
+/// Bound of the memory of a command that goes over a whole image, or its tables, once.
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct MemoryArgs {
+    /// Upper bound of the memory held: the image's index, frames on their way, engines, the
+    /// process's heap
+    #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "160MiB")]
+    memory: u64,
+}
+
+/// Bound of the time of a command.
+#[derive(clap::Args, Clone, Copy)]
+pub(crate) struct TimeArgs {
+    /// Give up after so many seconds, and leave nothing behind [default: never]
+    #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
+    time: Option<Duration>,
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| *seconds > 0.0);
+    let duration = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    duration.ok_or_else(|| format!("`{text}` is no time; write it as seconds: 10 or 0.5"))
+}
+
+impl TimeArgs {
+    /// The end of the time, which begins now.
+    pub(crate) fn deadline(self) -> Option<Deadline> {
+        self.time.and_then(Deadline::after)
+    }
+}
+
+impl MemoryArgs {
+    /// The bound.
+    pub(crate) fn bytes(self) -> u64 {
+        self.memory
+    }
+
+    /// Opens an image by `open`, which is given what may be held of one that lies elsewhere, and
+    /// checks that its index has room.
+    pub(crate) fn open(self, open: impl FnOnce(u64) -> Result<Opened>) -> Result<Opened> {
+        let opened = open(self.memory / 2)?;
+        let index_bytes = opened.index.memory_bytes() as u64;
+        let memory_bytes = self.memory;
+        anyhow::ensure!(
+            index_bytes < memory_bytes,
+            "the image's index takes {index_bytes} bytes of memory, --memory allows \
+             {memory_bytes}; allow more"
+        );
+        Ok(opened)
+    }
+}
+
+impl WholeArgs {
+    /// The bound of the memory.
+    pub(crate) fn memory(self) -> MemoryArgs {
+        self.memory
+    }
+
+    /// The bounds of a walk over `opened`, whose time begins now.
+    pub(crate) fn limits(self, opened: &Opened) -> Limits {
+        Limits {
+            memory_bytes: match opened.remote {
+                Some(_) => self.memory.memory - self.memory.memory / 2,
+                None => self.memory.memory,
+            },
+            deadline: self.time.deadline(),
+        }
+    }
+
+    /// The bounds of a walk that has all of `memory_bytes`, a part of those allowed.
+    pub(crate) fn limits_of(self, memory_bytes: u64) -> Limits {
+        Limits {
+            memory_bytes,
+            deadline: self.time.deadline(),
         }
     }
 }
@@ -63,17 +150,37 @@ pub(crate) struct OpenArgs {
     prefetch: Option<PathBuf>,
 }
 
+impl OpenArgs {
+    /// Makes relative paths absolute, for a server that leaves its directory; but the image's,
+    /// which is opened before and never again.
+    pub(crate) fn make_absolute(&mut self) -> Result<()> {
+        self.far.make_absolute()?;
+        let files = [&mut self.trace, &mut self.prefetch];
+        files.into_iter().flatten().try_for_each(make_absolute)
+    }
+
+    /// True where keys are named that open an encrypted image.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.far.has_secrets()
+    }
+}
+
 /// Opens an image for reading, and starts the engines that inflate it.
 pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
+    open_device_within(args, args.memory)
+}
+
+/// As [`open_device`], with a part of the memory that is allowed.
+pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Device>> {
     // Of an image far away half is for compressed frames that are on their way.
     let Opened {
         image,
         index,
         remote,
-    } = args.far.open(&args.image, args.raw, args.memory / 2)?;
+    } = args.far.open(&args.image, args.raw, memory / 2)?;
     let memory_bytes = match remote {
-        Some(_) => args.memory - args.memory / 2,
-        None => args.memory,
+        Some(_) => memory - memory / 2,
+        None => memory,
     };
     if let (Some(remote), None) = (&remote, &args.prefetch) {
         remote.bring_together(&index, &frames_of_metadata(&image, &index));
@@ -131,7 +238,7 @@ fn frames_of_metadata(image: &Image, index: &Index) -> Vec<u64> {
         bytes += u64::from(index.frame(*frame).stored_bytes);
         bytes <= METADATA_BYTES
     };
-    (0..frames).take_while(is_worth_it).collect()
+    index.stored_in(0..frames).take_while(is_worth_it).collect()
 }
 
 /// Output that `-o` names: a file, a device or standard output.

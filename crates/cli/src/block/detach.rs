@@ -1,5 +1,6 @@
 //! `sidecore block detach`.
 
+use super::umount::flusher;
 use crate::Outcome;
 use anyhow::Result;
 use sidecore_block::export::attach::detach;
@@ -11,7 +12,8 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// The device that `attach` printed.
     device: PathBuf,
-    /// Take the device away from programs, which then get errors, instead of refusing.
+    /// Take the device away although programs use it: of one that is only read they get errors
+    /// then; one that is written they keep until they close it.
     #[arg(long)]
     force: bool,
 }
@@ -20,15 +22,28 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let device = self.device.display();
-        match detach(&self.device, self.force)? {
+        Ok(match detach(&self.device, self.force, &flusher)? {
             Undone::StillUsed(_) => {
-                eprintln!("{device} is open; it goes when the last program closes it");
+                crate::output::note!(
+                    "{device} is open; it goes when the last program closes it; what was written \
+                     so far is safe"
+                );
+                Outcome::Done
             }
             Undone::TakenAway => {
-                eprintln!("detached {device}; programs that still used it get errors now");
+                crate::output::note!(
+                    "detached {device}; programs that still used it get errors now"
+                );
+                Outcome::Done
             }
-            _ => {}
-        }
-        Ok(Outcome::Done)
+            Undone::ServerDied => {
+                crate::output::note!(
+                    "sidecore: the server of {device} had died: what was written to it and not \
+                     synced before is lost; nothing is left of it"
+                );
+                Outcome::Problem
+            }
+            _ => Outcome::Done,
+        })
     }
 }

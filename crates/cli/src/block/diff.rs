@@ -41,7 +41,8 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let paths = [self.open.image.as_path(), self.other.as_path()];
-        let is_overlay = paths.map(tools::is_overlay_file);
+        let [one, two] = paths.map(tools::is_overlay_file);
+        let is_overlay = [one?, two?];
         let device_of = |path: &Path| {
             let mut open = self.open.clone();
             open.image = path.to_owned();
@@ -63,8 +64,7 @@ impl Args {
                 return Ok(Side::Overlay(Arc::new(overlay)));
             }
             // The image that was opened as the base already.
-            let other = paths[1 - number];
-            let is_base = self.base.is_none() && tools::is_overlay_file(other);
+            let is_base = self.base.is_none() && is_overlay[1 - number];
             match base.clone().filter(|_| is_base) {
                 Some(base) => Ok(Side::Image(base)),
                 None => Ok(Side::Image(device_of(paths[number])?)),
@@ -133,13 +133,21 @@ fn candidates(
             match comparable(a, b) {
                 false => each(0..size),
                 true => {
-                    for number in 0..a.frames() {
+                    let mut number = 0;
+                    while number < a.frames() {
+                        // Where both are holes nothing differs; where one is, it may.
+                        let holes = a.hole_run(number).min(b.hole_run(number));
+                        if holes > 0 {
+                            number += holes;
+                            continue;
+                        }
                         let (one, two) = (a.frame(number), b.frame(number));
                         let is_same = one.stored_bytes == two.stored_bytes
                             && stored_check(one.check) == stored_check(two.check);
                         if !is_same {
                             each(one.raw_offset..one.raw_offset + u64::from(one.raw_bytes))?;
                         }
+                        number += 1;
                     }
                     Ok(())
                 }
@@ -166,9 +174,10 @@ fn comparable(a: &Index, b: &Index) -> bool {
     a.format() == b.format()
         && a.frames() == b.frames()
         && a.frame_bytes() == b.frame_bytes()
-        && stored_check(a.frame(0).check).is_some()
-        && stored_check(b.frame(0).check).is_some()
-        && (0..a.frames()).all(|number| a.frame(number).raw_offset == b.frame(number).raw_offset)
+        && a.has_stored_checks()
+        && b.has_stored_checks()
+        && (a.is_even() && b.is_even()
+            || (0..a.frames()).all(|i| a.frame(i).raw_offset == b.frame(i).raw_offset))
 }
 
 fn stored_check(check: FrameCheck) -> Option<u64> {

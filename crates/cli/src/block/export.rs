@@ -3,7 +3,7 @@
 use super::common::{OpenArgs, open_device};
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::pack::{Exported, FlatFormat, export};
+use sidecore_block::pack::{Exported, FlatFormat, Limits, Work, export};
 use sidecore_block::source::BlockSource;
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
@@ -27,6 +27,8 @@ pub(crate) struct Args {
     /// File to write
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
+    #[command(flatten)]
+    time: super::common::TimeArgs,
     /// Refuse when the file exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -70,7 +72,14 @@ impl Args {
         let bar = output::byte_progress(source.size_bytes());
         bar.set_message("exporting");
         let target = super::common::target(&self.output, self.no_clobber, self.force);
-        let exported = export(&*source, target, format, &mut |done| bar.set_position(done));
+        let limits = Limits {
+            deadline: self.time.deadline(),
+            ..Limits::default()
+        };
+        let work = Work::of(self.open.engines.count(), limits);
+        let exported = export(&*source, target, format, work, &mut |done| {
+            bar.set_position(done)
+        });
         bar.finish_and_clear();
         let exported = exported?;
         let seconds = began.elapsed().as_secs_f64();

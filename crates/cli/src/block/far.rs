@@ -56,15 +56,34 @@ pub(crate) struct Opened {
 }
 
 impl FarArgs {
-    /// Opens an image whose frames will all be read in order.
-    pub(crate) fn open_whole(&self, path: &Path) -> Result<Opened> {
-        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
+    /// Makes relative paths absolute, for a server that leaves its directory.
+    pub(super) fn make_absolute(&mut self) -> Result<()> {
+        let files = [&mut self.cache, &mut self.sidx, &mut self.passphrase_file];
+        let lists = self.verify_key.iter_mut().chain(&mut self.identity);
+        files
+            .into_iter()
+            .flatten()
+            .chain(lists)
+            .try_for_each(make_absolute)
+    }
+
+    /// True where keys are named that open an encrypted image.
+    pub(super) fn has_secrets(&self) -> bool {
+        !self.identity.is_empty() || self.passphrase_file.is_some()
+    }
+
+    /// Opens an image whose frames will all be read in order; one far away may hold `memory_bytes`
+    /// of compressed frames.
+    pub(crate) fn open_whole(&self, path: &Path, memory_bytes: u64) -> Result<Opened> {
+        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
+        let opened = self.open_locked(path, false, memory_bytes, 0)?;
         unlock(path, opened, &self.secrets()?)
     }
 
     /// Opens an image to say what it is: one that is encrypted also without its key.
-    pub(crate) fn open_to_look(&self, path: &Path) -> Result<Opened> {
-        let opened = self.open_locked(path, false, WHOLE_MEMORY_BYTES, 0)?;
+    pub(crate) fn open_to_look(&self, path: &Path, memory_bytes: u64) -> Result<Opened> {
+        let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
+        let opened = self.open_locked(path, false, memory_bytes, 0)?;
         // Read once: a passphrase may come through a pipe.
         let secrets = self.secrets()?;
         match secrets.is_empty() {
@@ -129,7 +148,7 @@ impl FarArgs {
                 let image = Image::Far(opened);
                 let index = match image.index(raw) {
                     Err(error) if lacks_index(&error) && self.sidx.is_none() => {
-                        index_beside(&location, &image).unwrap_or(Err(error))
+                        index_beside(&location, &image, memory_bytes).unwrap_or(Err(error))
                     }
                     other => other,
                 };
@@ -179,12 +198,24 @@ impl FarArgs {
     }
 }
 
+/// Makes a path absolute.
+pub(super) fn make_absolute(path: &mut PathBuf) -> Result<()> {
+    let absolute = std::path::absolute(&*path);
+    *path = absolute.with_context(|| format!("cannot use the path {}", path.display()))?;
+    Ok(())
+}
+
 /// Reads the index that lies beside a zstd file far away; `None` where there is none. It counts as
 /// much as the file does, since whoever may put one there may put the other: so it must come from
 /// the same server.
-fn index_beside(location: &Location, image: &Image) -> Option<Result<Index, FormatError>> {
+fn index_beside(
+    location: &Location,
+    image: &Image,
+    memory_bytes: u64,
+) -> Option<Result<Index, FormatError>> {
     let beside = location.beside()?;
     let options = Options {
+        memory_bytes,
         may_leave: false,
         ..Options::default()
     };
@@ -242,5 +273,5 @@ fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationErr
 /// compresses them. A MiB would do for sixty thousand, and would be more than a third of what a
 /// short start fetches of a small tree.
 const BEYOND_BYTES: u64 = 192 << 10;
-/// Memory for compressed frames where no `--memory` says it: a window for 1 Gb/s and 200 ms.
+/// Memory for compressed frames of an image that is read in order: a window for 1 Gb/s and 200 ms.
 const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

@@ -4,7 +4,7 @@ use super::far;
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_block::format::ReadAt as _;
-use sidecore_block::pack::{Indexed, index_file};
+use sidecore_block::pack::{Indexed, Work, index_file};
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -27,6 +27,8 @@ pub(crate) struct Args {
     output: Option<PathBuf>,
     #[command(flatten)]
     engines: super::common::Engines,
+    #[command(flatten)]
+    whole: super::common::WholeArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -55,7 +57,7 @@ impl Args {
             &image,
             &name,
             self.output.as_deref(),
-            engines,
+            Work::of(engines, self.whole.limits_of(self.whole.memory().bytes())),
             &mut |done| {
                 bar.set_position(done);
             },

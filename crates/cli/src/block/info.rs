@@ -17,6 +17,8 @@ pub(crate) struct Args {
     image: PathBuf,
     #[command(flatten)]
     far: super::far::FarArgs,
+    #[command(flatten)]
+    memory: super::common::MemoryArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -25,10 +27,11 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        if tools::is_overlay_file(&self.image) {
+        if tools::is_overlay_file(&self.image)? {
             return show_overlay(&tools::describe(&self.image)?, self.json);
         }
-        let index = self.far.open_to_look(&self.image)?.index;
+        let open = |bytes| self.far.open_to_look(&self.image, bytes);
+        let index = self.memory.open(open)?.index;
         let info = Info::of(&index);
         if self.json {
             output::json(&info)?;
@@ -51,6 +54,12 @@ impl Args {
             bytes(info.frame_bytes.into()),
             info.zero_frames
         ))?;
+        if info.thin {
+            let holes = info.frames - index.stored_frames();
+            output::line(&format!(
+                "holes         {holes} frames, which are not stored"
+            ))?;
+        }
         output::line(&format!("checksums     {}", info.checksums))?;
         if let (Some(cipher), Some(lock)) = (info.cipher, index.lock()) {
             let kinds = lock.slots().iter().map(|slot| match slot {
@@ -153,6 +162,8 @@ struct Info {
     frame_bytes: u32,
     frames: u64,
     zero_frames: u64,
+    /// Runs of zeros are named and not stored.
+    thin: bool,
     ratio: f64,
     checksums: &'static str,
     /// Of an encrypted image.
@@ -177,6 +188,7 @@ impl Info {
             frame_bytes: index.frame_bytes(),
             frames: index.frames(),
             zero_frames: index.zero_frames(),
+            thin: index.is_thin(),
             ratio: index.raw_bytes() as f64 / index.stored_bytes() as f64,
             checksums: index.checksums(),
             cipher: index.lock().map(|lock| lock.cipher().name()),

@@ -77,13 +77,13 @@ pub(crate) struct FuseArgs {
 
 impl Args {
     /// Runs the command.
-    pub(crate) fn run(self) -> Result<Outcome> {
+    pub(crate) fn run(mut self) -> Result<Outcome> {
         let image = self.open.image.clone();
         let name = super::far::name(&image);
         let dir = self.dir;
         if !self.fuse.foreground && !self.fuse.background_child {
             let ready = background::start("mount")?;
-            eprintln!("mounted {} on {} ({})", name, dir.display(), ready.way);
+            crate::output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
             return Ok(Outcome::Done);
         }
         let target = if self.rootless {
@@ -99,10 +99,12 @@ impl Args {
         };
         let starter = Starter::new(&self.fuse);
         let result = (|| {
+            self.open.make_absolute()?;
+            self.overlay.make_absolute()?;
             let opened = self.overlay.open(&self.open)?;
             let source = std::sync::Arc::clone(&opened.source);
-            let options = self.fuse.options(&self.open)?;
-            serve(
+            let options = self.fuse.options(&self.open, &self.overlay)?;
+            let served = serve(
                 source,
                 Path::new(&name),
                 &target,
@@ -110,15 +112,18 @@ impl Args {
                 |ready: &Ready| {
                     starter.tell(ready, || {
                         let place = ready.place.display();
-                        eprintln!(
+                        crate::output::note!(
                             "mounted {} on {place} ({}); Ctrl-C unmounts",
-                            name, ready.way
+                            name,
+                            ready.way
                         );
                         Ok(())
                     })
                 },
-            )?;
-            opened.close()?;
+            );
+            let closed = opened.close();
+            served?;
+            closed?;
             Ok(Outcome::Done)
         })();
         starter.end(result)
@@ -126,29 +131,77 @@ impl Args {
 }
 
 impl FuseArgs {
-    /// Options for the library; the file belongs to the owner of the image.
-    pub(crate) fn options(&self, open: &OpenArgs) -> Result<FuseOptions> {
+    /// Options for the library. A user's file is that user's alone, as the mount is. Root's belongs
+    /// to the owner of the image, and is open to those who may read all that it is made of: an
+    /// encrypted image is as little theirs as its key is, and what an overlay holds as little as
+    /// the overlay.
+    pub(crate) fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {
         let mut options = FuseOptions {
             read_ahead_bytes: self.read_ahead,
             passthrough: !self.no_passthrough,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            mode: OWNER_MODE,
             ..FuseOptions::default()
         };
         if super::far::is_far(&open.image) {
-            options.uid = rustix::process::getuid().as_raw();
-            options.gid = rustix::process::getgid().as_raw();
-            options.mode = FAR_MODE;
             // Most of them wait for the network.
             options.threads = FAR_THREADS;
-        } else {
-            let image = std::fs::metadata(&open.image).context("cannot look at the image")?;
-            options.uid = image.uid();
-            options.gid = image.gid();
-            options.mode = image.mode();
+        } else if rustix::process::geteuid().is_root() {
+            let image = Access::of(&open.image).context("cannot look at the image")?;
+            let access = match overlay.path() {
+                Some(path) => image.and(Access::of(path).context("cannot look at the overlay")?),
+                None => image,
+            };
+            options.uid = access.uid;
+            options.gid = access.gid;
+            options.mode = match open.has_secrets() {
+                true => access.mode & OWNER_MODE,
+                false => access.mode,
+            };
         }
         if let Some(threads) = self.threads {
             options.threads = threads;
         }
         Ok(options)
+    }
+}
+
+/// Users that a file's mode lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Access {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+impl Access {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let file = std::fs::metadata(path)?;
+        // With a list of its own, the group's bits say what the most of those on it may do.
+        let mut room = [0_u8; 0];
+        let listed = rustix::fs::getxattr(path, "system.posix_acl_access", &mut room[..]);
+        let mode = match listed {
+            Ok(1..) => file.mode() & !0o070,
+            _ => file.mode(),
+        };
+        Ok(Self {
+            uid: file.uid(),
+            gid: file.gid(),
+            mode,
+        })
+    }
+
+    /// Those that are let in by both, as far as one owner and one group can say so.
+    fn and(self, upper: Self) -> Self {
+        let mut mode = self.mode & upper.mode;
+        if self.uid != upper.uid {
+            mode &= !0o700 | (upper.mode & 0o700 & (self.mode << 6));
+        }
+        if self.gid != upper.gid {
+            mode &= !0o070 | (upper.mode & 0o070 & (self.mode << 3));
+        }
+        Self { mode, ..upper }
     }
 }
 
@@ -168,14 +221,51 @@ fn parse_read_ahead(text: &str) -> Result<u32, String> {
 
 /// Threads that answer the kernel for an image far away: so many reads are under way.
 const FAR_THREADS: usize = 32;
-/// Mode of the file that shows such an image.
-const FAR_MODE: u32 = 0o400;
+/// Mode of a file for its owner alone.
+const OWNER_MODE: u32 = 0o600;
 /// More would only push other files out of memory.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Args as _;
+    use std::any::TypeId;
+
+    /// A new option that is a path has to be made absolute before the server leaves its directory.
+    #[test]
+    fn every_option_that_is_a_path_is_known() {
+        let command = Args::augment_args(clap::Command::new("mount"));
+        let is_path = |it: &&clap::Arg| it.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+        let paths = command.get_arguments().filter(is_path);
+        let mut names: Vec<_> = paths.map(|it| it.get_id().to_string()).collect();
+        names.sort();
+        let before = ["dir", "image"];
+        let after = [
+            "cache",
+            "identity",
+            "overlay",
+            "passphrase_file",
+            "prefetch",
+            "sidx",
+            "trace",
+            "verify_key",
+        ];
+        names.retain(|name| !before.contains(&name.as_str()));
+        assert_eq!(names, after);
+    }
+
+    #[test]
+    fn who_may_read_a_part_only_may_not_read_the_whole() {
+        let file = |uid, gid, mode| Access { uid, gid, mode };
+        let image = file(1, 1, 0o644);
+        assert_eq!(image.and(file(1, 1, 0o600)), file(1, 1, 0o600));
+        assert_eq!(image.and(file(1, 1, 0o664)), file(1, 1, 0o644));
+        // The overlay's owner and group are others to the image, who may read it.
+        assert_eq!(image.and(file(2, 2, 0o640)), file(2, 2, 0o440));
+        assert_eq!(file(1, 1, 0o640).and(file(2, 2, 0o644)), file(2, 2, 0));
+        assert_eq!(file(1, 1, 0o640).and(file(2, 1, 0o644)), file(2, 1, 0o040));
+    }
 
     #[test]
     fn the_read_ahead_that_the_help_names_is_the_default() {

@@ -5,14 +5,16 @@
 //! that cannot be opened.
 
 use super::common::{OpenArgs, open_device};
+use super::far::make_absolute;
 use crate::size;
 use anyhow::{Context, Result};
 use sidecore_block::device::Device;
 use sidecore_block::overlay::identity::Identity;
-use sidecore_block::overlay::{GRAIN_BYTES_DEFAULT, Overlay, tools};
+use sidecore_block::overlay::{Overlay, OverlayError, tools};
 use sidecore_block::source::BlockSource;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Where writes go.
 #[derive(clap::Args, Clone)]
@@ -21,7 +23,7 @@ pub(crate) struct OverlayArgs {
     #[arg(long, value_name = "FILE")]
     overlay: Option<PathBuf>,
     /// Bytes that are copied where a part of them is written, in an overlay that is made: a power
-    /// of two from 4KiB to 64KiB [default: 4KiB]
+    /// of two from 4KiB to 64KiB [default: 4KiB, and more for devices of more than 1 TiB]
     #[arg(long, value_name = "SIZE", value_parser = size::parse, requires = "overlay")]
     grain: Option<u64>,
 }
@@ -33,6 +35,16 @@ pub(crate) struct Opened {
 }
 
 impl OverlayArgs {
+    /// Makes a relative path absolute, for a server that leaves its directory.
+    pub(crate) fn make_absolute(&mut self) -> Result<()> {
+        self.overlay.as_mut().map_or(Ok(()), make_absolute)
+    }
+
+    /// The overlay's file.
+    pub(crate) fn path(&self) -> Option<&Path> {
+        self.overlay.as_deref()
+    }
+
     /// Opens the image, and the overlay to be written where one is named.
     pub(crate) fn open(&self, args: &OpenArgs) -> Result<Opened> {
         let device = open_device(args)?;
@@ -45,11 +57,13 @@ impl OverlayArgs {
         let identity = identity(&device)?;
         let is_new = !path.exists();
         if is_new {
-            let grain = self.grain.unwrap_or_else(|| GRAIN_BYTES_DEFAULT.into());
-            let grain = u32::try_from(grain).unwrap_or(u32::MAX);
+            let grain = match self.grain {
+                Some(grain) => u32::try_from(grain).unwrap_or(u32::MAX),
+                None => tools::grain_bytes_for(identity.size_bytes),
+            };
             tools::create(path, &identity, grain, &super::far::name(&args.image))?;
         }
-        let opened = tools::open(path, device, &identity, true);
+        let opened = open_soon(path, &device, &identity);
         if opened.is_err() && is_new {
             // Nothing was written to it.
             let _ = std::fs::remove_file(path);
@@ -68,12 +82,37 @@ impl Opened {
         self.overlay.is_some()
     }
 
-    /// Leaves the overlay so that all is durable. Call it when nobody writes any more.
-    pub(crate) fn close(&self) -> Result<()> {
-        match &self.overlay {
+    /// Leaves the overlay so that all is durable. Call it when nobody writes any more, and end the
+    /// process after it: the image and its engines are left as they are, since a thread may hang in
+    /// a source that does not answer.
+    pub(crate) fn close(self) -> Result<()> {
+        let closed = match &self.overlay {
             Some(overlay) => overlay.close().context("cannot close the overlay in order"),
             None => Ok(()),
+        };
+        std::mem::forget(self);
+        closed
+    }
+}
+
+/// Opens an overlay to be written; waits a moment for a server that is about to end.
+fn open_soon(
+    path: &Path,
+    device: &Arc<Device>,
+    identity: &Identity,
+) -> Result<Overlay, OverlayError> {
+    let begun = Instant::now();
+    loop {
+        let base: Arc<dyn BlockSource> = device.clone();
+        let opened = tools::open(path, base, identity, true);
+        let is_in_use = |error: &OverlayError| match error {
+            OverlayError::File { source, .. } => matches!(**source, OverlayError::InUse),
+            error => matches!(error, OverlayError::InUse),
+        };
+        if begun.elapsed() > ENDING_MAX || !opened.as_ref().is_err_and(is_in_use) {
+            return opened;
         }
+        std::thread::sleep(Duration::from_millis(20));
     }
 }
 
@@ -87,3 +126,6 @@ fn identity(device: &Device) -> Result<Identity> {
     let identity = Identity::of(device.index(), device.image());
     identity.context("cannot read the image")
 }
+
+/// Time for a server that nothing holds any more to leave its overlay.
+const ENDING_MAX: Duration = Duration::from_secs(2);

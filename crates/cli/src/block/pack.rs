@@ -7,7 +7,7 @@ use sidecore_block::format::Format;
 use sidecore_block::format::foreign::Foreign;
 use sidecore_block::format::lock::{Cipher, Locker};
 use sidecore_block::inner::Kind;
-use sidecore_block::pack::{Guard, Options, Report, Source, pack_guarded};
+use sidecore_block::pack::{Guard, Options, Report, Source, Thin, pack_guarded};
 use sidecore_block::secret::Readers;
 use sidecore_block::trust::signer;
 use sidecore_measure::stats::bytes;
@@ -61,13 +61,29 @@ pub(crate) struct Args {
     level: Option<i32>,
     #[command(flatten)]
     engines: super::common::Engines,
+    #[command(flatten)]
+    whole: super::common::WholeArgs,
+    /// Name runs of zeros and do not store them (zstd and lz4): the image of a thin disk stays
+    /// small, and `zstd -d` and older versions refuse it. auto: where the source's holes would take
+    /// more than 4MiB and a 32nd of what its data are
+    #[arg(
+        long,
+        value_name = "auto|always|never",
+        value_enum,
+        default_value = "auto"
+    )]
+    thin: When,
     /// File system to make of a directory: erofs, squashfs (by mksquashfs) or ext4 (by mkfs.ext4)
     #[arg(long, value_name = "FS", default_value = "erofs")]
     inner: Kind,
     /// Pack what is in SRC where that is compressed (gzip, xz, zstd) or a disk in qcow2 (needs
-    /// qemu-img)
+    /// qemu-img); refuse SRC where it is in another form that is no disk as it is (VMDK, VHDX,
+    /// bzip2, zip and others)
     #[arg(long)]
     decompress: bool,
+    /// Pack the bytes of SRC as they are, whatever they look like
+    #[arg(long)]
+    raw: bool,
     /// Have the image carry a hash of every frame under one root, by which a reader who is told
     /// the root knows every byte (`--root-hash` of mount, serve, attach, verify and unpack)
     #[arg(long)]
@@ -108,6 +124,17 @@ enum Tuning {
     Speed,
     /// Takes little room
     Size,
+}
+
+/// `--thin`.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum When {
+    /// Where holes would take much room otherwise
+    Auto,
+    /// In any case
+    Always,
+    /// In no case
+    Never,
 }
 
 impl Args {
@@ -156,7 +183,14 @@ impl Args {
         };
         let scratch = scratch_directory(&self.output);
         let began = Instant::now();
-        let source = self.open_source(&scratch)?;
+        // What unpacks a source may hold as much as zstd's and xz's largest usual windows take.
+        let memory_bytes = self.whole.memory().bytes();
+        let unpacking_bytes = match self.decompress && !self.raw {
+            true => memory_bytes / 5 * 4,
+            false => 0,
+        };
+        let limits = self.whole.limits_of(memory_bytes - unpacking_bytes);
+        let source = self.open_source(&scratch, unpacking_bytes)?;
         anyhow::ensure!(
             source.size_bytes != Some(0),
             "{} holds no bytes: there is nothing to pack; name another source",
@@ -173,6 +207,12 @@ impl Args {
             level: self.level.or(is_small.then_some(SMALL_LEVEL)),
             tune,
             engines: self.engines.count(),
+            thin: match self.thin {
+                When::Auto => Thin::Auto,
+                When::Always => Thin::Always,
+                When::Never => Thin::Never,
+            },
+            limits,
         };
         let target = super::common::target(&self.output, self.no_clobber, self.force);
         let report = pack_guarded(
@@ -227,16 +267,16 @@ impl Args {
         Ok(readers.locker(self.cipher.unwrap_or_else(Cipher::fastest))?)
     }
 
-    fn open_source(&self, scratch: &Path) -> Result<Source> {
-        let open = |kind| match self.decompress {
-            true => Source::open_unpacked(&self.source, kind, scratch),
-            false => Source::open(&self.source, kind, scratch),
-        };
-        let source = open(self.inner)?;
-        if let Some(foreign) = source.foreign().filter(|_| !self.decompress) {
+    fn open_source(&self, scratch: &Path, memory_bytes: u64) -> Result<Source> {
+        let source = match self.decompress && !self.raw {
+            true => Source::open_unpacked(&self.source, self.inner, scratch, memory_bytes),
+            false => Source::open(&self.source, self.inner, scratch),
+        }?;
+        let is_asked = self.decompress || self.raw;
+        if let Some(foreign) = source.foreign().filter(|_| !is_asked) {
             let Foreign { kind, next, .. } = foreign;
             let path = self.source.display();
-            eprintln!(
+            output::note!(
                 "{path} is a {kind}; its bytes are packed as they are. For what is in it: {next}"
             );
         }

@@ -3,16 +3,18 @@
 //! Why here: it only connects the command line, the device and the server in
 //! `sidecore_block::export::nbd`.
 //! Must stay true: `ready` is on standard output only once clients can connect; a signal ends the
-//! command with status 0 after replies under way, with the Unix socket removed.
+//! command with status 0 after replies under way, with the Unix socket removed, within a second, or
+//! ten where writes have to be kept; whatever clients were told is written is durable then.
 
 use super::common::OpenArgs;
-use super::overlay::OverlayArgs;
+use super::overlay::{Opened, OverlayArgs};
 use crate::signals::Watch;
 use crate::{Outcome, output};
 use anyhow::Result;
 use sidecore_block::export::nbd::{Address, Options, Server, Tls};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Arguments of `block serve`.
 #[derive(clap::Args)]
@@ -52,8 +54,17 @@ impl Args {
         let tls = tls.map(|directory| Tls::from_directory(directory, self.tls_verify_peer));
         let tls = tls.transpose()?;
         let opened = self.overlay.open(&self.open)?;
+        let served = self.serve(&addresses, tls, &opened);
+        // Also where serving failed: clients were told of writes.
+        let closed = opened.close();
+        served?;
+        closed?;
+        Ok(Outcome::Done)
+    }
+
+    fn serve(&self, addresses: &[Address], tls: Option<Tls>, opened: &Opened) -> Result<()> {
         let source = Arc::clone(&opened.source);
-        let signals = Watch::begin()?;
+        let signals = Watch::begin_with_hangup()?;
         let workers_max = match (source.waits_for_a_network(), opened.is_writable()) {
             (true, _) => FAR_WORKERS_MAX,
             (_, true) => WRITE_WORKERS_MAX,
@@ -65,23 +76,25 @@ impl Args {
             description: describe(&self.open.image, opened.is_writable()),
             clients_max: self.clients,
             tls,
+            stop_max: match opened.is_writable() {
+                true => Options::default().stop_max,
+                false => STOP_READING_MAX,
+            },
             ..Options::default()
         };
-        let server = Server::bind(source, &addresses, options)?;
+        let server = Server::bind(source, addresses, options)?;
         let stopper = server.stopper();
         let watching = signals.stop_with(move || stopper.stop())?;
         for (given, bound) in addresses.iter().zip(server.addresses()) {
             if *given != bound {
                 // Only a TCP address changes: its port 0 has become a real one.
-                eprintln!("serving at {bound}");
+                output::note!("serving at {bound}");
             }
         }
         output::line("ready")?;
         let served = server.run();
         watching.end();
-        served?;
-        opened.close()?;
-        Ok(Outcome::Done)
+        Ok(served?)
     }
 }
 
@@ -94,6 +107,8 @@ fn describe(image: &Path, writable: bool) -> String {
     }
 }
 
+/// Time for replies under way at the end, where nothing is written.
+const STOP_READING_MAX: Duration = Duration::from_millis(500);
 /// Threads of one connection where reads wait for a network: that many requests are under way.
 const FAR_WORKERS_MAX: usize = 32;
 /// Threads of one that takes writes: a flush holds one until the disk has all, and flushes that

@@ -2,7 +2,7 @@
 
 use crate::{Outcome, output};
 use anyhow::Result;
-use sidecore_block::pack::{Unpacked, unpack_image};
+use sidecore_block::pack::{Unpacked, Work, unpack_image};
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -24,6 +24,8 @@ pub(crate) struct Args {
     output: PathBuf,
     #[command(flatten)]
     engines: super::common::Engines,
+    #[command(flatten)]
+    whole: super::common::WholeArgs,
     /// Refuse when the file exists already
     #[arg(long, conflicts_with = "force")]
     no_clobber: bool,
@@ -45,11 +47,13 @@ impl Args {
              leave out --json or name a file with -o"
         );
         let began = Instant::now();
-        let opened = self.far.open_whole(&self.image)?;
+        let memory = self.whole.memory();
+        let opened = memory.open(|bytes| self.far.open_whole(&self.image, bytes))?;
         let bar = super::common::image_progress(&opened, "unpacking");
         let target = super::common::target(&self.output, self.no_clobber, self.force);
         let engines = self.engines.count();
-        let unpacked = unpack_image(&opened.image, &opened.index, target, engines, &mut |done| {
+        let work = Work::of(engines, self.whole.limits(&opened));
+        let unpacked = unpack_image(&opened.image, &opened.index, target, work, &mut |done| {
             bar.set_position(done)
         });
         bar.finish_and_clear();

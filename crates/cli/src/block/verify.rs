@@ -2,7 +2,7 @@
 
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
-use sidecore_block::pack::{BadFrame, verify_image};
+use sidecore_block::pack::{BadFrame, Work, verify_image};
 use sidecore_measure::stats::bytes;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -22,6 +22,8 @@ pub(crate) struct Args {
     far: super::far::FarArgs,
     #[command(flatten)]
     engines: super::common::Engines,
+    #[command(flatten)]
+    whole: super::common::WholeArgs,
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
@@ -31,11 +33,13 @@ impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         let began = Instant::now();
-        let opened = self.far.open_whole(&self.image)?;
+        let memory = self.whole.memory();
+        let opened = memory.open(|bytes| self.far.open_whole(&self.image, bytes))?;
         let bar = super::common::image_progress(&opened, "verifying");
         let engines = self.engines.count();
         let (image, index) = (&opened.image, &opened.index);
-        let verified = verify_image(image, index, engines, &mut |done| bar.set_position(done));
+        let work = Work::of(engines, self.whole.limits(&opened));
+        let verified = verify_image(image, index, work, &mut |done| bar.set_position(done));
         bar.finish_and_clear();
         let verified = verified?;
         let digest = opened.remote.as_ref().map(|remote| remote.check_sha256());

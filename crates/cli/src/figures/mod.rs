@@ -69,7 +69,7 @@ impl Outputs {
         if self.json {
             output::json(report)
         } else if self.markdown {
-            output::line(markdown(report).trim_end())
+            output::text(markdown(report).trim_end())
         } else {
             people(report)
         }

@@ -52,7 +52,7 @@ impl Args {
                 },
             };
             if !self.json {
-                output::line(&match &row.problem {
+                output::text(&match &row.problem {
                     None => format!("{}: {} events came true", row.script, row.events),
                     Some(problem) => problem.clone(),
                 })?;

@@ -112,7 +112,8 @@ impl Args {
             }
         };
         let beside = match &engine {
-            Engine::At(socket, _) => socket.clone(),
+            Engine::At(socket, _) if is_own(socket) => socket.clone(),
+            // The loopback is among programs of one user, whoever has the stack.
             _ => default_socket(),
         };
         let mut rendezvous = beside.into_os_string();
@@ -134,6 +135,13 @@ impl Args {
             rendezvous: rendezvous.into(),
         })
     }
+}
+
+/// True if the folder of a socket belongs to this user.
+fn is_own(socket: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let folder = socket.parent().and_then(|folder| folder.metadata().ok());
+    folder.is_some_and(|folder| folder.uid() == sidecore_sys::local_socket::effective_uid())
 }
 
 const LIBRARY: Library = Library {

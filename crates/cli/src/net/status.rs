@@ -31,7 +31,7 @@ impl Args {
             return Ok(Outcome::Done);
         }
         if self.metrics {
-            output::line(sidecore_net::metrics::text(&status).trim_end())?;
+            output::text(sidecore_net::metrics::text(&status).trim_end())?;
             return Ok(Outcome::Done);
         }
         let number = |value: &serde_json::Value| value.as_u64().unwrap_or_default();

@@ -54,13 +54,13 @@ impl Args {
             sidecore: std::env::current_exe().context("cannot find this program")?,
             scratch: scratch.path().to_owned(),
         };
-        let report = bench::run(&config, cancel, &mut |line| eprintln!("{line}"))?;
+        let report = bench::run(&config, cancel, &mut |line| output::note!("{line}"))?;
         let draw = || Ok(picture::draw(&report)?);
         self.files.write(|| report.tsv(), draw)?;
         if self.json {
             output::json(&report)?;
         } else {
-            output::line(tables::render(&report).trim_end())?;
+            output::text(tables::render(&report).trim_end())?;
         }
         Ok(figures::outcome(&report.figures.failures))
     }

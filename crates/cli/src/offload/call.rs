@@ -98,7 +98,7 @@ impl Args {
             match client.call(kernel, self.arguments(input.as_ref(), out.as_mut())) {
                 Ok(words) => reply = Some(words),
                 Err(error) => {
-                    eprintln!("sidecore: {}: {error}", self.kernel);
+                    output::note!("sidecore: {}: {error}", self.kernel);
                     return Ok(Outcome::Problem);
                 }
             }

@@ -45,7 +45,7 @@ impl Args {
                     })
                 })
                 .collect();
-            output::line(&json!({ "kernels": kernels }).to_string())?;
+            output::json_line(&json!({ "kernels": kernels }))?;
             return Ok(Outcome::Done);
         }
         let longest = kernels

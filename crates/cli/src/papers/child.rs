@@ -57,23 +57,32 @@ impl Child {
             .with_context(|| format!("cannot start `sidecore {words}`"))?;
         let (stdout, stderr) = (process.stdout.take(), process.stderr.take());
         let (sender, said) = channel();
-        let output = std::thread::spawn(move || {
+        let thread = |name: &str| std::thread::Builder::new().name(name.to_owned());
+        let output = thread("output").spawn(move || {
             let mut bytes = Vec::new();
             if let Some(stdout) = stdout {
                 stdout.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
             }
             Ok(bytes)
         });
-        let errors = std::thread::spawn(move || {
+        let errors = thread("errors").spawn(move || {
             if let Some(stderr) = stderr {
                 lines(BufReader::new(stderr), &sender);
             }
         });
-        Ok(Self {
-            process,
-            said,
-            readers: (output, errors),
-        })
+        match (output, errors) {
+            (Ok(output), Ok(errors)) => Ok(Self {
+                process,
+                said,
+                readers: (output, errors),
+            }),
+            (Err(error), _) | (_, Err(error)) => {
+                // It ends by what its standard output has become, too; nothing is left of it.
+                process.kill().ok();
+                process.wait().ok();
+                Err(error).context("cannot start a thread to read what a part says")
+            }
+        }
     }
 
     /// Waits for its end. `say` gets what it says, and is called now and then without.

@@ -253,7 +253,7 @@ impl Run<'_> {
         for part in left {
             let Some(found) = self.part(part, &mut progress)? else {
                 progress.end();
-                eprintln!(
+                output::note!(
                     "stopped; what is finished is kept in {}: the same command goes on",
                     self.store.directory().display()
                 );
@@ -279,7 +279,7 @@ impl Run<'_> {
                 return Ok(Some(lock));
             }
             if !said {
-                eprintln!(
+                output::note!(
                     "another `sidecore papers` measures and keeps its results in {}; \
                      waiting for it",
                     self.store.directory().display()
@@ -378,11 +378,11 @@ impl Run<'_> {
             failed.push("a statement of the model does not hold".into());
         }
         for line in &failed {
-            eprintln!("problem: {line}");
+            output::note!("problem: {line}");
         }
         if let Some(target) = target.filter(|target| *target != Path::new("-")) {
             let counts = report.counts;
-            eprintln!(
+            output::note!(
                 "{}: {} rows, {} answered by the model, {} by this machine",
                 target.display(),
                 counts.rows,
@@ -457,7 +457,7 @@ fn writable(target: &Path) -> Result<()> {
 
 fn write(target: &Path, page: &str) -> Result<()> {
     if target == Path::new("-") {
-        return output::line(page);
+        return output::text(page);
     }
     if is_special(target) {
         return output::file(target, page);

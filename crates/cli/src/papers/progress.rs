@@ -5,6 +5,7 @@
 
 use crate::output;
 use indicatif::{ProgressBar, ProgressStyle};
+use sidecore_sys::text::printable;
 use std::time::Instant;
 
 pub(super) struct Progress {
@@ -53,6 +54,7 @@ impl Progress {
     pub(super) fn tick(&mut self, said: Option<&str>) {
         let elapsed_s = self.began.elapsed().as_secs() as u32;
         let left_s = self.later_s + self.expected_s.saturating_sub(elapsed_s);
+        let said = said.map(printable);
         let whole = self.bar.length().unwrap_or(1);
         self.bar
             .set_position(whole.saturating_sub(u64::from(left_s)));
@@ -75,8 +77,9 @@ impl Progress {
     }
 
     pub(super) fn say(&self, line: &str) {
+        let line = &*printable(line);
         match self.bar.is_hidden() {
-            true => eprintln!("{line}"),
+            true => output::note!("{line}"),
             false => self.bar.println(line),
         }
     }

@@ -143,7 +143,7 @@ impl Args {
             "probability     {mean:.4} of the best state in the mean"
         ))?;
         if self.tree_out.is_none() {
-            output::line(&text)?;
+            output::result(&text)?;
         }
         Ok(Outcome::Done)
     }

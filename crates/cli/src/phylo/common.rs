@@ -270,7 +270,7 @@ fn chosen(alignment: &Alignment, msa: &Path) -> Result<PartOptions> {
     )?;
     bar.finish_and_clear();
     let best = selection.best();
-    eprintln!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
+    output::note!("sidecore: model {} chosen (BIC {:.2})", best.name, best.bic);
     Ok(PartOptions {
         model: best.model.clone(),
         patterns,

@@ -82,7 +82,7 @@ impl Args {
                 tree: text,
             })?;
         } else if self.output.is_none() {
-            output::line(&text)?;
+            output::result(&text)?;
         }
         Ok(Outcome::Done)
     }

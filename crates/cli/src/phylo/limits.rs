@@ -55,7 +55,7 @@ impl Limits {
                 stop.store(true, Ordering::Relaxed);
                 std::thread::sleep(GRACE);
             }
-            eprintln!("sidecore: not done after {seconds} s (--time): ended");
+            crate::output::note!("sidecore: not done after {seconds} s (--time): ended");
             std::process::exit(2);
         };
         let thread = std::thread::Builder::new().name("time limit".to_owned());

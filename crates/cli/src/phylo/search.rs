@@ -164,7 +164,7 @@ impl Args {
         progress.end();
         if ended == Ended::Stopped {
             files.log("stopped; all states are kept")?;
-            eprintln!(
+            output::note!(
                 "sidecore: stopped; everything is kept in {}: give the same command again to \
                  go on",
                 files.checkpoint().display()

@@ -114,7 +114,7 @@ impl Args {
                 tree: labelled,
             })?;
         } else if self.output.is_none() {
-            output::line(&labelled)?;
+            output::result(&labelled)?;
         }
         Ok(Outcome::Done)
     }

@@ -94,7 +94,7 @@ impl Run {
         };
         drop(live);
         read(&mut reader, &mut trace);
-        eprint!("{}", table(&trace));
+        crate::output::error_text(table(&trace).trim_end());
         if let Some(path) = &self.timeline {
             crate::output::file(path, &super::timeline::draw(&trace)?)?;
         }

@@ -8,13 +8,19 @@
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 mod attach;
+mod ending;
+mod far;
 mod helper;
+#[path = "../../../remote/tests/common/server.rs"]
+mod remote;
 mod rootless;
 mod scratch;
+#[path = "../common/serving.rs"]
+mod serving;
 
 use scratch::{Scratch, assert_same, cat, is_running, noise, signal, text, tool, wait_for};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::process::{Child, Command, Stdio};
 
 #[test]
@@ -375,30 +381,36 @@ fn a_directory_in_use_is_not_taken_away_unless_forced() {
 }
 
 #[test]
-fn another_mount_namespace_cannot_keep_the_server() {
+fn another_mount_namespace_keeps_its_files_after_umount() {
     let scratch = Scratch::new();
     let image = scratch.make("erofs", &scratch.tree());
     let on = scratch.path("on");
     scratch.ok(&["mount", text(&image), text(&on)]);
     let pid = scratch.server();
+    let script = "echo here; read line; cat \"$0/large\"; read line";
     let mut other = Command::new("unshare")
-        .args(["--mount", "sh", "-c", "echo here; read line"])
+        .args(["--mount", "sh", "-c", script, text(&on)])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
+    let mut out = BufReader::new(other.stdout.take().unwrap());
     let mut line = String::new();
-    BufReader::new(other.stdout.take().unwrap())
-        .read_line(&mut line)
-        .unwrap();
+    out.read_line(&mut line).unwrap();
     assert_eq!(line, "here\n");
     let output = scratch.run(&["umount", text(&on)]);
     let errors = String::from_utf8_lossy(&output.stderr);
-    wait_for("the server has ended", || !is_running(pid));
-    drop(other.stdin.take());
-    other.wait().unwrap();
     assert!(output.status.success(), "{errors}");
     assert!(errors.contains("namespace"), "{errors}");
+    let mut input = other.stdin.take().unwrap();
+    input.write_all(b"\n").unwrap();
+    let mut large = vec![0; 3 << 20];
+    out.read_exact(&mut large).unwrap();
+    assert!(large == noise(99, 3 << 20));
+    assert!(is_running(pid));
+    drop(input);
+    other.wait().unwrap();
+    wait_for("the server has ended", || scratch.records() == 0);
     scratch.assert_nothing_left();
 }
 

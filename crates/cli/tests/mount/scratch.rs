@@ -179,8 +179,8 @@ impl Scratch {
 
     pub(crate) fn assert_nothing_left(&self) {
         assert_eq!(self.mounts(), Vec::<String>::new());
-        assert_eq!(self.servers(), Vec::<u32>::new());
-        assert_eq!(self.records(), 0, "records are left in the state directory");
+        // Other tests' mount namespaces have copies of this one's mounts for a moment.
+        wait_for("no records are left", || self.records() == 0);
         // The kernel clears a loop device after its last user has gone, in its own time.
         wait_for("the loop devices are gone", || self.loops().is_empty());
     }

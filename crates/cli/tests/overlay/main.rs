@@ -10,6 +10,7 @@ mod place;
 mod sealed;
 #[path = "../common/serving.rs"]
 mod serving;
+mod thin;
 
 use place::{Place, ok, run};
 use std::ops::Deref;

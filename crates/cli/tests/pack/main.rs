@@ -6,6 +6,10 @@
 mod beside;
 mod compressed;
 mod content;
+mod foreign;
+mod full;
+mod hostile;
+mod thin;
 mod tools;
 
 use std::fs;

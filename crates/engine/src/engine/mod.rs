@@ -45,6 +45,7 @@ use crossbeam_queue::ArrayQueue;
 use lend::{Job, Lent, Loans};
 use sidecore_sync::EventCount;
 use sidecore_sys::cpu;
+use sidecore_sys::float::Modes;
 use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -123,6 +124,8 @@ impl Engine {
         let thread = std::thread::Builder::new()
             .name(options.name.clone())
             .spawn(move || {
+                // Not those of the thread that starts it.
+                Modes::restore();
                 let core = options
                     .cpu
                     .map_or(Ok(()), cpu::pin)

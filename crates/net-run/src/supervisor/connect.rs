@@ -6,11 +6,11 @@ use crate::caller::{Caller, Flags};
 use crate::ports::Transport;
 use crate::scope::Server;
 use crate::socket::{
-    Connecting, From, Opened, Pending, Socket, State, Stream, inode_of, local_stream, pair,
+    AtStack, Connecting, Opened, Socket, State, Stream, inode_of, local_stream, pair,
 };
 use rustix::io::Errno;
 use rustix::net::SendFlags;
-use sidecore_net::sock::client::{ClientError, Socket as Session};
+use sidecore_net::sock::client::Opening;
 use sidecore_sys::seccomp::Answer;
 use sidecore_sys::socket_option;
 use std::collections::VecDeque;
@@ -25,7 +25,12 @@ impl Supervisor {
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };
-        if self.sockets.contains_key(&inode) {
+        if let Some(socket) = self.sockets.get(&inode) {
+            // The call was called away by a signal, and is made again.
+            let is_asking = socket.asked.is_some() && matches!(socket.state, State::Datagram(_));
+            if is_asking && socket.holder == (caller.call.thread, descriptor) {
+                return Ok(self.park_asking(inode, caller));
+            }
             return Err(Errno::INVAL);
         }
         let (Given::Inet(asked), is_v6) = given_family(caller, 1, 2)? else {
@@ -37,11 +42,15 @@ impl Supervisor {
         let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
             return Ok(PROCEED);
         };
+        let opened = self.unheard.as_opened(inode, opened);
         let is_foreign = is_v6 != opened.is_v6;
         if opened.local.port() != 0 || opened.is_connected || is_foreign {
             return Ok(PROCEED);
         }
-        self.adopt(caller, descriptor, opened, asked)?;
+        let inode = self.adopt(caller, descriptor, opened, asked)?;
+        if self.is_asking(inode) {
+            return Ok(self.park_asking(inode, caller));
+        }
         Ok(ZERO)
     }
 
@@ -60,6 +69,8 @@ impl Supervisor {
         if local.port() == 0 {
             local.set_port(opened.choose_port(local.ip())?);
         }
+        let (chosen, kernel) = (local.port(), inode_of(&opened.file)?);
+        let is_chosen = asked.port() == 0;
         let flags = caller.flags(descriptor);
         // Not connected: reading it fails, and polls say that it is hung up, as the kernel's do.
         let near = local_stream(flags.is_nonblocking)?;
@@ -82,6 +93,7 @@ impl Supervisor {
             carrier: None,
             ring_place: None,
             named: None,
+            asked: None,
         };
         let claim = socket.claim(false);
         if !self.take_port(inode, opened.transport, local.port(), claim) {
@@ -93,6 +105,9 @@ impl Supervisor {
         if let Err(error) = done {
             self.ports.release(opened.transport, local.port(), inode);
             self.forget(inode);
+            if is_chosen {
+                self.unheard.note_chosen(kernel, chosen);
+            }
             return Err(error);
         }
         Ok(inode)
@@ -115,6 +130,7 @@ impl Supervisor {
         let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
             return Ok(PROCEED);
         };
+        let opened = self.unheard.as_opened(inode, opened);
         // UDP takes IPv4's own form on a socket of IPv6, too.
         let is_foreign = is_v6 != opened.is_v6 && (is_v6 || opened.transport == Transport::Tcp);
         if opened.is_v6_only && peer.is_ipv4() {
@@ -127,6 +143,9 @@ impl Supervisor {
         if opened.transport == Transport::Udp {
             let any = SocketAddr::new(opened.any(), opened.local.port());
             let inode = self.adopt_datagrams(caller, descriptor, opened, any)?;
+            if self.is_asking(inode) {
+                return Ok(self.park_asking(inode, caller));
+            }
             let near = caller.fetch(descriptor)?;
             self.connect_datagrams(inode, &near, Some(peer))?;
             return Ok(ZERO);
@@ -158,6 +177,9 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
+        if socket.asked.is_some() && matches!(socket.state, State::Datagram(_)) {
+            return Ok(self.park_asking(inode, caller));
+        }
         match &mut socket.state {
             State::Datagram(_) => {
                 let peer = match given {
@@ -266,7 +288,14 @@ impl Supervisor {
             kernel,
             flags,
         };
-        self.open(caller, descriptor, server, plain_peer(peer, is_v6), parts)
+        let opened = self.open(caller, descriptor, server, plain_peer(peer, is_v6), parts);
+        if opened.is_err() && !caller.is_waiting() && !self.sockets.contains_key(&inode) {
+            // A signal has called the caller away: it has the socket still, and calls again.
+            let (claim, port) = (socket.claim(false), socket.local.port());
+            let _ = self.ports.take(Transport::Tcp, port, inode, claim);
+            self.insert(inode, socket)?;
+        }
+        opened
     }
 
     fn open(
@@ -314,25 +343,25 @@ impl Supervisor {
         if !resets && let Some(opened) = self.open_directly(local, peer) {
             return self.join_directly(caller, descriptor, (local, peer), parts, opened);
         }
-        let (near, other) = pair(parts.flags.is_nonblocking)?;
-        crate::socket::set_nonblocking(&other, false)?;
-        let (inode, mate) = (inode_of(&near)?, inode_of(&other)?);
+        let (near, mate) = match self.open_between(local, peer) {
+            Ok(opened) => opened,
+            Err(error) => return self.refuse(caller, descriptor, (local, peer), parts, error),
+        };
+        let inode = inode_of(&near)?;
         let flags = parts.flags;
         let is_nonblocking = flags.is_nonblocking;
-        let pending = Pending {
-            local: peer,
-            peer: local,
-            from: From::Program(other),
-        };
-        if let Err(error) = self.hand_over(pending) {
-            return self.refuse(caller, descriptor, (local, peer), parts, error);
-        }
+        crate::socket::set_nonblocking(&near, is_nonblocking)?;
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
         socket.state = State::Joined(!is_nonblocking);
         self.insert(inode, socket)?;
-        self.mates.insert(inode, mate);
-        self.mates.insert(mate, inode);
-        self.replace(caller, descriptor, &near, flags)?;
+        if let Some(mate) = mate {
+            self.mates.insert(inode, mate);
+            self.mates.insert(mate, inode);
+        }
+        if let Err(error) = self.replace(caller, descriptor, &near, flags) {
+            self.forget(inode);
+            return Err(error);
+        }
         if self.take_linger(inode) {
             self.arm_reset(inode);
         }
@@ -361,7 +390,10 @@ impl Supervisor {
         socket.named = Some(opened.number);
         self.insert(inode, socket)?;
         self.direct.bear(opened.number, inode);
-        self.replace(caller, descriptor, &opened.near, flags)?;
+        if let Err(error) = self.replace(caller, descriptor, &opened.near, flags) {
+            self.forget(inode);
+            return Err(error);
+        }
         if let Some(listener) = opened.listener {
             self.retry(listener);
         }
@@ -452,22 +484,14 @@ impl Supervisor {
         parts: Parts,
     ) -> Result<Reply, Errno> {
         let client = self.client.as_mut().ok_or(Errno::NETDOWN)?;
-        let engine = client
-            .connect_from(parts.port, peer)
-            .map_err(|error| match error {
-                ClientError::Socket(error) => {
-                    match errno_of(&ClientError::Socket(error)) {
-                        // connect(2) has another name for a port that is taken.
-                        Errno::ADDRINUSE => Errno::ADDRNOTAVAIL,
-                        errno => errno,
-                    }
-                }
-                other => errno_of(&other),
-            })?;
-        let local = client.local(engine);
-        let made = self.join_opening(caller, descriptor, peer, local, engine, parts);
-        if made.is_err() {
-            self.close_session(engine, true);
+        let begun = client.begin_connect(parts.port, peer);
+        let opening = begun.map_err(|error| errno_of(&error))?;
+        let made = self.join_opening(caller, descriptor, peer, opening, parts);
+        if made.is_err()
+            && let Some(client) = &mut self.client
+        {
+            self.openings.remove(&opening);
+            client.give_up(opening).ok();
         }
         made
     }
@@ -477,8 +501,7 @@ impl Supervisor {
         caller: &mut Caller<'_>,
         descriptor: i32,
         peer: SocketAddr,
-        local: Option<SocketAddr>,
-        engine: Session,
+        opening: Opening,
         parts: Parts,
     ) -> Result<Reply, Errno> {
         let (near, far) = pair(parts.flags.is_nonblocking)?;
@@ -489,18 +512,30 @@ impl Supervisor {
         } else {
             0
         };
-        let local = local.unwrap_or(SocketAddr::new(peer.ip(), 0));
+        // Until the stack has answered.
+        let local = match peer.ip() {
+            IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, parts.port)),
+            IpAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, parts.port)),
+        };
         let holder = (caller.call.thread, descriptor);
         let mut socket = parts.socket(local, peer, holder, Some(far));
-        socket.state = State::Connecting(Connecting { engine, filler });
+        let at_stack = AtStack::Asked(opening);
+        socket.state = State::Connecting(Connecting { at_stack, filler });
         self.insert(inode, socket)?;
-        self.tell_options(inode);
+        self.openings.insert(opening, inode);
         if let Err(error) = self.replace(caller, descriptor, &near, flags) {
             self.remove(inode);
             return Err(error);
         }
         if flags.is_nonblocking {
-            return Ok(Reply::Now(Answer::Fail(Errno::INPROGRESS)));
+            // An engine that runs answers at once: then errors are told, and the own address.
+            let reply = self.park(inode, caller, Some(BEGINNING_MAX));
+            if let Some(socket) = self.sockets.get_mut(&inode)
+                && let Some(last) = socket.waiting.back_mut()
+            {
+                last.only_begins = true;
+            }
+            return Ok(reply);
         }
         let patience = self.send_patience(inode);
         Ok(self.park(inode, caller, patience))
@@ -515,7 +550,10 @@ impl Supervisor {
         else {
             return;
         };
-        let (engine, filler) = (connecting.engine, connecting.filler);
+        let AtStack::Begun(engine) = connecting.at_stack else {
+            return;
+        };
+        let filler = connecting.filler;
         let readiness = client.readiness(engine);
         if readiness.closed {
             let mut none = [0];
@@ -538,7 +576,7 @@ impl Supervisor {
         self.take_from_program(inode);
     }
 
-    fn fail_connecting(&mut self, inode: u64, error: Errno) {
+    pub(super) fn fail_connecting(&mut self, inode: u64, error: Errno) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
@@ -569,7 +607,7 @@ impl Supervisor {
     }
 
     /// Tells the stack the options that were set before there was a session.
-    fn tell_options(&mut self, inode: u64) {
+    pub(super) fn tell_options(&mut self, inode: u64) {
         for (level, name) in super::options::TOLD {
             let value = self.option_value(inode, level, name, 4);
             if let Ok(value) = value
@@ -630,6 +668,7 @@ impl Parts {
             carrier: None,
             ring_place: None,
             named: None,
+            asked: None,
         }
     }
 }
@@ -699,5 +738,7 @@ fn is_writable(file: &OwnedFd) -> bool {
         && polled[0].revents().contains(PollFlags::OUT)
 }
 
+/// A connect(2) that does not wait for the session waits for the stack's first answer.
+const BEGINNING_MAX: Duration = Duration::from_millis(2);
 const FILL_BYTES: usize = 64 << 10;
 const FILLS_MAX: usize = 256;

@@ -8,7 +8,7 @@ use crate::carrier::{self, Carrier, Way};
 use crate::control::Marks;
 use crate::ports::{Claim, Transport};
 use crate::scope::Server;
-use crate::socket::{Opened, Socket, State, inode_of};
+use crate::socket::{Adopting, Opened, Purpose, Socket, State, inode_of};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::client::Socket as Session;
@@ -20,7 +20,7 @@ use std::rc::Rc;
 
 impl Supervisor {
     /// Takes a UDP socket from the kernel's network and binds it to `asked`, where port 0 is any;
-    /// its inode.
+    /// its inode. Where the stack has not answered yet ([`Self::is_asking`]), the call is to wait.
     pub(super) fn adopt_datagrams(
         &mut self,
         caller: &Caller<'_>,
@@ -87,31 +87,48 @@ impl Supervisor {
             carrier: Some(carrier),
             ring_place: None,
             named: None,
+            asked: None,
         };
         if !self.take_port(inode, Transport::Udp, local.port(), claim) {
             return Err(Errno::ADDRINUSE);
         }
-        let done = self.insert(inode, socket).and_then(|()| {
-            self.serve_at_stack(inode)?;
-            if let Some(carrier) = self.carrier(inode) {
-                carrier.settle(&near, &shared)?;
-            }
-            if is_near {
-                Ok(())
-            } else {
-                self.replace(caller, descriptor, &near, flags)
-            }
-        });
-        if let Err(error) = done {
-            self.forget(inode);
-            self.ports.release(Transport::Udp, local.port(), inode);
-            return Err(error);
-        }
+        let adopting = Adopting {
+            near,
+            is_near,
+            shared,
+            flags,
+        };
+        let again = Adopting {
+            near: Rc::clone(&adopting.near),
+            shared: adopting.shared.clone(),
+            ..adopting
+        };
+        let asked = self
+            .insert(inode, socket)
+            .and_then(|()| self.ask_stack(inode, None, Purpose::Datagrams(again)));
         if self.scope.has_stack() {
             self.sweep_every = super::SWEEP_LISTENERS_EVERY;
         }
-        self.welcome(local);
+        match asked {
+            // The call waits for the stack's answer.
+            Ok(true) => return Ok(inode),
+            Ok(false) => self.settle_datagrams(inode, &adopting, Some(caller.call))?,
+            Err(error) => {
+                self.forget(inode);
+                self.ports.release(Transport::Udp, local.port(), inode);
+                return Err(error);
+            }
+        }
+        if !is_near {
+            caller.forget_inode();
+        }
         Ok(inode)
+    }
+
+    /// True while the stack's answer about a socket is missing.
+    pub(super) fn is_asking(&self, inode: u64) -> bool {
+        let socket = self.sockets.get(&inode);
+        socket.is_some_and(|socket| socket.asked.is_some())
     }
 
     pub(super) fn carrier(&mut self, inode: u64) -> Option<&mut Carrier> {
@@ -119,7 +136,7 @@ impl Supervisor {
     }
 
     /// Somebody has a port now: those who were refused there are no longer.
-    fn welcome(&mut self, local: SocketAddr) {
+    pub(super) fn welcome(&mut self, local: SocketAddr) {
         let is_welcome = |inode: &u64| {
             let peer = self.sockets.get(inode).and_then(|socket| socket.peer);
             peer.is_some_and(|peer| peer.port() == local.port() && !self.is_nobody(peer))
@@ -328,9 +345,7 @@ impl Supervisor {
         self.refused.insert(inode);
         // What it sends from now on is refused by the kernel; so is this, for what it has sent.
         // Where that fails, it hears of it one datagram later.
-        if crate::caller::socket_inode(thread, descriptor) == Some(inode)
-            && let Ok(near) = crate::caller::fetch(thread, descriptor)
-        {
+        if let Some(near) = crate::caller::fetch_socket(thread, descriptor, inode) {
             message::send(near.as_fd(), &[], &[], &[], 0).ok();
         }
     }

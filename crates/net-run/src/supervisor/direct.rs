@@ -4,13 +4,13 @@
 //! Each session is a connection to the near end, whose far end bears a name with the addresses
 //! ([`sidecore_net_rings::Name`]). The supervisor learns the number of the end that was accepted at
 //! the first call about it; until then a session of the stack's has a number of ours. Must stay
-//! true: a name counts only where the kernel says that this process has connected, or where it is
-//! of the loopback's, which is open to all; programs that accept by calls that come here share such
+//! true: a name counts only where the kernel says that this process has connected, or, of the
+//! loopback's, a process of this user; programs that accept by calls that come here share such
 //! a listener with those that do not.
 
 use super::named::{
-    ACCEPTING, connect_named, end_bytes, ends_of, is_accepting, is_there, listener_of, peers_name,
-    read_name,
+    ACCEPTING, Maker, connect_named, end_bytes, ends_of, is_accepting, is_made_by, is_there,
+    listener_of, peers_name, read_name,
 };
 use super::{Supervisor, resets};
 use crate::caller::Caller;
@@ -26,10 +26,13 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 /// Names, and who bears them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Direct {
-    /// The last name's number.
-    last: u64,
+    /// Names made so far.
+    count: u64,
+    /// Makes numbers of counts: with a key of this process's, so that no other one knows the next
+    /// name and takes it first.
+    numbers: std::collections::hash_map::RandomState,
     /// The last number of a session that nobody is known to have accepted.
     last_key: u64,
     /// Sockets by the numbers of their names: listeners, sessions that are not known to be
@@ -43,21 +46,6 @@ pub(super) struct Direct {
     has_listeners: bool,
 }
 
-impl Default for Direct {
-    fn default() -> Self {
-        use std::hash::BuildHasher;
-        Self {
-            // Supervisors of the same number, in different namespaces, have different names.
-            last: std::collections::hash_map::RandomState::new().hash_one(0),
-            last_key: 0,
-            named: HashMap::new(),
-            strangers: HashSet::new(),
-            overdue: HashSet::new(),
-            has_listeners: false,
-        }
-    }
-}
-
 /// A program's end of a session that was opened directly.
 pub(super) struct Opened {
     pub(super) near: OwnedFd,
@@ -68,11 +56,12 @@ pub(super) struct Opened {
 
 impl Direct {
     fn number(&mut self) -> u64 {
-        self.last = self.last.wrapping_add(1);
-        self.last
+        use std::hash::BuildHasher;
+        self.count = self.count.wrapping_add(1);
+        self.numbers.hash_one(self.count)
     }
 
-    fn name(&mut self, role: Role) -> Name {
+    pub(super) fn name(&mut self, role: Role) -> Name {
         Name::new(role, std::process::id(), self.number())
     }
 
@@ -151,7 +140,7 @@ impl Supervisor {
         };
         let mut is_there = true;
         if listening.tokens.len() < wanted {
-            match connect_named(&number, &name) {
+            match connect_named(&number, &name, Maker::Own) {
                 Ok(token) => listening.tokens.push_back(token),
                 Err(error) => is_there = error != Errno::CONNREFUSED,
             }
@@ -171,7 +160,7 @@ impl Supervisor {
         let mut name = self.direct.name(Role::Session);
         let of = self.sockets.get(&listener).ok_or(Errno::CONNREFUSED)?;
         name.ends = [peer, local].map(|end| end_bytes(end, of.is_v6));
-        let far = connect_named(&name, to)?;
+        let far = connect_named(&name, to, Maker::Own)?;
         let mut stream = Stream::new(session, true, 0);
         stream.hello = Some(name.number);
         let mut socket = self.accepted(listener, local, peer, State::Open(stream));
@@ -180,7 +169,7 @@ impl Supervisor {
         self.direct.last_key = (self.direct.last_key + 1) % ACCEPTING;
         let key = ACCEPTING | self.direct.last_key;
         if let Err(error) = self.insert(key, socket) {
-            tracing::warn!("a session cannot be joined: {error}");
+            crate::aside::say(format!("a session cannot be joined: {error}"));
             self.close_session(session, true);
             return Ok(());
         }
@@ -217,6 +206,7 @@ impl Supervisor {
             carrier: None,
             ring_place: None,
             named: None,
+            asked: None,
         }
     }
 
@@ -240,7 +230,12 @@ impl Supervisor {
         if !name.is_of_loopback() {
             return None;
         }
-        match connect_named(&name, &to) {
+        let maker = if listener.is_some() {
+            Maker::Own
+        } else {
+            Maker::User
+        };
+        match connect_named(&name, &to, maker) {
             Ok(near) => {
                 let of = listener.and_then(|listener| self.sockets.get(&listener));
                 if of.is_some_and(|of| of.resets_on_close) {
@@ -314,7 +309,7 @@ impl Supervisor {
                 socket.is_v6 |= name.ends[0].starts_with(&(libc::AF_INET6 as u16).to_ne_bytes());
                 socket.holder = holder;
                 if let Err(error) = self.insert(inode, socket) {
-                    tracing::warn!("a session cannot be joined: {error}");
+                    crate::aside::say(format!("a session cannot be joined: {error}"));
                 }
                 self.link_mates(inode, name);
             }
@@ -403,12 +398,14 @@ impl Supervisor {
                         from: From::Session(came, key),
                     })
                 }),
-                Role::Program => ends_of(&name).map(|(local, peer)| Pending {
-                    local,
-                    peer,
-                    from: From::Program(came),
-                }),
-                Role::Listener | Role::Token => None,
+                Role::Program if is_made_by(&came, Maker::User) => {
+                    ends_of(&name).map(|(local, peer)| Pending {
+                        local,
+                        peer,
+                        from: From::Program(came),
+                    })
+                }
+                Role::Program | Role::Listener | Role::Token => None,
             };
             if pending.is_some() {
                 return pending;

@@ -3,6 +3,7 @@
 //! Must stay true: any bytes can be read; what is too much is refused before it is copied.
 
 use crate::caller::Caller;
+use crate::control;
 use rustix::io::Errno;
 
 /// `struct msghdr` as a program has it, in 64-bit programs.
@@ -53,9 +54,51 @@ impl Header {
     }
 }
 
+/// Takes the control messages of one header out of the caller's memory: a session has none, while
+/// the pair that stands for it would pass descriptors on (SCM_RIGHTS). What is sent is judged
+/// first. The kernel runs the call then.
+///
+/// # Errors
+/// `EFAULT`; of what is sent, the kernel's.
+pub(super) fn clear_control(caller: &mut Caller<'_>, at: u64, is_sent: bool) -> Result<(), Errno> {
+    let words = caller.read(at + CONTROL_AT, 16)?;
+    let word = |at: usize| {
+        let bytes = words.get(at..).and_then(|bytes| bytes.first_chunk());
+        bytes.map_or(0, |bytes| u64::from_ne_bytes(*bytes))
+    };
+    let (control, bytes) = (word(0), word(8));
+    if bytes == 0 || control == 0 {
+        return Ok(());
+    }
+    if is_sent {
+        if bytes > CONTROL_BYTES_MAX {
+            return Err(Errno::NOBUFS);
+        }
+        control::judge_of_session(&caller.read(control, bytes as usize)?)?;
+    }
+    caller.write(at + CONTROL_BYTES_AT, &0u64.to_ne_bytes())
+}
+
+/// The same of each header of sendmmsg(2) and recvmmsg(2).
+///
+/// # Errors
+/// Those of the first header; where another one cannot be read, the kernel stops there, too.
+pub(super) fn clear_controls(
+    caller: &mut Caller<'_>,
+    at: u64,
+    count: u64,
+    is_sent: bool,
+) -> Result<(), Errno> {
+    for index in 0..count.min(PIECES_MAX) {
+        clear_control(caller, at + index * MESSAGE_BYTES, is_sent)?;
+    }
+    Ok(())
+}
+
 /// `struct msghdr`: its size, and where things lie in it.
 pub(super) const HEADER_BYTES: u64 = 56;
 pub(super) const NAME_BYTES_AT: u64 = 8;
+const CONTROL_AT: u64 = 32;
 pub(super) const CONTROL_BYTES_AT: u64 = 40;
 pub(super) const FLAGS_AT: u64 = 48;
 /// `struct mmsghdr`.

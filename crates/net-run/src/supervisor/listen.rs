@@ -1,19 +1,20 @@
 //! listen(2), accept(2), and what comes to listeners.
 
-use super::{PROCEED, Reply, Supervisor, ZERO, errno_of, named};
+use super::{PROCEED, Reply, Supervisor, ZERO, named};
 use crate::address;
 use crate::caller::Caller;
 use crate::ports::Transport;
 use crate::socket::{
-    From, Listening, Opened, Pending, State, Stream, inode_of, is_hung_up, listening_end,
+    From, Listening, Opened, Pending, Purpose, State, Stream, inode_of, is_hung_up, listening_end,
     local_stream, pair, set_nonblocking,
 };
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
+use sidecore_net::sock::client::Socket as Session;
 use sidecore_net_rings::{Name, Role};
 use sidecore_sys::{local_socket, socket_option};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::fd::AsFd;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, OwnedFd};
 
 impl Supervisor {
     pub(super) fn listen(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
@@ -28,6 +29,7 @@ impl Supervisor {
             let Some(opened) = Opened::of(caller.fetch(descriptor)?) else {
                 return Ok(PROCEED);
             };
+            let opened = self.unheard.as_opened(inode, opened);
             let any = SocketAddr::new(opened.any(), 0);
             let is_kernels = opened.local.port() != 0 || opened.is_connected;
             if opened.transport != Transport::Tcp
@@ -59,8 +61,16 @@ impl Supervisor {
         if !self.take_port(inode, Transport::Tcp, port, claim) {
             return Err(Errno::ADDRINUSE);
         }
+        if self.ask_stack(inode, Some(backlog), Purpose::Listen)? {
+            // It is made again once the stack has answered.
+            return Ok(self.park_asking(inode, caller));
+        }
+        let engines = self.take_asked(inode)?;
         let is_direct = caller.call.arguments[5] == sidecore_net_rings::BY_ITSELF;
-        self.start_listening(caller, descriptor, inode, backlog, is_direct)?;
+        let as_listener = (backlog, is_direct, engines);
+        let started = self.start_listening(caller, descriptor, inode, as_listener)?;
+        // Sessions may have come already.
+        self.take_accepted(started);
         Ok(ZERO)
     }
 
@@ -70,9 +80,8 @@ impl Supervisor {
         caller: &Caller<'_>,
         descriptor: i32,
         inode: u64,
-        backlog: u32,
-        is_direct: bool,
-    ) -> Result<(), Errno> {
+        (backlog, is_direct, engines): (u32, bool, Vec<Session>),
+    ) -> Result<u64, Errno> {
         let flags = caller.flags(descriptor);
         let own_name = is_direct.then(|| self.direct.listener());
         let (near, name) = match &own_name {
@@ -94,6 +103,7 @@ impl Supervisor {
             self.direct.bear(name.number, listener);
         }
         socket.state = State::Listening(Listening {
+            engines,
             backlog,
             name: Some(name),
             is_direct,
@@ -104,12 +114,11 @@ impl Supervisor {
         let _ = self.ports.take(Transport::Tcp, port, listener, claim);
         let begun = self
             .insert(listener, socket)
-            .and_then(|()| self.serve_at_stack(listener))
             .and_then(|()| self.open_doors(listener))
             .and_then(|()| self.replace(caller, descriptor, &near, flags));
         let Err(error) = begun else {
             self.sweep_every = super::SWEEP_LISTENERS_EVERY;
-            return Ok(());
+            return Ok(listener);
         };
         // It stays bound, as it was.
         if let Some(mut socket) = self.remove(listener) {
@@ -122,67 +131,6 @@ impl Supervisor {
             self.insert(inode, socket)?;
         }
         Err(error)
-    }
-
-    /// Has the stack serve a listener, or a socket for datagrams, where it is bound to the stack's
-    /// addresses.
-    pub(super) fn serve_at_stack(&mut self, inode: u64) -> Result<(), Errno> {
-        let Some(socket) = self.sockets.get(&inode) else {
-            return Ok(());
-        };
-        let local = socket.local;
-        if !self.scope.has_stack() || local.ip().is_loopback() {
-            return Ok(());
-        }
-        let mut addresses = vec![local];
-        if local.ip() == IpAddr::from(std::net::Ipv6Addr::UNSPECIFIED) && !socket.is_v6_only {
-            addresses.push(SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port())));
-        }
-        let backlog = match &socket.state {
-            State::Listening(listening) => Some(listening.backlog),
-            _ => None,
-        };
-        let client = self.client.as_mut().ok_or(Errno::NETDOWN)?;
-        let mut engines = Vec::new();
-        let mut refused = None;
-        for address in addresses {
-            let shared = self
-                .sharers
-                .keys()
-                .find(|engine| client.local(**engine) == Some(address));
-            let opened = match (backlog, shared) {
-                (Some(backlog), _) => client.listen(address, backlog),
-                (None, Some(engine)) => Ok(*engine),
-                (None, None) => client.bind_udp(address),
-            };
-            match opened {
-                Ok(engine) => engines.push(engine),
-                Err(error) => refused = Some(errno_of(&error)),
-            }
-        }
-        // A stack may have one family alone; but an address that is taken is taken.
-        let is_taken = refused == Some(Errno::ADDRINUSE);
-        if let Some(error) = refused.filter(|_| engines.is_empty() || is_taken) {
-            for engine in engines {
-                self.close_session(engine, false);
-            }
-            return Err(error);
-        }
-        self.sessions
-            .extend(engines.iter().map(|engine| (*engine, inode)));
-        if backlog.is_none() {
-            for engine in &engines {
-                self.sharers.entry(*engine).or_default().push(inode);
-            }
-        }
-        if let Some(socket) = self.sockets.get_mut(&inode) {
-            match &mut socket.state {
-                State::Listening(listening) => listening.engines = engines,
-                State::Datagram(sockets) => *sockets = engines,
-                _ => {}
-            }
-        }
-        Ok(())
     }
 
     /// Lets other supervisors find a listener.
@@ -232,10 +180,11 @@ impl Supervisor {
     pub(super) fn answer_door(&mut self, place: usize) {
         let mut came = Vec::new();
         let mut owner = None;
-        let mark = EventData::new_u64(super::DOORS + place as u64);
-        if let Some(Some(door)) = self.doors.get_mut(place) {
+        if let Some(Some(door)) = self.doors.get(place) {
             owner = Some(door.owner());
-            while let Some(pending) = door.next(&self.epoll, mark) {
+            while came.len() < VISITS_MAX
+                && let Some(pending) = door.next()
+            {
                 came.push(pending);
             }
         }
@@ -247,16 +196,30 @@ impl Supervisor {
         }
     }
 
-    /// Hands a session of the loopback to who listens for it.
-    pub(super) fn hand_over(&mut self, pending: Pending) -> Result<(), Errno> {
-        let listeners = self.listeners_at(pending.local);
-        if let Some(inode) = turn_of(&listeners, pending.peer) {
-            return self.queue(inode, pending);
+    /// Opens a session of the loopback between two addresses: the near end of the one that opens
+    /// it, and the other one, where that is a program's of this run.
+    pub(super) fn open_between(
+        &mut self,
+        local: SocketAddr,
+        peer: SocketAddr,
+    ) -> Result<(OwnedFd, Option<u64>), Errno> {
+        let listeners = self.listeners_at(peer);
+        if let Some(listener) = turn_of(&listeners, local) {
+            let (near, other) = pair(true)?;
+            let mate = inode_of(&other)?;
+            let pending = Pending {
+                local: peer,
+                peer: local,
+                from: From::Program(other),
+            };
+            self.queue(listener, pending)?;
+            return Ok((near, Some(mate)));
         }
-        match &self.rendezvous {
-            Some(rendezvous) => rendezvous.visit(pending),
-            None => Err(Errno::CONNREFUSED),
-        }
+        let rendezvous = self.rendezvous.as_ref().ok_or(Errno::CONNREFUSED)?;
+        let mut name = self.direct.name(Role::Program);
+        // The family of the other end is not known here: IPv4 as IPv6 has it will do for both.
+        name.ends = [local, peer].map(|end| named::end_bytes(end, true));
+        Ok((rendezvous.visit(peer, &name)?, None))
     }
 
     /// This supervisor's listeners at an address.
@@ -372,6 +335,7 @@ impl Supervisor {
         };
         let is_direct = listening.is_direct;
         let mut next = listening.pending.pop_front();
+        let is_last = listening.pending.is_empty();
         if next.is_none() && is_direct {
             next = self.accept_from_near(caller, descriptor)?;
         }
@@ -387,6 +351,10 @@ impl Supervisor {
             return Ok(self.park(inode, caller, patience));
         };
         let (local, peer) = (pending.local, pending.peer);
+        if !is_direct && is_last {
+            // For what shows sessions: once the call is answered, its descriptor is out of reach.
+            caller.fetch(descriptor).ok();
+        }
         let given = self.give(caller, inode, pending, flags);
         match given {
             Ok(()) => {
@@ -459,7 +427,7 @@ impl Supervisor {
         socket.holder = (caller.call.thread, descriptor);
         let resets_on_close = socket.resets_on_close;
         if let Err(error) = self.insert(inode, socket) {
-            tracing::warn!("a session cannot be joined: {error}");
+            crate::aside::say(format!("a session cannot be joined: {error}"));
         }
         if !self.mates.contains_key(&inode)
             && let Some(name) = named::peers_name(&near)
@@ -589,5 +557,7 @@ fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<
 const BACKLOG_MAX: u32 = 4096;
 /// Sessions of the loopback that wait at one listener.
 const PENDING_MAX: usize = 8192;
+/// Sessions from other runs that one look takes in.
+const VISITS_MAX: usize = 256;
 /// Connections that show pending sessions.
 pub(super) const TOKENS_MAX: usize = 64;

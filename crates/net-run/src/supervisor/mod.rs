@@ -1,15 +1,18 @@
 //! The supervisor's loop: calls of programs, bytes of their pairs, events of the stack.
 //!
-//! One thread. Must stay true: nothing here waits but the loop itself; a call that cannot be
+//! One thread. Must stay true: nothing here waits but the loop itself, whatever the stack, another
+//! supervisor or a program does (README.md, "What the supervisor waits for"); a call that cannot be
 //! answered yet stands in its socket's list and is made again when something has happened to the
 //! socket; a program that is gone costs a look.
 
+mod asking;
+mod attaching;
 mod connect;
 mod datagrams;
 mod direct;
 mod header;
 mod listen;
-mod named;
+pub(crate) mod named;
 mod names;
 mod options;
 mod receiving;
@@ -18,6 +21,10 @@ mod rings;
 mod sending;
 mod transfer;
 mod twins;
+mod unheard;
+
+pub(crate) use attaching::Attach;
+use attaching::Attaching;
 
 use crate::caller::Caller;
 use crate::carrier::{self, Senders};
@@ -29,7 +36,7 @@ use crate::socket::{Socket, State, Waiting};
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
-use sidecore_net::sock::client::{Beside, Client, ClientError, Socket as Session};
+use sidecore_net::sock::client::{Beside, Client, ClientError, Opening, Socket as Session};
 use sidecore_net_rings::BY_ITSELF;
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
@@ -38,15 +45,6 @@ use std::os::fd::AsFd;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-/// The way to the stack, for sessions that are not of the loopback.
-pub(crate) trait Attach {
-    /// Attaches to the stack, or attaches anew after it was gone.
-    ///
-    /// # Errors
-    /// Why not, in words.
-    fn attach(&mut self) -> Result<Client, String>;
-}
 
 /// The calls that come to a supervisor.
 pub(crate) const FILTER: &Filter = &[
@@ -97,13 +95,17 @@ const ZERO: Reply = Reply::Now(Answer::Value(0));
 pub(crate) struct Supervisor {
     listener: Rc<Listener>,
     client: Option<Client>,
-    attach: Option<Box<dyn Attach>>,
+    attach: Option<Attaching>,
     /// When to look for the stack again.
     attach_at: Instant,
     epoll: OwnedFd,
     scope: Scope,
     sockets: HashMap<u64, Socket>,
     sessions: HashMap<Session, u64>,
+    /// Sockets for which the stack was asked for one of its own.
+    openings: HashMap<Opening, u64>,
+    /// Answers that a signal has kept from threads whose descriptor was replaced.
+    unheard: unheard::Unheard,
     /// Whose a socket of the stack's for datagrams is: several share a port, if they all allow it.
     sharers: HashMap<Session, Vec<u64>>,
     /// Sockets whose bytes wait for a buffer.
@@ -152,12 +154,14 @@ impl Supervisor {
         Ok(Self {
             listener: Rc::new(listener),
             client,
-            attach,
+            attach: attach.map(Attaching::new),
             attach_at: Instant::now(),
             epoll,
             scope,
             sockets: HashMap::new(),
             sessions: HashMap::new(),
+            openings: HashMap::new(),
+            unheard: unheard::Unheard::default(),
             sharers: HashMap::new(),
             starved: VecDeque::new(),
             rings: rings::Rings::default(),
@@ -236,6 +240,7 @@ impl Supervisor {
 
     /// Serves sessions and rings; returns the number of programs' streams that had news.
     fn serve_sessions(&mut self) -> usize {
+        self.take_openings();
         self.take_session_events();
         let served = self.take_ring_news();
         self.feed_starved();
@@ -248,15 +253,19 @@ impl Supervisor {
     /// Waits for something to happen; none where it was neither to sessions nor to rings.
     fn wait(&mut self) -> usize {
         let rest = if self.starved.is_empty() && !self.is_retaking() {
-            if self.deadlines > 0 || self.direct.is_overdue() {
-                SHORT_NAP
-            } else {
-                NAP
+            match (self.deadlines > 0, self.direct.is_overdue()) {
+                (true, _) => PATIENT_NAP,
+                (false, true) => SHORT_NAP,
+                (false, false) => NAP,
             }
         } else {
             STARVED_NAP
         };
         let Some(client) = &mut self.client else {
+            let rest = match &self.attach {
+                Some(_) => rest.min(ATTACH_EVERY),
+                None => rest,
+            };
             // It fails only out of memory; the loop tries again.
             local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
             return 0;
@@ -279,7 +288,7 @@ impl Supervisor {
                 // Its caller was called away.
                 Ok(None) => {}
                 Err(error) => {
-                    tracing::warn!("a call is lost: {error}");
+                    crate::aside::say(format!("a call is lost: {error}"));
                     return;
                 }
             }
@@ -293,13 +302,32 @@ impl Supervisor {
     fn dispatch(&mut self, call: Call) {
         let listener = Rc::clone(&self.listener);
         let mut caller = Caller::new(call, &listener);
+        if let Some((answer, placed)) = self.unheard.take(&caller) {
+            self.answer(&caller, answer, Some(placed));
+            return;
+        }
+        self.unheard.placed = None;
         let answer = match self.serve(&mut caller) {
             Ok(Reply::Now(answer)) => answer,
             Ok(Reply::Later | Reply::Done) => return,
             Err(errno) => Answer::Fail(errno),
         };
-        // Who was called away makes the call again, or has no use for the answer.
-        listener.answer(call.id, answer);
+        let placed = self.unheard.placed.take();
+        // The last of a file may wait when it is closed (SO_LINGER of the kernel's TCP): while the
+        // caller waits, it is not the last.
+        caller.forget_inode();
+        self.answer(&caller, answer, placed);
+    }
+
+    /// Answers a call. A caller that a signal has called away makes the call again, or has no use
+    /// for the answer; where its descriptor has another file, `placed`, the call made again has the
+    /// same answer.
+    fn answer(&mut self, caller: &Caller<'_>, answer: Answer, placed: Option<u64>) {
+        if !self.listener.answer(caller.call.id, answer)
+            && let Some(placed) = placed
+        {
+            self.unheard.keep(caller.call, answer, placed);
+        }
     }
 
     fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
@@ -363,8 +391,18 @@ impl Supervisor {
         socket.waiting.push_back(Waiting {
             call: caller.call,
             until,
+            only_begins: false,
         });
         Reply::Later
+    }
+
+    /// Puts calls back into the list of their socket.
+    fn put_waiting(&mut self, inode: u64, waiting: VecDeque<Waiting>) {
+        let with_end = waiting.iter().filter(|it| it.until.is_some()).count();
+        if let Some(socket) = self.sockets.get_mut(&inode) {
+            self.deadlines += with_end;
+            socket.waiting.extend(waiting);
+        }
     }
 
     /// Takes the calls that wait for a socket out of its list.
@@ -558,6 +596,7 @@ impl Supervisor {
         self.ended.remove(&inode);
         self.refused.remove(&inode);
         let mut socket = self.sockets.remove(&inode)?;
+        self.give_up_asking(&mut socket);
         if let Some(carrier) = &socket.carrier {
             self.senders.set_far(carrier.at, None);
         }
@@ -623,50 +662,6 @@ impl Supervisor {
         }
     }
 
-    /// The stack is gone, and all sessions with it.
-    fn lose_stack(&mut self) {
-        self.client = None;
-        self.sharers.clear();
-        self.attach_at = Instant::now();
-        let lost: Vec<u64> = self.sessions.drain().map(|(_, inode)| inode).collect();
-        for inode in lost {
-            let Some(socket) = self.sockets.get_mut(&inode) else {
-                continue;
-            };
-            match &mut socket.state {
-                State::Listening(listening) => {
-                    listening.engines.clear();
-                    listening
-                        .pending
-                        .retain(|pending| !matches!(pending.from, crate::socket::From::Stack(_)));
-                    self.fail_waiting(inode, Errno::CONNRESET);
-                }
-                State::Datagram(engines) => engines.clear(),
-                _ => self.reset(inode, Errno::CONNRESET),
-            }
-        }
-    }
-
-    /// Looks whether a stack is there again; listeners listen there.
-    fn attach_again(&mut self) {
-        self.attach_at = Instant::now();
-        let attached = self.attach.as_mut().map(|attach| attach.attach());
-        let Some(Ok(client)) = attached else {
-            return;
-        };
-        self.client = Some(client);
-        let sockets = self.sockets.iter();
-        let wanting: Vec<u64> = sockets
-            .filter(|(_, socket)| matches!(socket.state, State::Listening(_) | State::Datagram(_)))
-            .map(|(inode, _)| *inode)
-            .collect();
-        for inode in wanting {
-            if let Err(error) = self.serve_at_stack(inode) {
-                tracing::warn!("a socket does not come back: {error}");
-            }
-        }
-    }
-
     /// A port that nobody has, for a program's end of a loopback session.
     fn ephemeral_port(&mut self, transport: Transport) -> u16 {
         for _ in 0..PORTS {
@@ -726,9 +721,11 @@ const READY_MAX: usize = 256;
 /// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
 const FIRST_PORT: u16 = 32768;
 const PORTS: u16 = 28232;
-/// Longest waits: where nothing is due, where somebody's patience may end, where buffers are short.
+/// Longest waits: where nothing is due, where a listener is to be looked at, where a call may give
+/// up, where buffers are short.
 const NAP: Duration = Duration::from_millis(500);
 const SHORT_NAP: Duration = Duration::from_millis(5);
+const PATIENT_NAP: Duration = Duration::from_millis(2);
 const STARVED_NAP: Duration = Duration::from_millis(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_LISTENERS_EVERY: Duration = Duration::from_secs(1);

@@ -5,17 +5,48 @@
 use crate::address::{self, Given};
 use crate::socket::{local_stream, set_nonblocking};
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{SocketAddrAny, SocketAddrUnix};
 use sidecore_net_rings::{ADDRESS_BYTES, Name, Role};
+use sidecore_sys::local_socket;
 use std::net::{SocketAddr, SocketAddrV6};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
-/// A local socket of this name, connected to another; it never waits.
-pub(super) fn connect_named(name: &Name, to: &SocketAddrUnix) -> Result<OwnedFd, Errno> {
+/// The maker that a local socket's other end must have: a name that is free again may be anyone's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Maker {
+    /// This process.
+    Own,
+    /// A process of this user.
+    User,
+}
+
+/// True if the kernel says that the other end of a connection was made so: by the process that
+/// listens there, or that has connected.
+pub(crate) fn is_made_by(socket: &OwnedFd, maker: Maker) -> bool {
+    let Ok(peer) = local_socket::peer(socket.as_fd()) else {
+        return false;
+    };
+    let is_own = peer.pid.cast_unsigned() == std::process::id();
+    peer.uid == local_socket::effective_uid() && (maker == Maker::User || is_own)
+}
+
+/// A local socket of this name, connected to another that was made by `maker`; it never waits.
+///
+/// # Errors
+/// The kernel's; `ECONNREFUSED` where another process has the name.
+pub(crate) fn connect_named(
+    name: &Name,
+    to: &SocketAddrUnix,
+    maker: Maker,
+) -> Result<OwnedFd, Errno> {
     let socket = local_stream(true)?;
     rustix::net::bind(&socket, &SocketAddrUnix::new_abstract_name(&name.bytes())?)?;
     rustix::net::connect(&socket, to)?;
-    Ok(socket)
+    if is_made_by(&socket, maker) {
+        Ok(socket)
+    } else {
+        Err(Errno::CONNREFUSED)
+    }
 }
 
 /// True while some process has the listening end of this name.
@@ -33,9 +64,7 @@ pub(super) fn listening_end(
     name: &Name,
     is_nonblocking: bool,
 ) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
-    let flags = SocketFlags::CLOEXEC;
-    let kind = SocketType::STREAM;
-    let near = rustix::net::socket_with(rustix::net::AddressFamily::UNIX, kind, flags, None)?;
+    let near = local_stream(false)?;
     let name = SocketAddrUnix::new_abstract_name(&name.bytes())?;
     rustix::net::bind(&near, &name)?;
     rustix::net::listen(&near, BACKLOG)?;
@@ -43,7 +72,7 @@ pub(super) fn listening_end(
     Ok((near, name))
 }
 
-pub(super) fn read_name(address: SocketAddrAny) -> Option<Name> {
+pub(crate) fn read_name(address: SocketAddrAny) -> Option<Name> {
     let address = SocketAddrUnix::try_from(address).ok()?;
     Name::read(address.abstract_name()?)
 }
@@ -66,7 +95,7 @@ pub(super) fn own_name(socket: &OwnedFd) -> Option<Name> {
 
 /// The addresses in a name: of who accepts, and of its peer. A name of the loopback's may be
 /// another supervisor's, and says no other addresses.
-pub(super) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
+pub(crate) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     let [peer, local] = name.ends.each_ref().map(|end| match address::read(end) {
         Given::Inet(address) => Some(address),
         _ => None,
@@ -74,7 +103,7 @@ pub(super) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     Some((local?, peer?)).filter(|_| name.is_of_loopback())
 }
 
-pub(super) fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
+pub(crate) fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
     let end = match end {
         // IPv6's own end of a listener of IPv4 does not exist.
         SocketAddr::V6(end) => SocketAddr::V6(SocketAddrV6::new(*end.ip(), end.port(), 0, 0)),

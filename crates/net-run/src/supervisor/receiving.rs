@@ -3,7 +3,7 @@
 use super::datagrams::{DATAGRAM_BYTES_MAX, STRANGERS_MAX};
 use super::header::{
     CONTROL_BYTES_AT, CONTROL_BYTES_MAX, FLAGS_AT, HEADER_BYTES, Header, MESSAGE_BYTES,
-    MESSAGES_MAX, NAME_BYTES_AT,
+    MESSAGES_MAX, NAME_BYTES_AT, clear_control, clear_controls,
 };
 use super::{PROCEED, Reply, Supervisor};
 use crate::address::{self, Given};
@@ -32,6 +32,10 @@ impl Supervisor {
 
     pub(super) fn receive_message(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let (at, flags) = (caller.call.arguments[1], caller.int(2));
+        if self.is_session(caller) {
+            clear_control(caller, at, false)?;
+            return Ok(PROCEED);
+        }
         // Who asks for bytes alone has no use for us.
         if self.is_datagrams(caller) && Header::read(caller, at)?.is_bare() {
             return Ok(PROCEED);
@@ -44,7 +48,12 @@ impl Supervisor {
 
     pub(super) fn receive_messages(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let at = caller.call.arguments[1];
-        let count = (caller.call.arguments[2] as u32).min(MESSAGES_MAX);
+        let count = caller.call.arguments[2] as u32;
+        if self.is_session(caller) {
+            clear_controls(caller, at, count.into(), false)?;
+            return Ok(PROCEED);
+        }
+        let count = count.min(MESSAGES_MAX);
         let mut flags = caller.int(3);
         for index in 0..count {
             let at = at + u64::from(index) * MESSAGE_BYTES;

@@ -20,9 +20,7 @@ impl Supervisor {
         };
         if let Some(socket) = self.sockets.get(mate) {
             let (thread, descriptor) = socket.holder;
-            if caller::socket_inode(thread, descriptor) == Some(*mate)
-                && let Ok(peer) = caller::fetch(thread, descriptor)
-            {
+            if let Some(peer) = caller::fetch_socket(thread, descriptor, *mate) {
                 put_urgent(peer.as_fd());
             }
             return;

@@ -183,12 +183,12 @@ impl Supervisor {
     ) -> Result<[u32; rings::WORDS], Errno> {
         if version != rings::VERSION {
             if !std::mem::replace(&mut self.rings.has_told_of_version, true) {
-                tracing::warn!(
+                crate::aside::say(format!(
                     "a program has loaded a libsidecore_net_preload.so of another version \
                      ({version}, not {}): it is served by pairs, slower; put the library of this \
                      build beside `sidecore`, or say where it is by SIDECORE_NET_LIBRARY",
                     rings::VERSION
-                );
+                ));
             }
             return Err(Errno::OPNOTSUPP);
         }

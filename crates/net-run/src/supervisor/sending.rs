@@ -2,7 +2,10 @@
 
 use super::connect::given;
 use super::datagrams::DATAGRAM_BYTES_MAX;
-use super::header::{CONTROL_BYTES_MAX, HEADER_BYTES, Header, MESSAGE_BYTES, MESSAGES_MAX};
+use super::header::{
+    CONTROL_BYTES_MAX, HEADER_BYTES, Header, MESSAGE_BYTES, MESSAGES_MAX, clear_control,
+    clear_controls,
+};
 use super::{PROCEED, Reply, Supervisor};
 use crate::address::{self, Given};
 use crate::caller::Caller;
@@ -22,6 +25,9 @@ impl Supervisor {
         let Some(inode) = self.datagram_socket(caller, given)? else {
             return self.send_to_peer(caller);
         };
+        if self.is_asking(inode) {
+            return Ok(self.park_asking(inode, caller));
+        }
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         if bytes > DATAGRAM_BYTES_MAX {
             return Err(Errno::MSGSIZE);
@@ -47,27 +53,39 @@ impl Supervisor {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let payload = caller.read(source, bytes.min(DATAGRAM_BYTES_MAX))?;
         let sent = message::send(near.as_fd(), &[], &payload, &[], 0)?;
+        // A call that is made again does not send again.
+        self.unheard.placed = caller.inode(descriptor);
         Ok(Reply::Now(Answer::Value(sent as i64)))
     }
 
     pub(super) fn send_message(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let (at, flags) = (caller.call.arguments[1], caller.int(2));
-        match self.send_one(caller, at, flags)? {
-            Some(bytes) => Ok(Reply::Now(Answer::Value(bytes as i64))),
-            None => Ok(PROCEED),
+        if self.is_session(caller) {
+            clear_control(caller, at, true)?;
+            return Ok(PROCEED);
         }
+        Ok(match self.send_one(caller, at, flags)? {
+            Sent::Bytes(bytes) => Reply::Now(Answer::Value(bytes as i64)),
+            Sent::Reply(reply) => reply,
+        })
     }
 
     pub(super) fn send_messages(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let (at, flags) = (caller.call.arguments[1], caller.int(3));
-        let count = (caller.call.arguments[2] as u32).min(MESSAGES_MAX);
+        let count = caller.call.arguments[2] as u32;
+        if self.is_session(caller) {
+            clear_controls(caller, at, count.into(), true)?;
+            return Ok(PROCEED);
+        }
+        let count = count.min(MESSAGES_MAX);
         for index in 0..count {
             let at = at + u64::from(index) * MESSAGE_BYTES;
             match self.send_one(caller, at, flags) {
-                Ok(Some(bytes)) => {
+                Ok(Sent::Bytes(bytes)) => {
                     caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?
                 }
-                Ok(None) => return Ok(PROCEED),
+                // It is so of the first one already.
+                Ok(Sent::Reply(reply)) => return Ok(reply),
                 Err(error) if index == 0 => return Err(error),
                 Err(_) => return Ok(Reply::Now(Answer::Value(index.into()))),
             }
@@ -75,19 +93,18 @@ impl Supervisor {
         Ok(Reply::Now(Answer::Value(count.into())))
     }
 
-    /// Sends the message whose header is at `at`; none where the socket is not one of ours.
-    fn send_one(
-        &mut self,
-        caller: &mut Caller<'_>,
-        at: u64,
-        flags: i32,
-    ) -> Result<Option<usize>, Errno> {
-        let Some(inode) = caller.inode(caller.int(0)) else {
-            return Ok(None);
-        };
-        let known = self.sockets.get(&inode).map(|socket| &socket.state);
-        if known.is_some_and(|state| !matches!(state, State::Datagram(_))) {
-            return Ok(None);
+    /// True if a caller's socket is one of ours for bytes.
+    pub(super) fn is_session(&self, caller: &Caller<'_>) -> bool {
+        let inode = caller.inode(caller.int(0));
+        let socket = inode.and_then(|inode| self.sockets.get(&inode));
+        socket.is_some_and(|it| !matches!(it.state, State::Datagram(_)))
+    }
+
+    /// Sends the message whose header is at `at`.
+    fn send_one(&mut self, caller: &mut Caller<'_>, at: u64, flags: i32) -> Result<Sent, Errno> {
+        // Not one of ours.
+        if caller.inode(caller.int(0)).is_none() {
+            return Ok(Sent::Reply(PROCEED));
         }
         let header = Header::read(caller, at)?;
         let given = if header.name == 0 || header.name_bytes == 0 {
@@ -97,8 +114,11 @@ impl Supervisor {
             address::read(&caller.read(header.name, bytes)?)
         };
         let Some(inode) = self.datagram_socket(caller, given)? else {
-            return Ok(None);
+            return Ok(Sent::Reply(PROCEED));
         };
+        if self.is_asking(inode) {
+            return Ok(Sent::Reply(self.park_asking(inode, caller)));
+        }
         if header.control_bytes > CONTROL_BYTES_MAX {
             return Err(Errno::NOBUFS);
         }
@@ -111,7 +131,7 @@ impl Supervisor {
             payload.extend(caller.read(piece, bytes)?);
         }
         self.send_datagram(caller, inode, given, &payload, &control, flags)
-            .map(Some)
+            .map(Sent::Bytes)
     }
 
     /// Sends what a program gave an address for, or control messages; how many bytes.
@@ -198,6 +218,12 @@ impl Supervisor {
         }
         Ok(payload.len())
     }
+}
+
+/// End of an attempt to send one message.
+enum Sent {
+    Bytes(usize),
+    Reply(Reply),
 }
 
 /// Flags of sendto(2) that say nothing about the datagram.

@@ -8,7 +8,7 @@
 use super::named;
 use super::{Supervisor, errno_of};
 use crate::caller;
-use crate::socket::{RingEnd, State, Stream, inode_of, is_hung_up};
+use crate::socket::{RingEnd, State, Stream, is_hung_up};
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
@@ -487,16 +487,16 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
         return;
     }
     let (thread, descriptor) = holder;
-    let Ok(near) = caller::fetch(thread, descriptor) else {
-        return;
-    };
-    let is_its = if named::is_accepting(inode) {
+    let near = if named::is_accepting(inode) {
+        // Its number is not known; its peer's name is.
         let name = named::own_name(far);
-        name.is_some() && named::peers_name(&near) == name
+        let number = caller::socket_inode(thread, descriptor);
+        let near = number.and_then(|number| caller::fetch_socket(thread, descriptor, number));
+        near.filter(|near| name.is_some() && named::peers_name(near) == name)
     } else {
-        inode_of(&near) == Ok(inode)
+        caller::fetch_socket(thread, descriptor, inode)
     };
-    if is_its {
+    if let Some(near) = near {
         // Where that fails, the program reads the end of the session instead of its reset.
         rustix::net::send(&near, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
     }

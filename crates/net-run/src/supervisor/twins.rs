@@ -107,6 +107,7 @@ impl Supervisor {
             descriptor,
             flags.closes_on_exec,
         )?;
+        self.unheard.placed = inode_of(near).ok();
         if let Some(moved) = moved {
             self.migration.end(moved, near);
         }
@@ -130,10 +131,7 @@ impl Supervisor {
         };
         let (thread, theirs) = socket.holder;
         // Where who had it last is gone, the caller's stays as it is.
-        if caller::socket_inode(thread, theirs) != Some(to) {
-            return;
-        }
-        if let Ok(near) = caller::fetch(thread, theirs) {
+        if let Some(near) = caller::fetch_socket(thread, theirs, to) {
             self.put(caller, descriptor, &near, caller.flags(descriptor))
                 .ok();
             caller.forget_inode();

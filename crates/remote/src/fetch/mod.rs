@@ -183,6 +183,11 @@ impl Fetcher {
         }
     }
 
+    /// The bound of the memory for what is on its way or waits.
+    pub(crate) fn memory_bytes(&self) -> u64 {
+        self.shared.memory_bytes
+    }
+
     /// Bytes to have under way ahead of a reader.
     pub(crate) fn window_bytes(&self) -> u64 {
         let most = self.shared.memory_bytes / 4 * 3;
@@ -487,8 +492,13 @@ impl Shared {
             state.workers -= 1;
             tracing::warn!("no thread to make requests: {error}");
             if state.workers == 0 {
-                // Nobody would ever answer.
-                for request in std::mem::take(&mut state.urgent) {
+                // Without a thread no request is ever answered; neither those that are only
+                // expected now, which may become urgent without a call of this.
+                let expected = std::mem::take(&mut state.expected);
+                for request in std::mem::take(&mut state.urgent)
+                    .into_iter()
+                    .chain(expected)
+                {
                     self.fail(state, &request, "no thread to make the request");
                 }
             }

@@ -5,22 +5,22 @@
 //! length and validator (ETag or date) are those of the image that was opened; a redirect is
 //! followed by us, so that credentials stay with the host that they are for.
 //! Called from: any thread; blocks.
-//! Source: RFC 9110, sections 8.8 (validators), 14 (range requests), 15.4 (redirection).
+//! Source: RFC 9110, section 14 (range requests).
 
 mod aws;
-mod oci;
+pub(crate) mod oci;
+pub(crate) mod reply;
+mod resolve;
 
 use crate::fault::Fault;
 use crate::{Location, Retry};
 use parking_lot::Mutex;
+use reply::Promise;
 use reqwest::Url;
 use reqwest::blocking::{Client, RequestBuilder, Response};
-use reqwest::header::{
-    AUTHORIZATION, CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED,
-    LOCATION, RANGE,
-};
-use std::io::Read;
+use reqwest::header::{AUTHORIZATION, RANGE};
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Which image it is: no reply of another one is taken.
@@ -58,7 +58,7 @@ pub(crate) enum Ask {
 }
 
 impl Ask {
-    fn header(&self) -> String {
+    pub(crate) fn header(&self) -> String {
         match self {
             Self::Range(range) | Self::Part(range) => {
                 format!("bytes={}-{}", range.start, range.end - 1)
@@ -69,7 +69,7 @@ impl Ask {
     }
 
     /// The range that an image of `size` bytes must answer with.
-    fn of_size(&self, size: u64) -> Range<u64> {
+    pub(crate) fn of_size(&self, size: u64) -> Range<u64> {
         match self {
             Self::Range(range) => range.clone(),
             Self::Part(range) => range.start.min(size)..range.end.min(size),
@@ -109,6 +109,7 @@ impl Origin {
         let client = Client::builder()
             .user_agent(concat!("sidecore/", env!("CARGO_PKG_VERSION")))
             .redirect(reqwest::redirect::Policy::none())
+            .dns_resolver(Arc::new(resolve::Resolver))
             .connect_timeout(CONNECT_MAX.min(retry.attempt_max))
             .timeout(retry.attempt_max)
             .pool_idle_timeout(IDLE_MAX)
@@ -174,7 +175,7 @@ impl Origin {
             let Kind::S3(object) = &self.kind else {
                 return Err(Fault::of_status(status, "a range of the image"));
             };
-            let code = error_code(response);
+            let code = reply::error_code(response);
             let doing = code.map_or_else(
                 || "a range of the image".to_owned(),
                 |code| format!("a range of the image with {code}"),
@@ -184,55 +185,15 @@ impl Origin {
                 (fault, _) => fault,
             });
         }
-        let headers = response.headers();
-        let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-        if text(&CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return Err(Fault::Final(
-                "the server compresses what it sends; the image's own bytes are needed".into(),
-            ));
-        }
-        let Some((range, size_bytes)) = text(&CONTENT_RANGE).and_then(content_range) else {
-            return Err(Fault::Passing(
-                "a reply does not say which range it is".into(),
-            ));
+        let layer_bytes = match &self.kind {
+            Kind::Oci(blob) => Some(blob.size_bytes()),
+            Kind::Http(_) | Kind::S3(_) => None,
         };
-        let identity = Identity {
-            size_bytes,
-            validator: text(&ETAG).or(text(&LAST_MODIFIED)).map(str::to_owned),
-        };
-        // A registry's blob is named by its contents; what caches in front of it say is theirs.
-        let by_digest = matches!(self.kind, Kind::Oci(_));
-        if let Some(known) = known
-            && (known.size_bytes != size_bytes
-                || !by_digest && known.validator != identity.validator)
-        {
-            return Err(Fault::Passing(format!(
-                "the image has changed since it was opened: {} bytes, validator {}; then {}, {}",
-                size_bytes,
-                identity.validator.as_deref().unwrap_or("none"),
-                known.size_bytes,
-                known.validator.as_deref().unwrap_or("none"),
-            )));
-        }
-        if let Kind::Oci(blob) = &self.kind
-            && blob.size_bytes() != size_bytes
-        {
-            return Err(Fault::Passing(format!(
-                "the layer has {size_bytes} bytes, its manifest says {}",
-                blob.size_bytes()
-            )));
-        }
-        if range != ask.of_size(size_bytes) {
-            return Err(Fault::Passing(format!(
-                "bytes {} to {} came instead of those that were asked for ({})",
-                range.start,
-                range.end,
-                ask.header()
-            )));
-        }
+        let Promise { range, identity } =
+            reply::promise(response.headers(), ask, known, layer_bytes)?;
         let len = (range.end - range.start) as usize;
         let until = sent + self.silence_max + least_pace(len);
-        let bytes = body(response, len, until, on_bytes)?;
+        let bytes = reply::body(response, len, until, on_bytes)?;
         Ok(Reply {
             bytes,
             offset: range.start,
@@ -257,7 +218,7 @@ impl Origin {
         let mut url = response.url().clone();
         let mut followed = 0;
         while response.status().is_redirection() {
-            let next = redirected(&url, response.headers())?;
+            let next = reply::redirected(&url, response.headers())?;
             followed += 1;
             if followed > REDIRECTS_MAX || matches!(self.kind, Kind::S3(_)) {
                 return Err(Fault::Final(format!(
@@ -312,89 +273,14 @@ fn with_token(request: RequestBuilder, token: Option<&str>) -> RequestBuilder {
     }
 }
 
-/// The code by which a store names its refusal.
-fn error_code(response: Response) -> Option<String> {
-    let mut text = String::new();
-    response.take(4096).read_to_string(&mut text).ok()?;
-    let (_, rest) = text.split_once("<Code>")?;
-    let (code, _) = rest.split_once("</Code>")?;
-    let is_plain = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
-    is_plain.then(|| code.to_owned())
-}
-
 fn parse(url: &str) -> Result<Url, Fault> {
     Url::parse(url).map_err(|error| Fault::Final(format!("it is no URL: {error}")))
-}
-
-fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
-    let target = headers.get(LOCATION).and_then(|value| value.to_str().ok());
-    let Some(next) = target.and_then(|target| from.join(target).ok()) else {
-        return Err(Fault::Final("a redirect names no place".into()));
-    };
-    let safer = next.scheme() == "https" || from.scheme() == next.scheme();
-    if !safer || !matches!(next.scheme(), "http" | "https") {
-        return Err(Fault::Final(format!(
-            "a redirect leads from {} to {}",
-            from.scheme(),
-            next.scheme()
-        )));
-    }
-    Ok(next)
-}
-
-/// The range and the total size of `bytes 0-9/100`.
-fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
-    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
-    let (first, last) = range.split_once('-')?;
-    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
-    let size = size.parse().ok()?;
-    // Only then does one more than the last fit a number.
-    (first <= last && last < size).then(|| (first..last + 1, size))
 }
 
 /// Time that a body of `bytes` may take: the client's own limit is for each read, and a server that
 /// sends a byte now and then would hold a reader for ever.
 fn least_pace(bytes: usize) -> Duration {
     Duration::from_secs_f64(bytes as f64 / PACE_BYTES_PER_S_MIN)
-}
-
-/// Reads exactly `bytes` of body, before `until`.
-fn body(
-    response: Response,
-    bytes: usize,
-    until: Instant,
-    on_bytes: &mut dyn FnMut(u64),
-) -> Result<Vec<u8>, Fault> {
-    let mut buffer = vec![0; bytes];
-    let mut body = response;
-    let mut done = 0;
-    let failed = |done, error: &dyn std::fmt::Display| {
-        Fault::Passing(format!(
-            "the body ended after {done} of {bytes} bytes: {error}"
-        ))
-    };
-    while done < bytes {
-        if Instant::now() > until {
-            return Err(failed(done, &"the server sends too slowly"));
-        }
-        match body.read(&mut buffer[done..]) {
-            Ok(0) => return Err(failed(done, &"it is too short")),
-            Ok(read) => {
-                done += read;
-                on_bytes(read as u64);
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(failed(done, &error)),
-        }
-    }
-    // Also what lets the connection be used again.
-    match body.read(&mut [0]) {
-        Ok(0) => Ok(buffer),
-        Ok(_) => Err(Fault::Passing(format!(
-            "the body goes on after {bytes} bytes"
-        ))),
-        Err(error) => Err(failed(done, &error)),
-    }
 }
 
 /// Slower bodies are given up: 64 requests under way at this pace are a link of 8 Mb/s.

@@ -30,6 +30,8 @@ pub(crate) fn image_of(raw: &[u8], format: Format, frame_bytes: u32, cdc: bool) 
         tune: Tune::Speed,
         cdc,
         engines: 2,
+        thin: Default::default(),
+        limits: Default::default(),
     };
     let target = Target::Path(&image, Existing::Replace);
     pack(source, target, &options, &mut |_| ()).unwrap();
@@ -78,6 +80,8 @@ pub(crate) fn open(url: &str, options: sidecore_remote::Options) -> Arc<RemoteIm
 pub(crate) fn device(image: &Arc<RemoteImage>) -> Arc<Device> {
     let pool = Pool::start(PoolConfig {
         engines: 2,
+        thin: Default::default(),
+        limits: Default::default(),
         ..PoolConfig::default()
     });
     let image = Image::Far(Arc::clone(image) as _);

@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::engine;
 use crate::image::Image;
 use crate::store::STORE_BYTES;
+use sidecore_bare::text::printable;
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::fs::File;
 use std::io::Read;
@@ -293,7 +294,8 @@ pub unsafe extern "C" fn spe_image_open(name: *const c_char) -> *mut ProgramHand
 
 /// Says on the standard error why a program does not run here.
 fn refuse(name: &str, error: &crate::image::ImageError) {
-    eprintln!("libspe2: {name}: {error}");
+    let text = format!("libspe2: {name}: {error}");
+    eprintln!("{}", printable(&text));
 }
 
 /// `spe_image_close`.

@@ -166,10 +166,14 @@ pub fn run(
     // Before the thread is pinned: afterwards it may use one core only.
     let machine = Machine::of_this_program();
     std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
+        let thread = std::thread::Builder::new().spawn_scoped(scope, || {
             cpu::pin(core)?;
             survey::all(config, (machine, core), cancel, say)
         });
+        let thread = thread.map_err(|source| SysError::Call {
+            call: "pthread_create",
+            source,
+        })?;
         match thread.join() {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),

@@ -6,18 +6,23 @@ use libz_rs_sys::gz_header;
 use sidecore_deflate::CheckKind;
 use std::ffi::CStr;
 
-/// Writes the header of a stream; with what the program gave for a gzip header.
+/// Writes the header of a stream; with what the program gave for a gzip header, or with the
+/// checksum of a zlib stream's dictionary.
 ///
 /// # Safety
 /// The fields of `given` are what `deflateSetHeader` asks for.
 pub(super) unsafe fn write(
     parameters: &Parameters,
     given: Option<&gz_header>,
+    dictionary: Option<u32>,
     out: &mut Bytes,
 ) -> Result<(), NoMemory> {
     match parameters.wrapper {
         CheckKind::None => Ok(()),
-        CheckKind::Adler32 => out.extend(&parameters.zlib_header()),
+        CheckKind::Adler32 => {
+            out.extend(&parameters.zlib_header(dictionary.is_some()))?;
+            dictionary.map_or(Ok(()), |check| out.extend(&check.to_be_bytes()))
+        }
         CheckKind::Crc32 => {
             // SAFETY: the caller's promise.
             let fields = unsafe { Fields::of(given) };
@@ -53,7 +58,7 @@ pub(super) unsafe fn write(
 pub(super) unsafe fn bytes(parameters: &Parameters, given: Option<&gz_header>) -> usize {
     match parameters.wrapper {
         CheckKind::None => 0,
-        CheckKind::Adler32 => 2 + 4,
+        CheckKind::Adler32 => 2 + 4 + 4,
         CheckKind::Crc32 => {
             // SAFETY: the caller's promise.
             let fields = unsafe { Fields::of(given) };

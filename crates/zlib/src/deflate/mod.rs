@@ -4,20 +4,19 @@
 //! by byte is refused, as zlib does.
 
 mod header;
+mod makers;
 mod parameters;
 mod state;
 
 use crate::forward::is_compatible;
 use crate::guard;
-use crate::io;
 use crate::memory::Memory;
 use crate::settings::{Use, settings};
 use libc::{c_char, c_int, c_uchar, c_uint, c_ulong};
 use libz_rs_sys as base;
 use libz_rs_sys::*;
 use parameters::Parameters;
-use sidecore_deflate::CheckKind;
-use state::{Maker, Stage, State};
+use state::{Maker, State, refuse};
 use std::ptr::NonNull;
 
 /// What a stream's `state` points to while it deflates; the mark comes first in every kind.
@@ -130,6 +129,7 @@ pub unsafe extern "C" fn deflateInit2_(
             // SAFETY: as above; the stream forgets it.
             drop(unsafe { memory.take(place) });
             open.state = std::ptr::null_mut();
+            refuse(open, begun);
         }
         begun
     })
@@ -151,13 +151,7 @@ pub unsafe extern "C" fn deflate(stream: z_streamp, flush: c_int) -> c_int {
             if !(Z_NO_FLUSH..=Z_BLOCK).contains(&flush) {
                 return Z_STREAM_ERROR;
             }
-            if state.maker != Maker::BaseAll {
-                return state.deflate(stream, flush);
-            }
-            let code = io::with_base(stream, &mut state.base, |base| base::deflate(base, flush));
-            stream.adler = state.base.adler;
-            stream.data_type = state.base.data_type;
-            code
+            state.deflate(stream, flush)
         })
     }
 }
@@ -170,19 +164,10 @@ pub unsafe extern "C" fn deflate(stream: z_streamp, flush: c_int) -> c_int {
 pub unsafe extern "C" fn deflateEnd(stream: z_streamp) -> c_int {
     // SAFETY: the caller's promise.
     let result = unsafe {
-        with(stream, |stream, state| {
-            if state.maker == Maker::BaseAll {
-                let code = base::deflateEnd(&mut state.base);
-                state.base.state = std::ptr::null_mut();
-                return code;
-            }
-            let unfinished = match state.stage {
-                Stage::Start => stream.total_in > 0,
-                Stage::Body => true,
-                Stage::Finished => state.pending_bytes() > 0,
-            };
-            if unfinished { Z_DATA_ERROR } else { Z_OK }
-        })
+        with(
+            stream,
+            |_, state| if state.is_ended() { Z_OK } else { Z_DATA_ERROR },
+        )
     };
     // SAFETY: the caller's promise.
     unsafe { release(stream) };
@@ -277,42 +262,14 @@ pub unsafe extern "C" fn deflateParams(stream: z_streamp, level: c_int, strategy
                 strategy,
                 ..state.parameters
             };
-            if state.maker == Maker::BaseAll {
-                let code = io::with_base(stream, &mut state.base, |base| {
-                    base::deflateParams(base, level, strategy)
-                });
-                if code == Z_OK {
-                    state.parameters = parameters;
-                }
-                return code;
-            }
-            if parameters == state.parameters {
-                return Z_OK;
-            }
-            // What is there already is deflated as it was asked for.
-            if stream.total_in > 0 {
-                // SAFETY: the caller's promise.
-                if let Err(code) = state.close_block(stream) {
+            if !state.parameters.goes_on_as(&parameters) && state.last_flush != -2 {
+                // What is there already is made as it was asked for.
+                let code = state.close_block(stream);
+                if code != Z_OK {
                     return code;
                 }
             }
-            if state.maker == Maker::Base {
-                let mut none = z_stream {
-                    next_in: stream.next_in,
-                    next_out: stream.next_out,
-                    avail_out: stream.avail_out,
-                    ..z_stream::default()
-                };
-                let code = io::with_base(&mut none, &mut state.base, |base| {
-                    base::deflateParams(base, level, strategy)
-                });
-                let written = (stream.avail_out - none.avail_out) as usize;
-                io::produced(stream, written);
-                if code == Z_OK {
-                    state.parameters = parameters;
-                }
-                return code;
-            }
+            // Before the first block, the base library is told by its beginning.
             state.parameters = parameters;
             if parameters.suit_blocks() {
                 return Z_OK;
@@ -338,31 +295,8 @@ pub unsafe extern "C" fn deflateSetDictionary(
             if dictionary.is_null() {
                 return Z_STREAM_ERROR;
             }
-            if state.maker == Maker::Blocks {
-                let wrapper = state.parameters.wrapper;
-                let at_start = state.stage == Stage::Start && state.gathered.is_empty();
-                let fits = match wrapper {
-                    CheckKind::None => state.gathered.is_empty(),
-                    CheckKind::Adler32 => at_start,
-                    CheckKind::Crc32 => false,
-                };
-                if !fits {
-                    return Z_STREAM_ERROR;
-                }
-                let switched = if at_start {
-                    state.begin(stream, false)
-                } else {
-                    state.switch_to_base().err().unwrap_or(Z_OK)
-                };
-                if switched != Z_OK {
-                    return switched;
-                }
-            }
-            let code = base::deflateSetDictionary(&mut state.base, dictionary, bytes);
-            if state.maker == Maker::BaseAll {
-                stream.adler = state.base.adler;
-            }
-            code
+            let dictionary = std::slice::from_raw_parts(dictionary, bytes as usize);
+            state.set_dictionary(stream, dictionary)
         })
     }
 }
@@ -380,7 +314,7 @@ pub unsafe extern "C" fn deflateGetDictionary(
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |_, state| {
-            if state.maker != Maker::Blocks {
+            if state.maker != Maker::Blocks && state.unfed_bytes() == 0 {
                 return base::deflateGetDictionary(&state.base, dictionary, bytes);
             }
             let (old, new) = state.dictionary();
@@ -405,13 +339,10 @@ pub unsafe extern "C" fn deflateSetHeader(stream: z_streamp, header: gz_headerp)
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |_, state| {
-            if state.parameters.wrapper != CheckKind::Crc32 {
+            if !state.takes_header() {
                 return Z_STREAM_ERROR;
             }
             state.given_header = header;
-            if state.maker == Maker::BaseAll {
-                return base::deflateSetHeader(&mut state.base, header);
-            }
             Z_OK
         })
     }
@@ -430,15 +361,9 @@ pub unsafe extern "C" fn deflatePending(
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |_, state| {
-            let (mut base_bytes, mut base_bits) = (0, 0);
-            if state.maker != Maker::Blocks {
-                let code = base::deflatePending(&mut state.base, &mut base_bytes, &mut base_bits);
-                if code != Z_OK {
-                    return code;
-                }
-            }
+            let (base_bytes, base_bits) = state.base_pending();
             if let Some(pending) = pending.as_mut() {
-                *pending = base_bytes.saturating_add(state.pending_bytes() as c_uint);
+                *pending = (base_bytes + state.pending_bytes()) as c_uint;
             }
             if let Some(bits) = bits.as_mut() {
                 *bits = base_bits;
@@ -476,8 +401,12 @@ pub unsafe extern "C" fn deflateUsed(stream: z_streamp, bits: *mut c_int) -> c_i
 pub unsafe extern "C" fn deflatePrime(stream: z_streamp, bits: c_int, value: c_int) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        with(stream, |stream, state| {
-            if let Err(code) = leave_blocks(stream, state) {
+        with(stream, |_, state| {
+            // zlib says so of what would not fit.
+            if !(0..=16).contains(&bits) || state.base_pending().0 > PRIMED_BYTES_MAX {
+                return Z_BUF_ERROR;
+            }
+            if let Err(code) = state.switch_to_base() {
                 return code;
             }
             base::deflatePrime(&mut state.base, bits, value)
@@ -499,27 +428,13 @@ pub unsafe extern "C" fn deflateTune(
 ) -> c_int {
     // SAFETY: the caller's promise.
     unsafe {
-        with(stream, |stream, state| {
-            if let Err(code) = leave_blocks(stream, state) {
+        with(stream, |_, state| {
+            if let Err(code) = state.switch_to_base() {
                 return code;
             }
             base::deflateTune(&mut state.base, good, lazy, nice, chain)
         })
     }
-}
-
-/// Gives the stream to the base library: all of it where nothing was written yet.
-fn leave_blocks(stream: &mut z_stream, state: &mut State) -> Result<(), c_int> {
-    if state.maker != Maker::Blocks {
-        return Ok(());
-    }
-    if state.stage == Stage::Start && stream.total_in == 0 && state.given_header.is_null() {
-        return match state.begin(stream, false) {
-            Z_OK => Ok(()),
-            code => Err(code),
-        };
-    }
-    state.switch_to_base()
 }
 
 /// The most bytes that `raw_bytes` become, in one call that finishes.
@@ -536,16 +451,11 @@ pub unsafe extern "C" fn deflateBound(stream: z_streamp, raw_bytes: c_ulong) -> 
             let bound = unsafe { base::deflateBound(std::ptr::null_mut(), raw_bytes) };
             return bound.max(zlib_bound(raw_bytes) + HEADER_BYTES_MAX);
         };
-        // SAFETY: null, or the base library's own stream.
-        let bound = unsafe {
-            match state.maker {
-                Maker::BaseAll => return base::deflateBound(&mut state.base, raw_bytes),
-                Maker::Blocks | Maker::Base => base::deflateBound(std::ptr::null_mut(), raw_bytes),
-            }
-        };
+        // SAFETY: null is what the base library takes for any stream.
+        let bound = unsafe { base::deflateBound(std::ptr::null_mut(), raw_bytes) };
         // SAFETY: what `deflateSetHeader` was given is there until the header is written.
         let wrapped = unsafe { header::bytes(&state.parameters, state.given_header.as_ref()) };
-        let waiting = state.pending_bytes() + state.gathered.len();
+        let waiting = state.pending_bytes() + state.base_pending().0 + state.unfed_bytes();
         bound
             .max(zlib_bound(raw_bytes))
             .saturating_add((wrapped + waiting) as c_ulong)
@@ -561,6 +471,9 @@ pub(crate) fn zlib_bound(raw_bytes: c_ulong) -> c_ulong {
 
 /// Room for a header and a trailer of any kind that no stream says.
 const HEADER_BYTES_MAX: c_ulong = 18;
+/// Bytes that `deflatePrime` may put before what comes next: the base library's room with the
+/// smallest `memLevel` is more.
+const PRIMED_BYTES_MAX: usize = 100;
 /// Marks a stream that deflates; chosen at random.
 const MAGIC: u64 = 0x6f31_c5d8_2a97_e40b;
 

@@ -67,8 +67,38 @@ impl Parameters {
         self.level > 0 && whole_window && matches!(self.strategy, Z_DEFAULT_STRATEGY | Z_FILTERED)
     }
 
+    /// The level at which the base library does what zlib does at this one. Its own first level
+    /// keeps a block open between calls, in whose middle `deflatePrime` would put its bits.
+    pub(crate) fn base_level(&self) -> c_int {
+        match self.level {
+            1 => 2,
+            level => level,
+        }
+    }
+
+    /// Bits of the window: zlib takes 9 where 8 are asked for.
+    pub(crate) fn window_size_bits(&self) -> c_int {
+        let bits = match self.window_bits {
+            ..0 => -self.window_bits,
+            0..16 => self.window_bits,
+            _ => self.window_bits - 16,
+        };
+        bits.max(9)
+    }
+
+    /// True where zlib goes on with the same function at another level or strategy, so that nothing
+    /// has to be put out before.
+    pub(crate) fn goes_on_as(&self, other: &Self) -> bool {
+        let function = |level| match level {
+            0 => 0,
+            1..=3 => 1,
+            _ => 2,
+        };
+        self.strategy == other.strategy && function(self.level) == function(other.level)
+    }
+
     /// The two bytes before a zlib stream (RFC 1950, 2.2).
-    pub(crate) fn zlib_header(&self) -> [u8; 2] {
+    pub(crate) fn zlib_header(&self, has_dictionary: bool) -> [u8; 2] {
         let effort: u16 = match self.level {
             _ if self.strategy >= Z_HUFFMAN_ONLY => 0,
             ..2 => 0,
@@ -76,7 +106,8 @@ impl Parameters {
             6 => 2,
             _ => 3,
         };
-        let header = 0x7800 | effort << 6;
+        let window = (self.window_size_bits() - 8) as u16;
+        let header = 0x800 | window << 12 | effort << 6 | u16::from(has_dictionary) << 5;
         (header + (31 - header % 31)).to_be_bytes()
     }
 

@@ -4,31 +4,34 @@
 //!           deflate(input)            full, flushed, finished
 //!  program ───────────────► gathered ───────────────────────► blocks ──► pending ──► program
 //!                               │  a flush that wants history kept,        ▲
-//!                               │  a parameter that blocks do not know     │ trailer
+//!                               │  a parameter that blocks do not know     │ header, trailer
 //!                               ▼                                          │
 //!                           base library (raw, with the last 32 KiB as its dictionary)
 //! ```
 //!
 //! Blocks know nothing of one another. That is what makes them parallel, and what makes them wrong
 //! for a program that flushes every few bytes: from its first such flush on, the base library has
-//! the stream. Where the parameters never suit blocks, the base library has it from the beginning,
-//! header and trailer included.
+//! the stream. Where the parameters never suit blocks, it has it from the beginning. Header,
+//! trailer and the rules of `deflate` are here in both cases.
 //!
-//! Must stay true: block boundaries depend on the bytes and flushes alone, not on how input and
-//! room were cut, nor on engines. All memory is the stream's own ([`Memory`]). One thread at a
-//! time, as zlib asks.
+//! Must stay true: each call takes the steps of zlib's own `deflate`, in their order, with the same
+//! answers: what is pending first, then whether there is anything to do, the header, the input, the
+//! flush, the trailer. Pending is what waits here and in the base library. Block boundaries depend
+//! on the bytes and flushes alone, not on how input and room were cut, nor on engines. All memory
+//! is the stream's own ([`Memory`]). A call that runs out of memory may be repeated: nothing was
+//! taken that is not put out. One thread at a time, as zlib asks. Source: zlib 1.3, `deflate.c`.
 
 use super::header;
+use super::makers::HISTORY_BYTES;
 use super::parameters::Parameters;
-use crate::engines;
 use crate::forward;
 use crate::io;
 use crate::memory::{Bytes, Memory, NoMemory};
 use libc::c_int;
 use libz_rs_sys as base;
 use libz_rs_sys::*;
-use sidecore_deflate::{BLOCK_BYTES, CheckKind};
-use std::ptr;
+use sidecore_deflate::CheckKind;
+use std::{mem, ptr};
 
 /// What makes DEFLATE of the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,17 +40,45 @@ pub(super) enum Maker {
     Blocks,
     /// The base library, between a header and a trailer of ours.
     Base,
-    /// The base library, header and trailer included.
-    BaseAll,
 }
 
-/// The way of a stream of ours; [`Maker::BaseAll`] has its own.
+/// The way of a stream, as in zlib.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// Nothing was written, not even the header.
-    Start,
-    Body,
-    /// All is in `pending`, trailer included.
+pub(super) enum Status {
+    /// The header is not written.
+    Init,
+    Busy,
+    /// All input was taken, and its last block is made.
+    Finish,
+}
+
+/// What a call asks of the maker: zlib's flushes, and the one of `deflateParams`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Ask {
+    Flush(c_int),
+    /// What was gathered becomes blocks; others may follow it with other parameters.
+    Parameters,
+}
+
+impl Ask {
+    fn flush(self) -> c_int {
+        match self {
+            Self::Flush(flush) => flush,
+            Self::Parameters => Z_BLOCK,
+        }
+    }
+}
+
+/// How far the maker came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Made {
+    /// There was nothing for it to do.
+    Nothing,
+    /// It waits for input, or for room.
+    More,
+    /// What was asked for is made.
+    Flushed,
+    /// The last block is put out.
     Finished,
 }
 
@@ -57,25 +88,33 @@ pub(super) struct State {
     pub(super) memory: Memory,
     pub(super) parameters: Parameters,
     pub(super) maker: Maker,
-    pub(super) stage: Stage,
+    pub(super) status: Status,
+    /// Set once the trailer is in `pending`, or there is to be none.
+    pub(super) is_closed: bool,
     /// The base library's stream; without a state until it is needed.
     pub(super) base: z_stream,
+    /// Set once it ended.
+    pub(super) is_base_done: bool,
+    /// What it was told last.
+    pub(super) base_parameters: Parameters,
     pub(super) given_header: *mut gz_header,
-    check: u32,
-    raw_bytes: u64,
+    /// The checksum of a dictionary that a zlib header is to name.
+    pub(super) dictionary_check: Option<u32>,
+    pub(super) check: u32,
+    pub(super) raw_bytes: u64,
     /// Bytes since the stream's beginning or the last flush.
-    unflushed_bytes: u64,
-    /// Flush of the last call, by its rank; -1 where the next call may repeat it.
-    last_rank: c_int,
+    pub(super) unflushed_bytes: u64,
+    /// Flush of the last call; -1 where the next call may repeat it, -2 before the first.
+    pub(super) last_flush: c_int,
     /// Input that is in no block yet.
     pub(super) gathered: Bytes,
     /// Bytes of `gathered` that the base library has taken.
-    fed: usize,
+    pub(super) fed: usize,
     /// The last 32 KiB before `gathered`.
-    history: Bytes,
+    pub(super) history: Bytes,
     /// Output for which there was no room.
-    pending: Bytes,
-    taken: usize,
+    pub(super) pending: Bytes,
+    pub(super) taken: usize,
 }
 
 impl State {
@@ -87,17 +126,21 @@ impl State {
             memory,
             parameters,
             maker: Maker::Blocks,
-            stage: Stage::Start,
+            status: Status::Init,
+            is_closed: false,
             base,
+            is_base_done: false,
+            base_parameters: parameters,
             given_header: ptr::null_mut(),
+            dictionary_check: None,
             check: 0,
             raw_bytes: 0,
             unflushed_bytes: 0,
-            last_rank: -2,
-            gathered: Bytes::new(memory),
+            last_flush: -2,
+            gathered: Bytes::never_short(memory),
             fed: 0,
-            history: Bytes::new(memory),
-            pending: Bytes::new(memory),
+            history: Bytes::never_short(memory),
+            pending: Bytes::never_short(memory),
             taken: 0,
         }
     }
@@ -107,332 +150,206 @@ impl State {
         (stream.total_in, stream.total_out) = (0, 0);
         stream.msg = ptr::null_mut();
         stream.data_type = Z_UNKNOWN;
-        self.stage = Stage::Start;
+        self.status = Status::Init;
+        self.is_closed = self.parameters.wrapper == CheckKind::None;
         self.check = first_check(self.parameters.wrapper);
-        stream.adler = self.check.into();
+        // As zlib has it: 1 for raw streams too, which do not touch it later.
+        stream.adler = u64::from(self.parameters.wrapper != CheckKind::Crc32);
+        self.dictionary_check = None;
         self.raw_bytes = 0;
         self.unflushed_bytes = 0;
-        self.last_rank = -2;
+        self.last_flush = -2;
         self.fed = 0;
         self.taken = 0;
         self.gathered.clear();
         self.history.clear();
         self.pending.clear();
+        self.maker = Maker::Blocks;
         if blocks && self.parameters.suit_blocks() {
-            self.end_base();
-            self.maker = Maker::Blocks;
             return Z_OK;
         }
-        let kept = self.maker == Maker::BaseAll && !self.base.state.is_null();
-        self.maker = Maker::BaseAll;
-        let result = if kept {
-            // SAFETY: the base library's own stream.
-            unsafe { base::deflateReset(&mut self.base) }
-        } else {
-            self.end_base();
-            self.begin_base(self.parameters.window_bits)
-        };
-        stream.adler = self.base.adler;
-        result
+        self.begin_base().err().unwrap_or(Z_OK)
     }
 
-    fn begin_base(&mut self, window_bits: c_int) -> c_int {
-        let Parameters {
-            level,
-            memory_level,
-            strategy,
-            ..
-        } = self.parameters;
-        // SAFETY: a stream that has no state, and the version of this very library.
-        unsafe {
-            base::deflateInit2_(
-                &mut self.base,
-                level,
-                Z_DEFLATED,
-                window_bits,
-                memory_level,
-                strategy,
-                forward::zlibVersion(),
-                size_of::<z_stream>() as c_int,
-            )
-        }
-    }
-
-    pub(super) fn end_base(&mut self) {
-        if !self.base.state.is_null() {
-            // SAFETY: the base library's own stream.
-            unsafe { base::deflateEnd(&mut self.base) };
-            self.base.state = ptr::null_mut();
-        }
-    }
-
-    /// The base library takes over: between our header and trailer, with the history as its
-    /// dictionary. What was gathered is its first input.
-    pub(super) fn switch_to_base(&mut self) -> Result<(), c_int> {
-        if self.maker != Maker::Blocks {
-            return Ok(());
-        }
-        self.begin_body()?;
-        // Whole blocks stay blocks, however many were gathered.
-        let whole = self.gathered.len().saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
-        if whole > 0 {
-            let rest = self.gathered.split_off(whole)?;
-            self.emit(false)?;
-            self.gathered = rest;
-        }
-        let result = self.begin_base(-15);
-        if result != Z_OK {
-            return Err(result);
-        }
-        self.maker = Maker::Base;
-        let history = self.history.as_slice();
-        if !history.is_empty() {
-            // SAFETY: a raw stream at its beginning.
-            unsafe {
-                base::deflateSetDictionary(&mut self.base, history.as_ptr(), history.len() as u32)
-            };
-        }
-        Ok(())
-    }
-
-    /// Writes the header once.
-    fn begin_body(&mut self) -> Result<(), c_int> {
-        if self.stage == Stage::Start {
-            // SAFETY: what `deflateSetHeader` was given is there until the header is written.
-            unsafe {
-                let given = self.given_header.as_ref();
-                header::write(&self.parameters, given, &mut self.pending)?;
-            }
-            self.stage = Stage::Body;
-        }
-        Ok(())
-    }
-
-    /// `deflate`, of a stream that is ours.
+    /// `deflate`.
     ///
     /// # Safety
     /// The stream's buffers are what they say.
     pub(super) unsafe fn deflate(&mut self, stream: &mut z_stream, flush: c_int) -> c_int {
-        let no_input = stream.avail_in == 0;
-        if stream.next_out.is_null()
-            || (!no_input && stream.next_in.is_null())
-            || (self.stage == Stage::Finished && flush != Z_FINISH)
-        {
-            return Z_STREAM_ERROR;
-        }
-        if stream.avail_out == 0 {
-            return Z_BUF_ERROR;
-        }
-        let last_rank = std::mem::replace(&mut self.last_rank, rank(flush));
-        if self.taken < self.pending.len() {
-            // SAFETY: the caller's promise.
-            unsafe { self.drain(stream) };
-            if stream.avail_out == 0 {
-                self.last_rank = -1;
-                return Z_OK;
-            }
-        } else if no_input && rank(flush) <= last_rank && flush != Z_FINISH {
-            return Z_BUF_ERROR;
-        }
-        if self.stage == Stage::Finished {
-            return if no_input { Z_STREAM_END } else { Z_BUF_ERROR };
-        }
         // SAFETY: the caller's promise.
-        let made = unsafe {
-            self.begin_body()
-                .and_then(|()| self.make(stream, flush))
-                .map(|()| self.drain(stream))
-        };
-        match made {
-            Err(code) => code,
-            Ok(()) if self.taken < self.pending.len() || stream.avail_out == 0 => {
-                // There may be more: the same flush may be asked for again.
-                self.last_rank = -1;
-                match self.stage {
-                    Stage::Finished if self.taken == self.pending.len() => Z_STREAM_END,
-                    _ => Z_OK,
-                }
-            }
-            Ok(()) if self.stage == Stage::Finished => Z_STREAM_END,
-            Ok(()) => Z_OK,
-        }
+        unsafe { self.work(stream, Ask::Flush(flush)) }
     }
 
-    /// # Safety
-    /// As [`Self::deflate`].
-    unsafe fn make(&mut self, stream: &mut z_stream, flush: c_int) -> Result<(), c_int> {
-        if self.maker == Maker::Blocks {
-            // SAFETY: the caller's promise.
-            let all = unsafe { self.gather(stream)? };
-            if !all {
-                return Ok(());
-            }
-            match flush {
-                Z_NO_FLUSH => return Ok(()),
-                Z_FINISH => {
-                    self.emit(true)?;
-                    return self.finish();
-                }
-                // Nothing after a full flush refers to what was before it.
-                Z_FULL_FLUSH => return self.emit_flushed(),
-                Z_SYNC_FLUSH if !(1..FLUSHED_MIN).contains(&self.unflushed_bytes) => {
-                    return self.emit_flushed();
-                }
-                _ => self.switch_to_base()?,
-            }
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.make_by_base(stream, flush) }
-    }
-
-    /// Takes input in, and makes blocks of what is full. False where there is no more room for what
-    /// they became.
+    /// What `deflateParams` begins with, where what is there is to be made as it was asked for:
+    /// [`Z_OK`] where all of it is.
     ///
     /// # Safety
     /// As [`Self::deflate`].
-    unsafe fn gather(&mut self, stream: &mut z_stream) -> Result<bool, c_int> {
-        let batch = engines::gathered_blocks() * BLOCK_BYTES;
-        while stream.avail_in > 0 {
-            // SAFETY: the caller's promise.
-            let input = unsafe { io::input(stream) };
-            if self.gathered.is_empty() && input.len() > batch {
-                // Straight from the program's memory: all but the last block, which may be the
-                // stream's.
-                let whole = (input.len() - 1) / BLOCK_BYTES * BLOCK_BYTES;
-                let part = &input[..whole.min(DIRECT_BYTES_MAX)];
-                self.take_in(stream, part);
-                self.blocks(Some(part), false)?;
-            } else if self.gathered.len() >= batch {
-                // More comes: this was not the last block.
-                self.emit(false)?;
-            } else {
-                let part = &input[..input.len().min(batch - self.gathered.len())];
-                self.gathered.extend(part)?;
-                self.take_in(stream, part);
-                continue;
-            }
+    pub(super) unsafe fn close_block(&mut self, stream: &mut z_stream) -> c_int {
+        // SAFETY: the caller's promise.
+        let code = unsafe { self.work(stream, Ask::Parameters) };
+        match code {
+            Z_STREAM_ERROR | Z_MEM_ERROR => code,
+            _ if stream.avail_in > 0 || self.unfed_bytes() > 0 => Z_BUF_ERROR,
+            _ => Z_OK,
+        }
+    }
+
+    /// Input that was taken and is in no output yet, as far as it is here.
+    pub(super) fn unfed_bytes(&self) -> usize {
+        self.gathered.len() - self.fed
+    }
+
+    /// # Safety
+    /// As [`Self::deflate`].
+    unsafe fn work(&mut self, stream: &mut z_stream, ask: Ask) -> c_int {
+        let flush = ask.flush();
+        let no_input = stream.avail_in == 0;
+        if stream.next_out.is_null()
+            || (!no_input && stream.next_in.is_null())
+            || (self.status == Status::Finish && flush != Z_FINISH)
+        {
+            return refuse(stream, Z_STREAM_ERROR);
+        }
+        if stream.avail_out == 0 {
+            return refuse(stream, Z_BUF_ERROR);
+        }
+        let last_flush = mem::replace(&mut self.last_flush, flush);
+        if self.pending_bytes() > 0 {
             // SAFETY: the caller's promise.
             unsafe { self.drain(stream) };
-            if self.taken < self.pending.len() {
-                return Ok(false);
+            if stream.avail_out == 0 {
+                self.last_flush = -1;
+                return Z_OK;
             }
+        } else if self.base_pending().0 == 0
+            && no_input
+            && rank(flush) <= rank(last_flush)
+            && flush != Z_FINISH
+        {
+            return refuse(stream, Z_BUF_ERROR);
         }
-        Ok(true)
-    }
-
-    /// Counts input as consumed.
-    fn take_in(&mut self, stream: &mut z_stream, part: &[u8]) {
-        self.check = continue_check(self.parameters.wrapper, self.check, part);
-        self.raw_bytes += part.len() as u64;
-        self.unflushed_bytes += part.len() as u64;
-        io::consume(stream, part.len());
-        stream.adler = self.check.into();
-    }
-
-    /// Blocks of all that was gathered, then an empty stored block: programs look for its last four
-    /// bytes, or cut them off (RFC 7692), and a block that was stored does not end with them.
-    fn emit_flushed(&mut self) -> Result<(), c_int> {
-        self.unflushed_bytes = 0;
-        self.emit(false)?;
-        Ok(self.pending.extend(&EMPTY_STORED)?)
-    }
-
-    /// Makes blocks of all that was gathered.
-    fn emit(&mut self, is_last: bool) -> Result<(), c_int> {
-        if is_last || !self.gathered.is_empty() {
-            self.blocks(None, is_last)?;
+        if self.is_made() && !no_input {
+            return refuse(stream, Z_BUF_ERROR);
         }
-        Ok(())
-    }
-
-    /// Makes blocks of `raw`, or of what was gathered.
-    fn blocks(&mut self, raw: Option<&[u8]>, is_last: bool) -> Result<(), c_int> {
-        let bytes = raw.unwrap_or(self.gathered.as_slice());
-        let level = self.parameters.level as u8;
-        engines::deflate(bytes, level, is_last, &mut self.pending)?;
-        if !is_last {
-            if bytes.len() >= HISTORY_BYTES {
-                self.history.clear();
+        // SAFETY: the caller's promise.
+        let result = unsafe {
+            self.write_header(stream)
+                .and_then(|()| self.make_and_close(stream, ask))
+        };
+        match result {
+            Ok(code) => code,
+            Err(Z_MEM_ERROR) => {
+                self.last_flush = -1;
+                Z_MEM_ERROR
             }
-            self.history
-                .extend(&bytes[bytes.len().saturating_sub(HISTORY_BYTES)..])?;
-            self.history.keep_last(HISTORY_BYTES);
+            Err(code) => code,
         }
-        if raw.is_none() {
-            self.gathered.clear();
+    }
+
+    /// True once all of the stream but its trailer is made, and out of the base library.
+    fn is_made(&self) -> bool {
+        self.status == Status::Finish && (self.maker == Maker::Blocks || self.is_base_done)
+    }
+
+    /// Writes the header once.
+    ///
+    /// # Safety
+    /// As [`Self::deflate`].
+    unsafe fn write_header(&mut self, stream: &mut z_stream) -> Result<(), c_int> {
+        if self.status != Status::Init {
+            return Ok(());
         }
+        let before = self.pending.len();
+        // SAFETY: what `deflateSetHeader` was given is there until the header is written.
+        let written = unsafe {
+            let given = self.given_header.as_ref();
+            header::write(
+                &self.parameters,
+                given,
+                self.dictionary_check,
+                &mut self.pending,
+            )
+        };
+        if written.is_err() {
+            self.pending.truncate(before);
+            written?;
+        }
+        self.status = Status::Busy;
+        if self.parameters.wrapper != CheckKind::None {
+            stream.adler = self.check.into();
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.drain(stream) };
         Ok(())
     }
 
     /// # Safety
     /// As [`Self::deflate`].
-    unsafe fn make_by_base(&mut self, stream: &mut z_stream, flush: c_int) -> Result<(), c_int> {
+    unsafe fn make_and_close(&mut self, stream: &mut z_stream, ask: Ask) -> Result<c_int, c_int> {
+        let flush = ask.flush();
+        if self.pending_bytes() > 0 {
+            // The header is not out.
+            self.last_flush = -1;
+            return Ok(Z_OK);
+        }
+        if stream.avail_out == 0 {
+            // Or it just fitted; where that was all, nothing is left to be repeated.
+            if stream.avail_in > 0 || flush != Z_NO_FLUSH {
+                self.last_flush = -1;
+            }
+            return Ok(Z_OK);
+        }
+        if !self.is_made() {
+            // SAFETY: the caller's promise.
+            let made = unsafe {
+                match self.maker {
+                    Maker::Blocks => self.make(stream, ask)?,
+                    Maker::Base => self.make_by_base(stream, flush)?,
+                }
+            };
+            match made {
+                Made::Nothing => return Ok(Z_OK),
+                Made::More | Made::Flushed => {
+                    // SAFETY: the caller's promise.
+                    unsafe { self.drain(stream) };
+                    if stream.avail_out == 0 {
+                        // There may be more: the same flush may be asked for again.
+                        self.last_flush = -1;
+                    }
+                    return Ok(Z_OK);
+                }
+                Made::Finished => (self.status, self.is_base_done) = (Status::Finish, true),
+            }
+        }
+        if flush != Z_FINISH {
+            return Ok(Z_OK);
+        }
+        if self.is_closed {
+            return Ok(Z_STREAM_END);
+        }
+        let wrapper = self.parameters.wrapper;
+        let before = self.pending.len();
+        let written = header::write_trailer(wrapper, self.check, self.raw_bytes, &mut self.pending);
+        if written.is_err() {
+            self.pending.truncate(before);
+            written?;
+        }
+        self.is_closed = true;
         // SAFETY: the caller's promise.
         unsafe { self.drain(stream) };
-        let mut code = Z_OK;
-        let mut asked = false;
-        if self.fed < self.gathered.len() {
-            if stream.avail_out == 0 {
-                return Ok(());
-            }
-            let flush = if stream.avail_in == 0 {
-                flush
-            } else {
-                Z_NO_FLUSH
-            };
-            code = self.feed_base(stream, flush);
-            asked = flush != Z_NO_FLUSH;
-            if self.fed < self.gathered.len() {
-                return base_result(code).map(|_| ());
-            }
-            self.gathered.clear();
-            self.fed = 0;
-        }
-        if !asked || stream.avail_in > 0 {
-            if stream.avail_out == 0 {
-                return Ok(());
-            }
-            // SAFETY: the caller's promise.
-            let input = unsafe { io::input(stream) };
-            code = io::with_base(stream, &mut self.base, |base| {
-                // SAFETY: the program's buffers.
-                unsafe { base::deflate(base, flush) }
-            });
-            let taken = input.len() - stream.avail_in as usize;
-            self.check = continue_check(self.parameters.wrapper, self.check, &input[..taken]);
-            self.raw_bytes += taken as u64;
-            stream.adler = self.check.into();
-        }
-        if base_result(code)? == Z_STREAM_END {
-            self.finish()?;
-        }
-        Ok(())
-    }
-
-    /// Gives the base library what was gathered; its output is the program's.
-    fn feed_base(&mut self, stream: &mut z_stream, flush: c_int) -> c_int {
-        let rest = &self.gathered.as_slice()[self.fed..];
-        (self.base.next_in, self.base.avail_in) = (rest.as_ptr(), rest.len() as u32);
-        (self.base.next_out, self.base.avail_out) = (stream.next_out, stream.avail_out);
-        // SAFETY: our input, the program's room.
-        let code = unsafe { base::deflate(&mut self.base, flush) };
-        self.fed = self.gathered.len() - self.base.avail_in as usize;
-        io::produced(stream, (stream.avail_out - self.base.avail_out) as usize);
-        code
-    }
-
-    fn finish(&mut self) -> Result<(), c_int> {
-        let wrapper = self.parameters.wrapper;
-        header::write_trailer(wrapper, self.check, self.raw_bytes, &mut self.pending)?;
-        self.stage = Stage::Finished;
-        Ok(())
+        Ok(if self.pending_bytes() > 0 {
+            Z_OK
+        } else {
+            Z_STREAM_END
+        })
     }
 
     /// Writes what is pending, as far as there is room.
     ///
     /// # Safety
     /// As [`Self::deflate`].
-    unsafe fn drain(&mut self, stream: &mut z_stream) {
+    pub(super) unsafe fn drain(&mut self, stream: &mut z_stream) {
         // SAFETY: the caller's promise.
         self.taken += unsafe { io::put(stream, &self.pending.as_slice()[self.taken..]) };
         if self.taken == self.pending.len() {
@@ -441,34 +358,63 @@ impl State {
         }
     }
 
-    /// Ends what was begun with the present parameters, so that others may be set.
-    ///
-    /// # Safety
-    /// As [`Self::deflate`].
-    pub(super) unsafe fn close_block(&mut self, stream: &mut z_stream) -> Result<(), c_int> {
-        if self.maker == Maker::Blocks && !self.gathered.is_empty() {
-            self.begin_body()?;
-            self.emit(false)?;
-        }
-        // SAFETY: the caller's promise.
-        unsafe { self.drain(stream) };
-        if self.fed < self.gathered.len() {
-            if stream.avail_out == 0 {
-                return Err(Z_BUF_ERROR);
-            }
-            self.feed_base(stream, Z_BLOCK);
-            if self.fed < self.gathered.len() {
-                return Err(Z_BUF_ERROR);
-            }
-            self.gathered.clear();
-            self.fed = 0;
-        }
-        Ok(())
-    }
-
-    /// Bytes that wait for room.
+    /// Bytes that wait for room here.
     pub(super) fn pending_bytes(&self) -> usize {
         self.pending.len() - self.taken
+    }
+
+    /// True where the stream could be ended without a loss that zlib would tell of: not begun, or
+    /// finished, with no more waiting than zlib keeps.
+    pub(super) fn is_ended(&mut self) -> bool {
+        let waiting = self.pending_bytes() + self.base_pending().0;
+        match self.status {
+            Status::Init => true,
+            Status::Busy => false,
+            Status::Finish => waiting <= 4 << (self.parameters.memory_level + 6),
+        }
+    }
+
+    /// True while a gzip header may still be given.
+    pub(super) fn takes_header(&self) -> bool {
+        self.parameters.wrapper == CheckKind::Crc32 && !self.is_closed
+    }
+
+    /// Gives the stream to the base library with a dictionary before what comes next.
+    pub(super) fn set_dictionary(&mut self, stream: &mut z_stream, dictionary: &[u8]) -> c_int {
+        let is_refused = match self.parameters.wrapper {
+            // The wrapper of a stream that is closed is none.
+            _ if self.is_closed => false,
+            CheckKind::None => false,
+            CheckKind::Adler32 => self.status != Status::Init,
+            CheckKind::Crc32 => true,
+        };
+        if is_refused || self.unfed_bytes() > 0 {
+            return Z_STREAM_ERROR;
+        }
+        if let Err(code) = self.switch_to_base() {
+            return code;
+        }
+        // SAFETY: the base library's own stream, a slice.
+        let code = unsafe {
+            let bytes = dictionary.len() as u32;
+            base::deflateSetDictionary(&mut self.base, dictionary.as_ptr(), bytes)
+        };
+        if code != Z_OK {
+            return code;
+        }
+        // zlib counts it as input.
+        let window = 1 << self.parameters.window_size_bits();
+        let counted = dictionary.len().min(window);
+        stream.total_in = stream.total_in.wrapping_add(counted as _);
+        if self.parameters.wrapper == CheckKind::Adler32 && !self.is_closed {
+            let before = stream.adler as u32;
+            let check = continue_check(CheckKind::Adler32, before, dictionary);
+            stream.adler = check.into();
+            if !dictionary.is_empty() || self.dictionary_check.is_some() {
+                self.dictionary_check = Some(check);
+            }
+        }
+        code
     }
 
     /// The last 32 KiB that came in, at most; oldest first, in two parts.
@@ -509,14 +455,15 @@ impl Drop for State {
     }
 }
 
-/// The code of a call to the base library, unless it failed. That it could not go on is no failure:
-/// what was there before it is output too.
-fn base_result(code: c_int) -> Result<c_int, c_int> {
-    match code {
-        Z_BUF_ERROR => Ok(Z_OK),
-        ..0 => Err(code),
-        _ => Ok(code),
-    }
+/// Refuses a call as zlib does, with its message.
+pub(super) fn refuse(stream: &mut z_stream, code: c_int) -> c_int {
+    let message = match code {
+        Z_STREAM_ERROR => c"stream error",
+        Z_MEM_ERROR => c"insufficient memory",
+        _ => c"buffer error",
+    };
+    stream.msg = message.as_ptr().cast_mut();
+    code
 }
 
 /// zlib's order of flushes: one that follows a stronger one, without input, does nothing.
@@ -531,7 +478,7 @@ pub(super) fn first_check(wrapper: CheckKind) -> u32 {
     }
 }
 
-fn continue_check(wrapper: CheckKind, check: u32, bytes: &[u8]) -> u32 {
+pub(super) fn continue_check(wrapper: CheckKind, check: u32, bytes: &[u8]) -> u32 {
     // SAFETY: a slice.
     unsafe {
         match wrapper {
@@ -549,11 +496,3 @@ impl From<NoMemory> for c_int {
         Z_MEM_ERROR
     }
 }
-
-const HISTORY_BYTES: usize = 32 << 10;
-/// The most input that becomes blocks before their output is handed over.
-const DIRECT_BYTES_MAX: usize = 32 * BLOCK_BYTES;
-/// From this many bytes on, what a sync flush ends is a block without a history: the size of what
-/// it loses is less than a hundredth then.
-const FLUSHED_MIN: u64 = 64 << 10;
-const EMPTY_STORED: [u8; 5] = [0, 0, 0, 0xff, 0xff];

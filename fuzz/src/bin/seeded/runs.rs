@@ -54,7 +54,14 @@ pub(crate) fn all() -> Vec<Run> {
             }),
         });
     }
-    for name in ["configuration", "daemon", "drill", "machine", "zstd"] {
+    for name in [
+        "configuration",
+        "daemon",
+        "drill",
+        "machine",
+        "remote",
+        "zstd",
+    ] {
         runs.push(Run {
             name: name.to_owned(),
             memory_bytes_max: 512 << 20,

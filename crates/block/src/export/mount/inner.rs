@@ -76,6 +76,17 @@ impl FileSystem {
         }
     }
 
+    /// The one that the kernel's table of mounts calls so; of those that are written to.
+    pub(super) fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "ext2" | "ext3" | "ext4" => Self::Ext { journal: true },
+            "xfs" => Self::Xfs,
+            "btrfs" => Self::Btrfs,
+            "vfat" => Self::Vfat,
+            _ => return None,
+        })
+    }
+
     /// True for those that the kernel writes to.
     #[must_use]
     pub fn is_writable(self) -> bool {

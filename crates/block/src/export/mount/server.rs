@@ -9,17 +9,21 @@
 //! `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends the server.
 //! A failure half-way drops descriptors, which undoes what they hold.
 //!
-//! Signals: the first SIGINT, SIGTERM or SIGHUP undoes the mount (users with open files keep them,
-//! and the server, until they close them); the second takes the files away from them.
+//! Signals: SIGINT, SIGTERM or SIGHUP undoes the mount, what was written flushed before; programs
+//! that have files open keep them for [`PATIENCE`] ([`PATIENCE_READING`] where nothing is written),
+//! or until a second signal. Then they get errors, once all that they had written is safe
+//! (`ending`). A signal that comes during the first steps ends the server where they hang.
 //!
-//! [`serve`] belongs to the thread that calls it, which must not serve reads.
+//! [`serve`] keeps the thread that calls it, which should be the process's first.
 
+use super::above::{self, Above};
+use super::ending::{Act, Closed, Ending, Event, Terms, Unmounted};
 use super::{Content, FileSystem, detect, inner};
-use crate::export::fuse::{self, FuseOptions, FuseServer, MountPoint, Tree};
+use crate::export::fuse::{self, Device, FuseOptions, FuseServer, MountPoint, Tree};
 use crate::export::loopdev::{self, Lifetime, LoopDevice};
 use crate::export::state::{self, Claim, Entry, MountRecord, Record, StateDir, table};
 use crate::export::{ExportError, Ready};
-use crate::source::BlockSource;
+use crate::source::{BlockSource, WriteError};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::{MoveMountFlags, UnmountFlags};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -27,8 +31,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Form in which an image is served.
 #[derive(Debug, Clone)]
@@ -59,9 +64,32 @@ pub enum Target {
 /// Serves `source` as `target` until that is undone. `image` is the image's path, for the records.
 /// `ready` is called once all is usable; if it fails (nobody waits any more), all is undone.
 ///
+/// The work is done by another thread: a signal to the process is its first thread's, and is not
+/// seen while that waits for a disk, which may be ours.
+///
 /// # Errors
 /// [`ExportError`]; nothing is left then.
 pub fn serve(
+    source: Arc<dyn BlockSource>,
+    image: &Path,
+    target: &Target,
+    options: FuseOptions,
+    ready: impl FnOnce(&Ready) -> io::Result<()> + Send,
+) -> Result<(), ExportError> {
+    let work = || serve_here(source, image, target, options, ready);
+    std::thread::scope(|scope| {
+        let server = std::thread::Builder::new().name("server".into());
+        let server = server
+            .spawn_scoped(scope, work)
+            .map_err(|e| ExportError::os("cannot start the server's thread", e))?;
+        server.join().unwrap_or_else(|_| {
+            let panicked = io::Error::other("its thread panicked");
+            Err(ExportError::os("the server failed", panicked))
+        })
+    })
+}
+
+fn serve_here(
     source: Arc<dyn BlockSource>,
     image: &Path,
     target: &Target,
@@ -70,9 +98,12 @@ pub fn serve(
 ) -> Result<(), ExportError> {
     let (events, inbox) = sync_channel(EVENTS_MAX);
     let signals = events.clone();
+    let setting_up = Arc::new(SettingUp::default());
+    let watched = Arc::clone(&setting_up);
     on_signals(move || {
         // A full queue holds as many requests to end already.
         let _ = signals.try_send(Event::Signal);
+        watched.signal();
     })?;
     let root = rustix::process::geteuid().is_root();
     if !root && !matches!(target, Target::File { .. } | Target::Tree { .. }) {
@@ -87,26 +118,90 @@ pub fn serve(
     check(target)?;
     let mut record = Record::new(absolute(image));
     record.file_name = file_name(&record.image, target);
+    record.writable = source.writes().is_some();
     let claim = states.claim(&record)?;
+    setting_up.begins(claim.path());
     let mut server = Server {
         source,
         claim,
         record,
         states,
+        inner: None,
     };
     let result = server.set_up(target, options, events).and_then(|it| {
+        setting_up.is_over();
         ready(&it).map_err(|e| ExportError::os("the command that started this server is gone", e))
     });
+    setting_up.is_over();
     match result {
-        Ok(()) => server.wait(&inbox),
+        Ok(()) => server.until_the_end(&inbox),
         Err(error) => {
             // Descriptors are closed by now; this takes away what does not hang on one.
             server.end();
-            return Err(error);
+            Err(error)
         }
     }
-    server.end();
-    Ok(())
+}
+
+/// Watches over a server's first steps, which may hang in a source that does not answer.
+#[derive(Default)]
+struct SettingUp {
+    is_over: AtomicBool,
+    was_asked: AtomicBool,
+    place: parking_lot::Mutex<Option<PathBuf>>,
+}
+
+impl SettingUp {
+    fn begins(&self, place: &Path) {
+        *self.place.lock() = Some(place.to_owned());
+    }
+
+    fn is_over(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Ends the process soon, unless the first steps are over by then: nobody has been given
+    /// anything, so there is nothing to lose.
+    fn signal(self: &Arc<Self>) {
+        if self.is_over.load(Ordering::Acquire) || self.was_asked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let watched = Arc::clone(self);
+        let leave = move || {
+            std::thread::sleep(PATIENCE_READING);
+            if watched.is_over.load(Ordering::Acquire) {
+                return;
+            }
+            tracing::error!("a signal came before it was of use");
+            if let Some(place) = watched.place.lock().clone() {
+                abandon(&place);
+            }
+            std::process::exit(2);
+        };
+        let started = std::thread::Builder::new()
+            .name("leave".into())
+            .spawn(leave);
+        if let Err(error) = started {
+            tracing::warn!("no thread watches over the start: {error}");
+        }
+    }
+}
+
+/// Undoes what the record in a server's directory names.
+fn abandon(place: &Path) {
+    let entry = Entry::new(place.to_owned(), Record::new(PathBuf::new()));
+    let Some(record) = entry.again() else { return };
+    // Or a mount that waits for our answer would keep this process.
+    abort(&record);
+    state::clean(&Entry::new(place.to_owned(), record));
+}
+
+fn abort(record: &Record) {
+    if let Some(device) = record.fuse
+        && let Err(error) = fuse::connection::abort(device.minor)
+    {
+        tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
+    }
 }
 
 /// Opens the file system inside for [`Target::Tree`].
@@ -179,13 +274,6 @@ fn file_name(image: &Path, target: &Target) -> String {
     format!("sidecore-{}-{plain}", std::process::id())
 }
 
-enum Event {
-    /// The FUSE file system is gone.
-    Ended,
-    /// The process was asked to end.
-    Signal,
-}
-
 /// Runs `act` on a thread of its own for every SIGINT, SIGTERM and SIGHUP from now on.
 pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), ExportError> {
     let failed = |error| ExportError::os("cannot listen for signals", error);
@@ -212,6 +300,8 @@ struct Server {
     claim: Claim,
     record: Record,
     states: StateDir,
+    /// The file system that is mounted on a loop device.
+    inner: Option<FileSystem>,
 }
 
 impl Server {
@@ -255,6 +345,7 @@ impl Server {
                     dir,
                     source: options.mount_source.clone(),
                     id: None,
+                    device: None,
                 });
                 self.claim.write(&self.record)?;
                 place = MountPoint::At(given);
@@ -271,7 +362,7 @@ impl Server {
             options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
         }
         let on_end = move || {
-            let _ = events.send(Event::Ended);
+            let _ = events.send(Event::Released);
         };
         // What is mounted on the file keeps pages of its own.
         options.drop_behind = content.is_some();
@@ -341,6 +432,7 @@ impl Server {
                 set_loop_read_ahead(device.number(), read_ahead_bytes);
                 _loop_device = Some(device);
                 let mount = inner::mount_nowhere(file_system, &source, trusted, writable)?;
+                self.inner = Some(file_system);
                 let way = format!("{} on {source} on the FUSE file", file_system.name());
                 (mount, source, way)
             }
@@ -393,6 +485,10 @@ impl Server {
             dir: dir.clone(),
             source,
             id: Some(stat.stx_mnt_id),
+            device: Some(Device {
+                major: stat.stx_dev_major,
+                minor: stat.stx_dev_minor,
+            }),
         });
         self.claim.write(&self.record)?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
@@ -427,59 +523,176 @@ impl Server {
         Ok((path, "loop device on the FUSE file".into()))
     }
 
-    /// Waits until what was set up is gone.
-    fn wait(&self, inbox: &Receiver<Event>) {
-        let mut asked = false;
+    /// Serves until all is undone, and makes durable what was written.
+    fn until_the_end(mut self, inbox: &Receiver<Event>) -> Result<(), ExportError> {
+        let patience = match self.record.writable {
+            true => PATIENCE,
+            false => PATIENCE_READING,
+        };
+        let writable = self.record.writable;
+        let mut ending = Ending::new(Terms { writable, patience });
+        let begun = Instant::now();
+        let mut act = ending.begin();
         loop {
-            match inbox.recv_timeout(TICK) {
-                Ok(Event::Ended) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Event::Signal) if asked => self.abort(),
-                Ok(Event::Signal) => {
-                    asked = true;
-                    self.undo();
+            let event = match act {
+                Act::Wait(until) => self.wait(inbox, until, begun),
+                Act::Flush => Event::Done(done("cannot flush what was written", self.flush())),
+                Act::Unmount => Event::Unmounted(self.unmount()),
+                Act::Detach => Event::Done(self.detach()),
+                Act::PutBack => Event::Done(done("cannot mount it again", self.put_back())),
+                Act::Pull => {
+                    let pulled = self.pull();
+                    Event::Done(done("programs still use it", pulled))
+                }
+                Act::Abort => {
+                    abort(&self.record);
+                    above::leave_device(&self.record);
+                    // Only the wait that follows ends by it.
+                    Event::Signal
+                }
+                Act::Close => Event::Closed(self.close()),
+                Act::End { lost: false } => {
+                    self.end();
+                    return Ok(());
+                }
+                Act::End { lost: true } => {
+                    let reason = self.record.fault.clone().unwrap_or_default();
+                    self.claim.leave();
+                    return Err(ExportError::Lost(reason));
+                }
+            };
+            act = ending.next(event, begun.elapsed());
+            if ending.is_released() && !self.record.released {
+                self.record.released = true;
+                self.write_record();
+            }
+        }
+    }
+
+    /// Waits for something to happen, to `until` at most.
+    fn wait(&self, inbox: &Receiver<Event>, until: Option<Duration>, begun: Instant) -> Event {
+        loop {
+            let left = until.map(|until| until.saturating_sub(begun.elapsed()));
+            match inbox.recv_timeout(left.unwrap_or(TICK).min(TICK)) {
+                Ok(event) => return event,
+                // The session has said before that it is at its end.
+                Err(RecvTimeoutError::Disconnected) => return Event::Released,
+                Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left <= TICK) => {
+                    return Event::Time;
                 }
                 Err(RecvTimeoutError::Timeout) => self.source.release_idle(IDLE),
             }
         }
     }
 
-    /// Takes the mount or the device away; whoever has it open keeps it until he closes it.
-    fn undo(&self) {
-        if let Some(mount) = &self.record.mount {
-            let found = mount.find();
-            if matches!(found, Ok(None)) {
-                tracing::warn!("already unmounted here; a second signal takes it from other users");
-                return;
-            }
-            let flags = UnmountFlags::NOFOLLOW;
-            match rustix::mount::unmount(&mount.dir, flags) {
-                Ok(()) => {}
-                Err(rustix::io::Errno::BUSY) => {
-                    let dir = mount.dir.display();
-                    tracing::warn!(
-                        "{dir} is in use; its open files are served until they are closed, or \
-                         until a second signal"
-                    );
-                    state::detach_mount(&mount.dir);
-                }
-                Err(_) => {
-                    state::detach_mount(&mount.dir);
-                }
-            }
-        } else if let Some(number) = self.record.loop_number
-            && loopdev::is_on(number, &self.record.file_name)
-            && let Err(error) = loopdev::clear(number)
-        {
-            tracing::warn!("cannot clear /dev/loop{number}: {error}");
+    fn write_record(&self) {
+        if let Err(error) = self.claim.write(&self.record) {
+            tracing::warn!("{error}");
         }
     }
 
-    fn abort(&self) {
-        if let Some(device) = self.record.fuse
-            && let Err(error) = fuse::connection::abort(device.minor)
-        {
-            tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
+    /// Has the kernel write out what programs wrote, and makes it durable.
+    fn flush(&self) -> Result<(), ExportError> {
+        let failed = |error| ExportError::os("cannot write out what programs wrote", error);
+        if let Some(file_system) = self.inner {
+            if let Some(above) = Above::of(&self.record, file_system)? {
+                above.write_out().map_err(failed)?;
+            }
+        } else if let Some(mount) = &self.record.mount {
+            let found = mount.find().map_err(failed)?;
+            if let Some(found) = found {
+                above::write_out_at(&mount.dir, &found).map_err(failed)?;
+            }
+        } else {
+            above::write_out_device(&self.record).map_err(failed)?;
         }
+        self.make_durable().map_err(ExportError::Write)
+    }
+
+    fn make_durable(&self) -> Result<(), WriteError> {
+        match self.source.writes() {
+            Some(writes) => writes.flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the mount or the device away, unless programs have files of the mount open; whoever
+    /// has the device open keeps it.
+    fn unmount(&self) -> Unmounted {
+        let Some(mount) = &self.record.mount else {
+            if let Some(number) = self.record.loop_number
+                && loopdev::is_on(number, &self.record.file_name)
+                && let Err(error) = loopdev::clear(number)
+            {
+                tracing::warn!("cannot clear /dev/loop{number}: {error}");
+            }
+            return Unmounted::Gone;
+        };
+        if matches!(mount.find(), Ok(None)) {
+            tracing::warn!("not mounted here any more; served on for others that have it");
+            return Unmounted::Gone;
+        }
+        match rustix::mount::unmount(&mount.dir, UnmountFlags::NOFOLLOW) {
+            Ok(()) => Unmounted::Gone,
+            // Without root only the helper may, which is asked to take it away in any case.
+            Err(_) => Unmounted::Busy,
+        }
+    }
+
+    fn detach(&self) -> bool {
+        let Some(mount) = &self.record.mount else {
+            return true;
+        };
+        tracing::warn!(
+            "{} is in use; its open files are served for a moment",
+            mount.dir.display()
+        );
+        state::detach_mount(&mount.dir)
+    }
+
+    /// Mounts the file system again, which others still have.
+    fn put_back(&mut self) -> Result<(), ExportError> {
+        let (Some(file_system), Some(record)) = (self.inner, self.record.mount.clone()) else {
+            return Err(ExportError::NotShutDown("a device"));
+        };
+        let source = &record.source;
+        let mount = inner::mount_nowhere(file_system, source, false, true)?;
+        self.place(&mount, record.dir, record.source.clone())
+    }
+
+    /// Sees that nothing can be written any more, and that what was written is here.
+    fn pull(&self) -> Result<(), ExportError> {
+        if !self.record.writable {
+            return Ok(());
+        }
+        match (self.inner, &self.record.mount) {
+            (Some(file_system), _) => match Above::of(&self.record, file_system)? {
+                Some(above) => above
+                    .shut_down()
+                    .map_err(|_| ExportError::NotShutDown(file_system.name())),
+                None => Ok(()),
+            },
+            // Writes to the one file come here before a program is told that they are done.
+            (None, Some(_)) => self.flush(),
+            (None, None) => above::shut_down_device(&self.record),
+        }
+    }
+
+    /// Makes durable all that the kernel was told is written.
+    fn close(&mut self) -> Closed {
+        let (closed, fault) = match self.make_durable() {
+            Ok(()) => (Closed::Durable, None),
+            Err(error @ WriteError::NoSpace { .. }) => (Closed::Later, Some(error.to_string())),
+            Err(error) => (Closed::Never, Some(error.to_string())),
+        };
+        if self.record.fault != fault {
+            if let Some(fault) = &fault {
+                tracing::error!("what was written cannot be made durable: {fault}");
+            }
+            self.record.fault = fault;
+            self.write_record();
+        }
+        closed
     }
 
     /// Removes whatever an abort has left, and the record.
@@ -487,6 +700,14 @@ impl Server {
         state::clean(&Entry::new(self.claim.path().to_owned(), self.record));
         self.claim.release();
     }
+}
+
+/// Says why a step failed.
+fn done(what: &str, result: Result<(), ExportError>) -> bool {
+    if let Err(error) = &result {
+        tracing::warn!("{what}: {error}");
+    }
+    result.is_ok()
 }
 
 fn set_loop_read_ahead(number: u32, bytes: u32) {
@@ -504,6 +725,11 @@ const FAR_FILE_READ_AHEAD_BYTES: u32 = 16 << 20;
 const EVENTS_MAX: usize = 16;
 /// Interval at which the source may give memory back.
 const TICK: Duration = Duration::from_secs(5);
+/// Time that programs have, from the first signal on, to close the files of a mount that is
+/// written; all is flushed before and after.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// The same where nothing is written.
+const PATIENCE_READING: Duration = Duration::from_millis(500);
 /// Time without use after which memory is given back.
 const IDLE: Duration = Duration::from_secs(30);
 /// Characters of the image's name that go into the FUSE file's.

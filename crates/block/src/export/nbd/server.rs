@@ -63,7 +63,7 @@ impl Default for Options {
             workers_max: cores.min(WORKERS_MAX),
             patience: Duration::from_secs(30),
             handshake_max: Duration::from_secs(10),
-            stop_max: Duration::from_secs(10),
+            stop_max: Duration::from_secs(7),
             send_buffer_bytes: SEND_BUFFER_BYTES,
             tls: None,
         }
@@ -453,7 +453,7 @@ const IDLE_MIN: Duration = Duration::from_secs(10);
 /// Pause after a client could not be accepted, to let others finish.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Time limit for closed connections to be noticed.
-const CUT_OFF_MAX: Duration = Duration::from_secs(2);
+const CUT_OFF_MAX: Duration = Duration::from_millis(200);
 /// Bytes received at once in the handshake: what follows it in the same segment must fit a
 /// connection's buffer.
 const HANDSHAKE_RECV_BYTES: usize = 1024;

@@ -5,6 +5,7 @@
 //! Callable from any thread; reads one file. Source: `Documentation/filesystems/proc.rst`, 3.5.
 
 use crate::export::fuse::Device;
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::io;
 use std::os::unix::ffi::OsStringExt;
@@ -43,6 +44,28 @@ pub(crate) fn read() -> io::Result<Vec<Mount>> {
 /// When `/proc` cannot be read.
 pub(crate) fn at(dir: &Path) -> io::Result<Option<Mount>> {
     Ok(read()?.into_iter().rfind(|mount| mount.dir == dir))
+}
+
+/// The mounts of some devices in all mount namespaces that a process is in, as far as this process
+/// may look: each with one of the processes.
+pub(crate) fn everywhere(is_it: impl Fn(&Mount) -> bool) -> Vec<(u32, Mount)> {
+    let mut seen = HashSet::new();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let pid = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok());
+        let Some(pid) = pid else { continue };
+        let namespace = std::fs::read_link(entry.path().join("ns/mnt"));
+        if !namespace.is_ok_and(|namespace| seen.insert(namespace)) {
+            continue;
+        }
+        let text = std::fs::read(entry.path().join("mountinfo")).unwrap_or_default();
+        let lines = text.split(|&byte| byte == b'\n').filter_map(parse);
+        found.extend(lines.filter(&is_it).map(|mount| (pid, mount)));
+    }
+    found
 }
 
 fn parse(line: &[u8]) -> Option<Mount> {

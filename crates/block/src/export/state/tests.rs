@@ -17,7 +17,11 @@ fn record() -> Record {
             dir: PathBuf::from("/nowhere/at all"),
             source: "sidecore".into(),
             id: Some(u64::MAX),
+            device: None,
         }),
+        writable: true,
+        released: false,
+        fault: None,
     }
 }
 

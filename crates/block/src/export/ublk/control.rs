@@ -278,6 +278,14 @@ pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
     }
 }
 
+/// Removes a device whose server is about to end without it; does not wait.
+pub(super) fn forsake(dev_id: u32) {
+    if let Ok(ctrl) = control(dev_id) {
+        // The next command sees it otherwise.
+        let _ = ctrl.del_dev_async();
+    }
+}
+
 /// The devices that Sidecore made, by number, also those whose server died.
 #[must_use]
 pub fn attached() -> Vec<Attached> {

@@ -3,9 +3,9 @@
 //! Why here: what `attach` does in its server where the kernel has ublk; the loop device's
 //! counterpart is `mount/server.rs`.
 //! Must stay true: a killed server leaves its device quiesced, and the next `attach` of the same
-//! image takes it over; an ordered end takes the device away, unless it is mounted and only one
-//! signal came. Signals: the first SIGINT, SIGTERM or SIGHUP ends the server unless the device is
-//! mounted; the second ends it.
+//! image takes it over; an ordered end takes the device away. Signals: SIGINT, SIGTERM or SIGHUP
+//! ends the server; whoever has the device mounted has [`PATIENCE`] to unmount it, and gets errors
+//! then. Nothing is written to such a device, so nothing can be lost.
 //!
 //! [`serve`] belongs to the thread that calls it, which must not serve reads.
 
@@ -19,6 +19,7 @@ use signal_hook::iterator::{Handle, Signals};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 /// Serves `source`, the contents of `image`, as `/dev/ublkbN` until it is detached. `ready` is
 /// called once the device can be read; if it fails (nobody waits any more), the device is taken
@@ -37,15 +38,7 @@ pub fn serve(
     let states = StateDir::of_user();
     states.clean_stale()?;
     let image = image.canonicalize().unwrap_or_else(|_| image.to_owned());
-    let mut record = Record {
-        pid: std::process::id(),
-        file_name: String::new(),
-        image: image.clone(),
-        fuse: None,
-        loop_number: None,
-        device: None,
-        mount: None,
-    };
+    let mut record = Record::new(image.clone());
     let claim = states.claim(&record)?;
     let options = Options {
         read_ahead_kib: read_ahead_bytes / 1024,
@@ -87,17 +80,18 @@ fn end_on_signals(mut signals: Signals, server: &UblkServer) -> io::Result<Handl
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            let mut asked = false;
-            for _ in signals.forever() {
-                if !asked && is_held(dev_id) {
-                    asked = true;
-                    tracing::warn!(
-                        "/dev/ublkb{dev_id} is mounted; served on until a second signal"
-                    );
-                } else {
-                    stop(stopper);
-                }
+            if signals.forever().next().is_none() {
+                return;
             }
+            let begun = Instant::now();
+            while is_held(dev_id) && begun.elapsed() < PATIENCE {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+            stop(stopper);
+            std::thread::sleep(PATIENCE);
+            // A queue hangs in a source that does not answer.
+            super::control::forsake(dev_id);
+            std::process::exit(0);
         })?;
     Ok(handle)
 }
@@ -107,3 +101,7 @@ fn stop(stopper: UblkStopper) {
         tracing::warn!("{error}");
     }
 }
+
+/// Time to unmount the device, and for the queues to end.
+const PATIENCE: Duration = Duration::from_millis(400);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);

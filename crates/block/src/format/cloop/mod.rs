@@ -315,7 +315,6 @@ fn parse_scattered(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     }
     let mut builder = head.builder(bytes);
     let mut spans = Vec::new();
-    spans.reserve_exact(head.blocks as usize);
     bytes.records::<16>(HEAD as u64, blocks, |i, entry| {
         let (offset, size) = (be64(entry), be32(&entry[8..]));
         if offset < table_end {
@@ -409,22 +408,26 @@ fn parse_cloop3(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
             limit: "which is not blocks times the block size",
         });
     }
-    // Offsets and flags are two tables of one image: keep the first, walk the second.
-    let mut starts = Vec::new();
-    starts.reserve_exact(head.blocks as usize + 1);
-    bytes.records::<8>(offsets, blocks + 1, |i, entry| {
-        let offset = be64(entry);
-        if starts.last().is_some_and(|&before| offset < before) || offset > table {
-            return Err(head.table(i, "descends or reaches into the table; offset", offset));
-        }
-        starts.push(offset);
-        Ok(())
-    })?;
+    // Offsets and flags are two tables of one image, walked side by side: a block that cannot be
+    // ends it, before more of a table is read that may be a hole of the file.
     let mut builder = head.builder(bytes);
-    bytes.records::<4>(flags, blocks, |i, flag| {
-        let (start, end) = (starts[i as usize], starts[i as usize + 1]);
-        let stored = u32::try_from(end - start).unwrap_or(u32::MAX);
-        let codec = match be32(flag) {
+    let mut before = None;
+    let mut piece = vec![0; FLAGS_AT_ONCE.min(blocks) as usize * 4];
+    bytes.records::<8>(offsets, blocks + 1, |i, entry| {
+        let end = be64(entry);
+        if before.is_some_and(|before| end < before) || end > table {
+            return Err(head.table(i, "descends or reaches into the table; offset", end));
+        }
+        let Some(start) = before.replace(end) else {
+            return Ok(());
+        };
+        let block = i - 1;
+        if block.is_multiple_of(FLAGS_AT_ONCE) {
+            piece.truncate(FLAGS_AT_ONCE.min(blocks - block) as usize * 4);
+            bytes.fill(&mut piece, flags + block * 4)?;
+        }
+        let at = (block % FLAGS_AT_ONCE) as usize * 4;
+        let codec = match be32(&piece[at..]) {
             0 => CodecId::Store,
             0b0_0010 => CodecId::Zlib,
             0b0_0100 => CodecId::Lzo1x,
@@ -433,12 +436,13 @@ fn parse_cloop3(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
             other => {
                 return Err(FormatError::UnknownCodec {
                     format: VARIANT,
-                    frame: i,
+                    frame: block,
                     codec: other.min(255) as u8,
                 });
             }
         };
-        let left = raw_bytes - i * u64::from(head.block_bytes);
+        let stored = u32::try_from(end - start).unwrap_or(u32::MAX);
+        let left = raw_bytes - block * u64::from(head.block_bytes);
         let raw = left.min(head.block_bytes.into()) as u32;
         builder.push(
             Frame {
@@ -491,6 +495,8 @@ fn be64(bytes: &[u8]) -> u64 {
 const HEAD: usize = 136;
 /// A block is inflated as a whole.
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
+/// Compressors of blocks that are read at once.
+const FLAGS_AT_ONCE: u64 = 16 << 10;
 const SIGNATURE_AT: usize = 0x0B;
 const OFFSET_MASK: u64 = (1 << 60) - 1;
 const CLOOP3_END: [u8; 8] = *b"\nCLOOP3\n";

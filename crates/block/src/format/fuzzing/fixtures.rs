@@ -40,7 +40,7 @@ pub fn seeds() -> Vec<Seed> {
         seeds.push(Seed {
             name: format.name(),
             format,
-            image: image(format, raw, true, &[4096], None),
+            image: image(format, raw, true, &[4096], None, false),
             raw: raw.clone(),
             frame_bytes: 4096,
             codec_checks: matches!(format, Format::Zstd | Format::Lz4 | Format::Cloop),
@@ -48,14 +48,14 @@ pub fn seeds() -> Vec<Seed> {
     }
     seeds.push(Seed {
         name: "cloop-lzo, head last",
-        image: image(Format::CloopLzo, &padded, false, &[4096], None),
+        image: image(Format::CloopLzo, &padded, false, &[4096], None, false),
         ..seeds[2].clone()
     });
     for (name, of) in [("zstd, uneven", 0), ("lz4, uneven", 1)] {
         let seed: Seed = seeds[of].clone();
         seeds.push(Seed {
             name,
-            image: image(seed.format, &raw, true, &[1000, 4096, 700], None),
+            image: image(seed.format, &raw, true, &[1000, 4096, 700], None, false),
             ..seed
         });
     }
@@ -76,7 +76,19 @@ pub fn seeds() -> Vec<Seed> {
         let plain: &Seed = &seeds[number];
         seeds.push(Seed {
             name,
-            image: image(plain.format, &raw, true, &[4096], Some(cipher)),
+            image: image(plain.format, &raw, true, &[4096], Some(cipher), false),
+            ..plain.clone()
+        });
+    }
+    for (name, number, cipher) in [
+        ("thin zstd", 0, None),
+        ("thin lz4", 1, None),
+        ("encrypted thin zstd", 0, Some(Cipher::Aes256Gcm)),
+    ] {
+        let plain: &Seed = &seeds[number];
+        seeds.push(Seed {
+            name,
+            image: image(plain.format, &raw, true, &[4096], cipher, true),
             ..plain.clone()
         });
     }
@@ -97,19 +109,21 @@ pub fn seeds() -> Vec<Seed> {
 }
 
 /// An image in our own writing, of frames whose sizes are `sizes` over and over; with a cipher,
-/// encrypted with [`secret`].
+/// encrypted with [`secret`]; a thin one with holes where frames are zeros.
 fn image(
     format: Format,
     raw: &[u8],
     seekable: bool,
     sizes: &[usize],
     cipher: Option<Cipher>,
+    thin: bool,
 ) -> Vec<u8> {
     let layout = Layout {
         frame_bytes: 4096,
         raw_bytes: Some(raw.len() as u64),
         seekable,
         uneven: sizes.len() > 1,
+        thin,
     };
     let mut writer = format
         .writer(&layout)
@@ -127,6 +141,12 @@ fn image(
         }
         let (frame, more) = rest.split_at(size.min(rest.len()));
         rest = more;
+        if thin && crate::format::write::is_zero(frame) {
+            writer
+                .push_holes(1, frame.len() as u64)
+                .unwrap_or_else(|error| panic!("{error}"));
+            continue;
+        }
         let mut frame = frame.to_vec();
         if writer.pads_last_frame() {
             frame.resize(4096, 0);

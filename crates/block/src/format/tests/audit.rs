@@ -30,6 +30,7 @@ fn with_tree(format: Format, raw: &[u8]) -> Vec<u8> {
         raw_bytes: Some(raw.len() as u64),
         seekable: true,
         uneven: false,
+        thin: false,
     };
     let mut writer = format.writer(&layout).unwrap();
     assert!(writer.seal(Box::new(|_| Vec::<Signature>::new())));

@@ -271,6 +271,7 @@ fn formats_are_named_and_read_back() {
                 raw_bytes: Some(1 << 30),
                 seekable: true,
                 uneven: false,
+                thin: false,
             };
             assert_eq!(format.writer(&layout).unwrap().codec(), codec);
         }
@@ -289,6 +290,7 @@ fn a_cloop_image_whose_source_changed_its_size_is_not_finished() {
         raw_bytes: Some(3 * 4096 - 1),
         seekable: true,
         uneven: false,
+        thin: false,
     };
     let packed = Packed::of(&[1; 100], &[1; 4096]);
     for (blocks, finishes) in [(2, false), (3, true), (4, false)] {
@@ -315,6 +317,7 @@ fn a_cloop_image_whose_source_changed_its_size_is_not_finished() {
         raw_bytes: None,
         seekable: false,
         uneven: false,
+        thin: false,
         ..layout
     };
     let mut writer = Format::CloopLzo.writer(&pipe).unwrap();

@@ -31,6 +31,7 @@ fn image(format: Format, raw: &[u8], forge: &mut dyn FnMut(usize, &mut Put)) -> 
         raw_bytes: Some(raw.len() as u64),
         seekable: true,
         uneven: false,
+        thin: false,
     };
     let mut writer = format.writer(&layout).unwrap();
     let signature = Signature {

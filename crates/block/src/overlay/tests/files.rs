@@ -65,7 +65,10 @@ fn one_writer_at_a_time_and_what_it_wrote_is_there_the_next_time() {
         (SIZE as u64, Some(0), false)
     );
     assert!(!told.in_use && told.base_name == "disk.img" && told.parent.is_none());
-    assert!(is_overlay_file(&files.path("one")));
+    assert!(is_overlay_file(&files.path("one")).unwrap());
+    assert!(!is_overlay_file(&files.path("none")).unwrap());
+    // A file that cannot be read is not an image for that.
+    is_overlay_file(Path::new("/proc/self/mem")).unwrap_err();
 }
 
 #[test]

@@ -15,10 +15,10 @@ use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use sidecore_block::export::Ready;
-use std::cell::Cell;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The child's one message.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -38,7 +38,17 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
         .position(|word| word == subcommand)
         .unwrap_or_default();
     arguments.insert(at + 1, "--background-child".into());
-    let mut child = Command::new("/proc/self/exe")
+    let mut command = Command::new("/proc/self/exe");
+    // The server leaves this directory.
+    for name in PATHS {
+        if let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) {
+            command.env(
+                name,
+                std::path::absolute(path).context("cannot say where we are")?,
+            );
+        }
+    }
+    let mut child = command
         .args(arguments)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -67,7 +77,7 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
 /// A server's link to whoever started it: a waiting command, or a terminal.
 pub(crate) struct Starter {
     in_background: bool,
-    reported: Cell<bool>,
+    reported: AtomicBool,
 }
 
 impl Starter {
@@ -79,7 +89,7 @@ impl Starter {
         }
         Self {
             in_background,
-            reported: Cell::new(false),
+            reported: AtomicBool::new(false),
         }
     }
 
@@ -89,7 +99,7 @@ impl Starter {
         ready: &Ready,
         in_foreground: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        self.reported.set(true);
+        self.reported.store(true, Ordering::Relaxed);
         if !self.in_background {
             return in_foreground();
         }
@@ -106,7 +116,7 @@ impl Starter {
     /// Says why it could not be, or how it ended.
     pub(crate) fn end(&self, result: Result<Outcome>) -> Result<Outcome> {
         match result {
-            Err(error) if self.in_background && !self.reported.get() => {
+            Err(error) if self.in_background && !self.reported.load(Ordering::Relaxed) => {
                 output::json(&Message::Failed(output::chain(&error)))?;
                 std::process::exit(2)
             }
@@ -114,3 +124,21 @@ impl Starter {
         }
     }
 }
+
+/// Variables of the environment that are paths, and that a server looks at at any time: its own
+/// records', and those of keys and authorities, which are read again before they are too old.
+const PATHS: [&str; 13] = [
+    "SIDECORE_STATE_DIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "TMPDIR",
+    "HOME",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "DOCKER_CONFIG",
+    "REGISTRY_AUTH_FILE",
+];

@@ -59,7 +59,7 @@ pub(crate) fn as_helper(name: Option<&OsStr>) -> Option<ExitCode> {
         let Err(error) = run(&words) else {
             return ExitCode::SUCCESS;
         };
-        eprintln!("{NAME}: {}", output::chain(&error));
+        output::note!("{NAME}: {}", output::chain(&error));
         ExitCode::from(2)
     })
 }

@@ -184,7 +184,7 @@ mod ranked {
 
         pub(super) fn settle<T>(&self, result: Result<T>) -> Result<T> {
             result.inspect_err(|error| {
-                eprintln!(
+                output::note!(
                     "sidecore: rank {}: {}",
                     self.job.rank(),
                     output::chain(error)

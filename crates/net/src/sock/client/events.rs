@@ -93,6 +93,7 @@ impl Client {
     pub(super) fn apply_event(&mut self, entry: Entry) -> Option<Entry> {
         let socket = Socket(entry.socket);
         match Event::from_number(entry.kind)? {
+            Event::Opened if self.note_opened(&entry) => return None,
             Event::Opened => return Some(entry),
             Event::Connected => self.state_mut(socket)?.connected = true,
             Event::Accepted => {

@@ -15,12 +15,14 @@ mod attach;
 mod driven;
 mod events;
 mod memory;
+mod opening;
 mod waiting;
 
 pub use crate::beside::Beside;
 pub use attach::{siblings, status, status_of, status_of_all};
 pub(crate) use driven::{Driver, DriverFailed, OwnEngine};
 pub use memory::{Buffer, Received};
+pub use opening::Opening;
 
 use super::control::SockError;
 use super::layout::{
@@ -38,7 +40,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Options of attaching.
 #[derive(Debug, Clone)]
@@ -51,6 +53,10 @@ pub struct ClientOptions {
     pub trust: Trust,
     /// It will wait for descriptors of others, too ([`Client::poll_beside`]).
     pub waits_for_others: bool,
+    /// No call but [`Client::poll_beside`] waits for the engine: requests that find no room are
+    /// kept until there is some. For those who open sockets by [`Client::begin_connect`] and its
+    /// like.
+    pub never_waits: bool,
 }
 
 impl Default for ClientOptions {
@@ -60,6 +66,7 @@ impl Default for ClientOptions {
             spin: Duration::from_micros(50),
             trust: Trust::default(),
             waits_for_others: false,
+            never_waits: false,
         }
     }
 }
@@ -119,6 +126,12 @@ pub struct Client {
     sockets: Vec<Option<State>>,
     ready: VecDeque<Socket>,
     tag: u32,
+    openings: opening::Openings,
+    never_waits: bool,
+    /// Requests that found no room, in their order.
+    postponed: VecDeque<Entry>,
+    /// The last look whether the engine is gone.
+    looked_at: Instant,
     lost: bool,
 }
 
@@ -176,6 +189,10 @@ impl Client {
             sockets: Vec::new(),
             ready: VecDeque::new(),
             tag: 0,
+            openings: opening::Openings::default(),
+            never_waits: options.never_waits,
+            postponed: VecDeque::new(),
+            looked_at: Instant::now(),
             lost: false,
         }
     }

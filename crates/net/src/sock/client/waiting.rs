@@ -82,6 +82,12 @@ impl Client {
         let wake = wake.clone();
         let taken = self.take_events();
         self.give_back(0)?;
+        let mut timeout = timeout;
+        if !self.postponed.is_empty() {
+            self.write_postponed();
+            // The engine does not tell of room alone.
+            timeout = timeout.min(ROOM_NAP);
+        }
         if taken > 0 || timeout.is_zero() {
             return Ok(taken);
         }
@@ -111,8 +117,12 @@ impl Client {
             self.patience.ended(false, true);
         }
         let taken = self.take_events();
-        if taken == 0 && begun.elapsed() >= NAP && self.is_lost() {
-            return Err(ClientError::Lost);
+        // Many short waits are a long one.
+        if taken == 0 && self.looked_at.elapsed() >= NAP {
+            self.looked_at = Instant::now();
+            if self.is_lost() {
+                return Err(ClientError::Lost);
+            }
         }
         Ok(taken)
     }
@@ -217,6 +227,14 @@ impl Client {
             ..entry
         };
         let map = std::sync::Arc::clone(&self.map);
+        if self.never_waits && matches!(self.engine, Engine::Elsewhere { .. }) {
+            if self.lost {
+                return Err(ClientError::Lost);
+            }
+            self.postponed.push_back(entry);
+            self.write_postponed();
+            return Ok(());
+        }
         let mut tries = 0u32;
         loop {
             if self.lost {
@@ -244,6 +262,22 @@ impl Client {
         }
         self.ring();
         Ok(())
+    }
+
+    /// Writes requests that found no room before, as many as there is room for.
+    fn write_postponed(&mut self) {
+        let map = std::sync::Arc::clone(&self.map);
+        while let Some(entry) = self.postponed.front() {
+            match self.requests.write(map.slice(), entry) {
+                Ok(true) => self.postponed.pop_front(),
+                Ok(false) => break,
+                Err(_) => {
+                    self.lost = true;
+                    break;
+                }
+            };
+        }
+        self.ring();
     }
 
     /// Wakes the engine if it sleeps.
@@ -334,6 +368,8 @@ impl Client {
 
 /// So long a sleep takes at most before a look at the engine.
 pub(super) const NAP: Duration = Duration::from_millis(50);
+/// The same, where requests wait for room.
+const ROOM_NAP: Duration = Duration::from_millis(2);
 /// Received chunks that may wait for a request to go back with.
 const GIVING_MAX: usize = 4;
 /// Looks between two yields: some microseconds, longer than an engine on another core takes.

@@ -5,7 +5,7 @@
 //! Must stay true: no call blocks for longer than [`ANSWER_MAX`], but for a command of the user's
 //! own; no error has a header, a body or a query in it.
 
-use super::Fault;
+use super::{Fault, Resolver};
 use bytes::Bytes;
 use reqsign_core::{
     CommandExecute, CommandOutput, Context, Error, FileRead, HttpSend, OsEnv, Result,
@@ -14,6 +14,7 @@ use reqwest::blocking::{Client, Request};
 use std::io::Read;
 use std::pin::pin;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ pub(super) fn context(client: &Client) -> std::result::Result<Context, Fault> {
         // Whoever has keys on a machine or in its task's neighbour is not behind a proxy.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
+        .dns_resolver(Arc::new(Resolver))
         .connect_timeout(NEAR_CONNECT_MAX)
         .timeout(ANSWER_MAX)
         .build()?;

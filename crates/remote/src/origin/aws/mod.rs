@@ -11,6 +11,7 @@
 mod host;
 mod keys;
 
+use super::resolve::Resolver;
 use super::{Fault, parse};
 use keys::Keys;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};

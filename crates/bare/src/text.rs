@@ -1,0 +1,136 @@
+//! Text from other people's files, peers and programs, made safe to show.
+//!
+//! Why here: a terminal obeys escape sequences, and a reader believes the order and the width of
+//! the letters. Names in images and trees, digests, a server's words, names of programs and files
+//! are chosen by others; every message passes through one of these functions, so that what is
+//! shown is what is there.
+//! Must stay true: what comes out holds no control character but those that a function names, no
+//! character that changes the direction of text and none that takes no room; other text is the
+//! same, byte for byte, so that applying a function twice changes nothing more. Pure.
+//! Source: Unicode Standard Annex 9 (bidirectional formatting characters); ECMA-48 (C0 and C1);
+//! Boucher and Anderson, "Trojan Source", 2021.
+
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// The text on one line: control characters, line ends included, and invisible ones as escapes
+/// (`\x1b`, `\n`, `\u{202e}`).
+///
+/// ```
+/// use sidecore_bare::text::printable;
+/// assert_eq!(printable("a\x1b[31mb\u{202e}"), "a\\x1b[31mb\\u{202e}");
+/// assert_eq!(printable("Gänse, 鵞鳥"), "Gänse, 鵞鳥");
+/// ```
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    escaped(text, is_unsafe)
+}
+
+/// As [`printable`], but line ends and tabs stay: for text of several lines that is ours, with
+/// names of others in it. Those names pass [`printable`] first, so that none adds a line.
+#[must_use]
+pub fn printable_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| is_unsafe(c) && c != '\n' && c != '\t')
+}
+
+/// As [`printable`], for bytes that may be no UTF-8: those are shown as `\xff`.
+#[must_use]
+pub fn printable_bytes(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return printable(text);
+    }
+    let mut safe = String::with_capacity(bytes.len() + 16);
+    for chunk in bytes.utf8_chunks() {
+        safe.push_str(&printable(chunk.valid()));
+        for byte in chunk.invalid() {
+            // Into memory: it does not fail.
+            let _ = write!(safe, "\\x{byte:02x}");
+        }
+    }
+    Cow::Owned(safe)
+}
+
+/// True where a terminal would obey the character, or a reader be misled by it: C0, DEL, C1, the
+/// characters that set a direction, separators of lines, and what has no width. Joiners
+/// (U+200C, U+200D) stay: scripts and pictures need them.
+#[must_use]
+pub fn is_unsafe(c: char) -> bool {
+    c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{61c}' | '\u{180e}'
+            | '\u{200b}' | '\u{200e}' | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+            | '\u{e0000}'..='\u{e007f}')
+}
+
+fn escaped(text: &str, is_unsafe: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let Some(first) = text.find(&is_unsafe) else {
+        return Cow::Borrowed(text);
+    };
+    let mut safe = String::with_capacity(text.len() + 16);
+    safe.push_str(&text[..first]);
+    for c in text[first..].chars() {
+        // Into memory: it does not fail.
+        let _ = match c {
+            _ if !is_unsafe(c) => safe.write_char(c),
+            '\n' => safe.write_str("\\n"),
+            '\r' => safe.write_str("\\r"),
+            '\t' => safe.write_str("\\t"),
+            '\0'..='\x7f' => write!(safe, "\\x{:02x}", u32::from(c)),
+            _ => write!(safe, "\\u{{{:x}}}", u32::from(c)),
+        };
+    }
+    Cow::Owned(safe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_character_that_a_terminal_obeys_is_escaped() {
+        let obeyed = (0..0x20)
+            .chain(0x7f..0xa0)
+            .chain([0x200e, 0x202a, 0x202e, 0x2066, 0x2069, 0xfeff, 0xe0041]);
+        for c in obeyed.filter_map(char::from_u32) {
+            let safe = printable(&format!("a{c}b")).into_owned();
+            assert!(safe.starts_with("a\\") && safe.ends_with('b'), "{safe}");
+            assert!(!safe.chars().any(is_unsafe), "{safe:?}");
+            // Once more changes nothing.
+            assert_eq!(printable(&safe), safe);
+        }
+        assert_eq!(
+            printable("\x1b]0;t\x07\u{9b}31m"),
+            "\\x1b]0;t\\x07\\u{9b}31m"
+        );
+        assert_eq!(printable("a\nb\r\tc"), "a\\nb\\r\\tc");
+    }
+
+    #[test]
+    fn other_text_is_the_same_and_not_copied() {
+        for text in [
+            "",
+            "plain",
+            "C:\\dir",
+            "Ünï, مرحبا, नमस्ते \u{200d}",
+            "👩\u{200d}🔬",
+        ] {
+            assert!(matches!(printable(text), Cow::Borrowed(same) if same == text));
+        }
+        assert_eq!(printable_lines("a\n\tb\x1b"), "a\n\tb\\x1b");
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_are_shown_as_numbers() {
+        assert_eq!(printable_bytes(b"ok"), "ok");
+        assert_eq!(
+            printable_bytes(b"a\xff\xfe\x1bb\xc3\xa4"),
+            "a\\xff\\xfe\\x1bb\u{e4}"
+        );
+        // Half a character, and a surrogate written as UTF-8.
+        assert_eq!(printable_bytes(b"\xe2\x80"), "\\xe2\\x80");
+        assert_eq!(printable_bytes(b"\xed\xa0\x80"), "\\xed\\xa0\\x80");
+    }
+}

@@ -1,0 +1,138 @@
+//! The pointers to a layer's leaves.
+//!
+//! Why here: a thin device of many TiB has millions of leaves, nearly all of which are absent, or
+//! zeros; a pointer takes 24 bytes.
+//! Must stay true: memory follows the pointers that differ from their neighbours, not the device's
+//! size.
+
+use super::format::{ENTRY_BYTES, Entry};
+
+/// An entry for each leaf.
+#[derive(Debug)]
+pub(super) struct Pointers {
+    chunks: Vec<Chunk>,
+    count: u64,
+}
+
+/// Neighbouring pointers.
+#[derive(Debug, Clone)]
+enum Chunk {
+    /// All alike; never [`Entry::Data`].
+    Same(Entry),
+    /// One for each leaf.
+    Each(Box<[Entry]>),
+}
+
+impl Pointers {
+    /// `count` pointers to nothing.
+    pub(super) fn new(count: u64) -> Self {
+        let chunks = count.div_ceil(CHUNK as u64) as usize;
+        Self {
+            chunks: vec![Chunk::Same(Entry::Absent); chunks],
+            count,
+        }
+    }
+
+    /// Pointer number `at`.
+    pub(super) fn get(&self, at: u64) -> Entry {
+        match &self.chunks[at as usize / CHUNK] {
+            Chunk::Same(entry) => *entry,
+            Chunk::Each(entries) => entries[at as usize % CHUNK],
+        }
+    }
+
+    /// Replaces pointer number `at`.
+    pub(super) fn set(&mut self, at: u64, new: Entry) {
+        let chunk = &mut self.chunks[at as usize / CHUNK];
+        if let Chunk::Same(entry) = *chunk {
+            if entry == new {
+                return;
+            }
+            *chunk = Chunk::Each(vec![entry; CHUNK].into());
+        }
+        if let Chunk::Each(entries) = chunk {
+            entries[at as usize % CHUNK] = new;
+            // Whoever zeroes a device goes over its leaves in order.
+            let is_last = at as usize % CHUNK == CHUNK - 1;
+            if is_last && let Some(same) = same(entries) {
+                *chunk = Chunk::Same(same);
+            }
+        }
+    }
+
+    /// Takes pointers of a snapshot, those from number `first`, the beginning of a chunk; false
+    /// where they mean nothing.
+    pub(super) fn load(&mut self, first: u64, bytes: &[u8]) -> bool {
+        let (encoded, rest) = bytes.as_chunks::<ENTRY_BYTES>();
+        let end = first + encoded.len() as u64;
+        if !rest.is_empty() || end > self.count || !first.is_multiple_of(CHUNK as u64) {
+            return false;
+        }
+        let at = first as usize / CHUNK;
+        for (chunk, encoded) in self.chunks[at..].iter_mut().zip(encoded.chunks(CHUNK)) {
+            let mut entries = [Entry::Absent; CHUNK];
+            for (entry, bytes) in entries.iter_mut().zip(encoded) {
+                match Entry::decode(bytes) {
+                    Some(decoded) => *entry = decoded,
+                    None => return false,
+                }
+            }
+            *chunk = match same(&entries[..encoded.len()]) {
+                Some(same) => Chunk::Same(same),
+                None => Chunk::Each(entries.into()),
+            };
+        }
+        true
+    }
+
+    /// The bytes of all.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.count as usize * ENTRY_BYTES);
+        for at in 0..self.count {
+            bytes.extend_from_slice(&self.get(at).encode());
+        }
+        bytes
+    }
+}
+
+/// The entry that all of these are, where that is none with data.
+fn same(entries: &[Entry]) -> Option<Entry> {
+    let first = *entries.first()?;
+    let is_plain = !matches!(first, Entry::Data { .. });
+    (is_plain && entries.iter().all(|entry| *entry == first)).then_some(first)
+}
+
+/// Pointers that are kept as one where they are alike.
+pub(super) const CHUNK: usize = 512;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pointers_are_what_was_put_there_and_stretches_take_no_room() {
+        let count = 3 * CHUNK as u64 + 17;
+        let mut pointers = Pointers::new(count);
+        let data = |slot| Entry::Data { slot, check: 7 };
+        let mut wanted = vec![Entry::Absent; count as usize];
+        for at in [5, CHUNK as u64, count - 1] {
+            pointers.set(at, data(at));
+            wanted[at as usize] = data(at);
+        }
+        for at in 2 * CHUNK as u64..3 * CHUNK as u64 {
+            pointers.set(at, Entry::Zero);
+            wanted[at as usize] = Entry::Zero;
+        }
+        assert!(matches!(pointers.chunks[2], Chunk::Same(Entry::Zero)));
+        assert!((0..count).all(|at| pointers.get(at) == wanted[at as usize]));
+        let bytes = pointers.encode();
+        let mut again = Pointers::new(count);
+        for (number, piece) in bytes.chunks(CHUNK * ENTRY_BYTES).enumerate() {
+            assert!(again.load((number * CHUNK) as u64, piece));
+        }
+        assert!((0..count).all(|at| again.get(at) == wanted[at as usize]));
+        assert!(matches!(again.chunks[2], Chunk::Same(Entry::Zero)));
+        assert!(!again.load(0, &[0xFF; ENTRY_BYTES]));
+        assert!(!again.load(4 * CHUNK as u64, &[0; ENTRY_BYTES]));
+    }
+}

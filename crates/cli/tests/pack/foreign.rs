@@ -1,0 +1,153 @@
+//! `pack --decompress` of what it cannot read: never the container's own bytes as a disk.
+
+use super::tools::*;
+use std::fs;
+use std::path::Path;
+use std::process::Stdio;
+
+fn refuses(place: &Place, source: &Path, says: &str) {
+    let mut command = sidecore(&["block", "pack", "--decompress", "-o"]);
+    let output = run(command.arg(place.path("image")).arg(source));
+    fails(&output, 2, says);
+    let errors = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(errors.trim().lines().count(), 1, "{errors}");
+    assert!(
+        errors.contains("; run `") && errors.contains("--raw"),
+        "{errors}"
+    );
+    assert!(!place.path("image").exists(), "{}", source.display());
+}
+
+/// With `--raw` it is packed as it is.
+fn takes_raw(place: &Place, source: &Path) {
+    let (image, back) = (place.path("image"), place.path("back"));
+    let output = pack(source, &image, &["--decompress", "--raw"]);
+    assert!(output.stderr.is_empty());
+    ok(&mut unpack(&image, &back));
+    assert!(fs::read(&back).unwrap() == fs::read(source).unwrap());
+    fs::remove_file(image).unwrap();
+}
+
+#[test]
+fn disks_that_qemu_writes_are_refused_by_name() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(1 << 20));
+    for (format, options, kind) in [
+        ("vmdk", &[][..], "VMDK image"),
+        ("vmdk", &["-o", "subformat=streamOptimized"], "VMDK image"),
+        ("vmdk", &["-o", "subformat=monolithicFlat"], "VMDK image"),
+        ("vdi", &[], "VDI image"),
+        ("vpc", &[], "VHD image"),
+        ("vpc", &["-o", "subformat=fixed,force_size=on"], "VHD image"),
+        ("vhdx", &[], "VHDX image"),
+        ("qed", &[], "QED image"),
+        ("qcow", &[], "qcow image"),
+        ("parallels", &[], "Parallels image"),
+    ] {
+        let disk = place.path("disk");
+        ok(tool("qemu-img")
+            .args(["convert", "-f", "raw", "-O", format])
+            .args(options)
+            .args([&raw, &disk]));
+        refuses(&place, &disk, kind);
+        takes_raw(&place, &disk);
+    }
+}
+
+#[test]
+fn compressed_files_that_are_not_read_are_refused_by_name() {
+    let place = Place::new();
+    let wanted = contents(200_000);
+    let raw = place.write("raw", &wanted);
+    for (program, options, kind) in [
+        ("bzip2", &["-c"][..], "bzip2 file"),
+        ("lz4", &["-c"], "lz4 file"),
+        ("lz4", &["-c", "-l"], "lz4 file"),
+        ("lzop", &["-c"], "lzop file"),
+        ("xz", &["-c", "--format=lzma"], "lzma file"),
+    ] {
+        let packed = ok(tool(program).args(options).arg(&raw)).stdout;
+        let file = place.write("packed", &packed);
+        refuses(&place, &file, kind);
+        takes_raw(&place, &file);
+        // Through a pipe, too, and inside of what is read.
+        let mut command = sidecore(&["block", "pack", "--decompress", "-", "-o"]);
+        command.arg(place.path("image"));
+        let piped = command.stdin(Stdio::from(fs::File::open(&file).unwrap()));
+        fails(&piped.output().unwrap(), 2, kind);
+        ok(tool("gzip").args(["--keep", "--force"]).arg(&file));
+        refuses(&place, &place.path("packed.gz"), "inside a compressed file");
+    }
+    // The ones that no program here writes, by their first bytes.
+    let heads: [(&[u8], &str); 12] = [
+        (b"LZIP\x01", "lzip file"),
+        (b"\x1F\x9D\x90abcdefgh", "compress (.Z) file"),
+        (b"\xFF\x06\0\0sNaPpY", "snappy file"),
+        (b"LRZI\0\x06", "lrzip file"),
+        (b"PK\x03\x04\x14\0", "zip archive"),
+        (b"7z\xBC\xAF\x27\x1C\0\x04", "7z archive"),
+        (b"Rar!\x1A\x07\x01\0", "rar archive"),
+        (b"xar!\0\x1C", "xar archive"),
+        (b"EVF\x09\x0D\x0A\xFF\0\x01", "EWF image"),
+        (b"AFF10\x0D\x0A\0", "AFF image"),
+        (b"MSWIM\0\0\0\xD0", "WIM image"),
+        (b"partclone-image", "partclone image"),
+    ];
+    for (head, kind) in heads {
+        let mut bytes = head.to_vec();
+        bytes.resize(4096, 7);
+        refuses(&place, &place.write("head", &bytes), kind);
+    }
+    let mut dmg = contents(8192);
+    dmg[8192 - 512..8192 - 508].copy_from_slice(b"koly");
+    refuses(&place, &place.write("dmg", &dmg), "DMG image");
+    ok(tool("tar")
+        .arg("-C")
+        .arg(place.0.path())
+        .arg("-cf")
+        .args([&place.path("tar"), Path::new("raw")]));
+    refuses(&place, &place.path("tar"), "tar archive");
+}
+
+#[test]
+fn images_of_this_program_are_unpacked_by_another_command() {
+    let place = Place::new();
+    let raw = place.write("raw", &contents(200_000));
+    let image = place.path("source.img");
+    for (options, kind) in [
+        (&["--format", "cloop"][..], "cloop image"),
+        (&["--format", "cloop-lzo"], "cloop image"),
+        (&["--thin", "always"], "thin image"),
+        (&["--format", "lz4"], "lz4 file"),
+    ] {
+        pack(&raw, &image, options);
+        refuses(&place, &image, kind);
+    }
+    // Of zstd any program has the contents, this one, too.
+    pack(&raw, &image, &[]);
+    pack(&image, &place.path("image"), &["--decompress"]);
+    ok(&mut unpack(&place.path("image"), &place.path("back")));
+    assert!(fs::read(place.path("back")).unwrap() == fs::read(&raw).unwrap());
+    ok(sidecore(&["block", "clone"]).args([&image, &place.path("overlay")]));
+    fs::remove_file(place.path("image")).unwrap();
+    refuses(&place, &place.path("overlay"), "overlay");
+}
+
+#[test]
+fn what_comes_through_a_pipe_is_decompressed_as_a_file_is() {
+    let place = Place::new();
+    let wanted = contents(300_000);
+    let raw = place.write("raw", &wanted);
+    for program in ["gzip", "xz", "zstd"] {
+        let packed = ok(tool(program).args(["-q", "-c"]).arg(&raw)).stdout;
+        let image = place.write(
+            "image",
+            &piped(
+                sidecore(&["block", "pack", "--decompress", "-", "-o", "-"]),
+                &packed,
+            ),
+        );
+        ok(&mut unpack(&image, &place.path("back")));
+        assert!(fs::read(place.path("back")).unwrap() == wanted, "{program}");
+    }
+}

@@ -1,0 +1,152 @@
+use super::*;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const SERVER: &str = "127.0.0.1:5432";
+const CLIENT: &str = "127.0.0.1:40000";
+const OTHER: u32 = 23457;
+
+fn name(local: &str, peer: &str, role: Role) -> Name {
+    // Relaxed: the number is only to be another one each time.
+    static COUNT: AtomicU64 = AtomicU64::new(1);
+    let number = COUNT.fetch_add(1, Ordering::Relaxed);
+    let mut name = Name::new(role, std::process::id(), number);
+    let end = |end: &str| crate::supervisor::named::end_bytes(end.parse().unwrap(), true);
+    name.ends = [end(local), end(peer)];
+    name
+}
+
+fn folder() -> tempfile::TempDir {
+    let made = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(made.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    made
+}
+
+#[test]
+fn a_visitor_gets_an_end_of_its_own() {
+    let folder = folder();
+    let rendezvous = Rendezvous::at(&folder.path().join("a/loopback")).unwrap();
+    let doors = rendezvous.open(SERVER.parse().unwrap(), false, 1, None);
+    let doors = doors.unwrap();
+    let name = name(CLIENT, SERVER, Role::Program);
+    let visitor = rendezvous.visit(SERVER.parse().unwrap(), &name).unwrap();
+    let came = doors[0].next().unwrap();
+    assert_eq!(came.local, SERVER.parse().unwrap());
+    assert_eq!(came.peer, CLIENT.parse().unwrap());
+    let From::Program(near) = came.from else {
+        panic!("{:?}", came.from);
+    };
+    // A change of one end's flags is not one of the other's.
+    crate::socket::set_nonblocking(&visitor, false).unwrap();
+    let flags = rustix::fs::fcntl_getfl(&near).unwrap();
+    assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
+    assert!(doors[0].next().is_none());
+    // The port has a listener as long as the door is there.
+    let again = rendezvous.open(SERVER.parse().unwrap(), false, 2, None);
+    assert_eq!(again.unwrap_err(), Errno::ADDRINUSE);
+    drop((doors, visitor));
+    let gone = rendezvous.visit(SERVER.parse().unwrap(), &name);
+    assert_eq!(gone.unwrap_err(), Errno::CONNREFUSED);
+}
+
+#[test]
+fn only_addresses_of_the_loopback_and_of_the_door_are_let_in() {
+    let folder = folder();
+    let rendezvous = Rendezvous::at(&folder.path().join("loopback")).unwrap();
+    let doors = rendezvous.open(SERVER.parse().unwrap(), false, 1, None);
+    let doors = doors.unwrap();
+    for (local, peer, role) in [
+        ("10.0.0.5:22", SERVER, Role::Program),
+        (CLIENT, "10.0.0.5:5432", Role::Program),
+        (CLIENT, "127.0.0.1:5433", Role::Program),
+        (CLIENT, "127.0.0.2:5432", Role::Program),
+        (CLIENT, SERVER, Role::Session),
+    ] {
+        let visited = rendezvous.visit(SERVER.parse().unwrap(), &name(local, peer, role));
+        assert!(visited.is_ok());
+        assert!(doors[0].next().is_none(), "{local} {peer}");
+    }
+}
+
+/// Does something as a user that owns nothing here: on a thread of its own, whose credentials are
+/// its own.
+fn as_another_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
+    let other = rustix::process::Uid::from_raw(OTHER);
+    let work = move || {
+        rustix::thread::set_thread_res_uid(other, other, other).unwrap();
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
+#[test]
+fn a_door_is_closed_to_other_users() {
+    if local_socket::effective_uid() != 0 {
+        return;
+    }
+    let folder = folder();
+    let place = folder.path().join("loopback");
+    let rendezvous = Rendezvous::at(&place).unwrap();
+    let doors = rendezvous.open(SERVER.parse().unwrap(), false, 1, None);
+    let doors = doors.unwrap();
+    let door = place.join("127.0.0.1-5432");
+    let at = SocketAddrUnix::new(door.clone()).unwrap();
+    let visitor = name(CLIENT, SERVER, Role::Program);
+    let connect = || connect_named(&visitor, &at, Maker::User).map(drop);
+    assert_eq!(as_another_user(connect), Err(Errno::ACCESS));
+    // Whoever gets to it all the same is not let in.
+    let open = |path: &Path| {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
+    };
+    open(&place);
+    open(&door);
+    let connect = || {
+        let socket = local_stream(true).unwrap();
+        let name = SocketAddrUnix::new_abstract_name(&visitor.bytes()).unwrap();
+        rustix::net::bind(&socket, &name).unwrap();
+        rustix::net::connect(&socket, &at).unwrap();
+        socket
+    };
+    let came = as_another_user(connect);
+    assert!(doors[0].next().is_none());
+    // And a door of another user is not visited.
+    drop((doors, came));
+    let listen = || {
+        let socket = local_stream(true).unwrap();
+        rustix::net::bind(&socket, &at).unwrap();
+        rustix::net::listen(&socket, 9).unwrap();
+        socket
+    };
+    let theirs = as_another_user(listen);
+    open(&door);
+    let name = name(CLIENT, SERVER, Role::Program);
+    let visited = rendezvous.visit(SERVER.parse().unwrap(), &name);
+    assert_eq!(visited.unwrap_err(), Errno::CONNREFUSED);
+    drop(theirs);
+}
+
+#[test]
+fn a_folder_that_another_user_can_exchange_is_refused() {
+    let folder = folder();
+    let open = folder.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let inside = Rendezvous::at(&open.join("loopback")).unwrap_err();
+    assert!(inside.to_string().contains("chmod go-w"), "{inside}");
+    // One of an earlier version is closed.
+    let old = folder.path().join("old");
+    std::fs::create_dir(&old).unwrap();
+    std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).unwrap();
+    Rendezvous::at(&old).unwrap();
+    assert_eq!(old.metadata().unwrap().permissions().mode() & 0o7777, 0o700);
+    if local_socket::effective_uid() != 0 {
+        return;
+    }
+    let theirs = folder.path().join("theirs");
+    std::fs::create_dir(&theirs).unwrap();
+    std::os::unix::fs::chown(&theirs, Some(OTHER), None).unwrap();
+    for path in [theirs.join("loopback"), theirs] {
+        let refused = Rendezvous::at(&path).unwrap_err();
+        assert!(refused.to_string().contains("23457"), "{refused}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Sockets that are opened without waiting for the engine.
+//!
+//! Why here: an application that serves others must not stand still while an engine does. Must
+//! stay true: an opening is answered once ([`Client::next_opened`]), and what happens to the new
+//! socket is told behind that; one that was given up leaves no socket behind.
+
+use super::{Client, ClientError, Socket};
+use crate::sock::layout::{Entry, NO_CHUNK, Request};
+use crate::sock::stack::SocketError;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+
+/// A socket that is being opened, until the engine has answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Opening(u32);
+
+/// All of them.
+#[derive(Debug, Default)]
+pub(super) struct Openings {
+    begun: HashMap<u32, Begun>,
+    answered: VecDeque<(Opening, Result<Socket, SocketError>)>,
+}
+
+#[derive(Debug)]
+struct Begun {
+    is_udp: bool,
+    is_given_up: bool,
+}
+
+impl Client {
+    /// As [`Client::listen`], without waiting for the engine: [`Self::next_opened`] has its answer.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn begin_listen(
+        &mut self,
+        local: SocketAddr,
+        backlog: u32,
+    ) -> Result<Opening, ClientError> {
+        self.begin(Request::Listen, local, backlog)
+    }
+
+    /// As [`Client::connect_from`], without waiting for the engine.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn begin_connect(&mut self, port: u16, peer: SocketAddr) -> Result<Opening, ClientError> {
+        self.begin(Request::Connect, peer, port.into())
+    }
+
+    /// As [`Client::bind_udp`], without waiting for the engine.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn begin_bind_udp(&mut self, local: SocketAddr) -> Result<Opening, ClientError> {
+        self.begin(Request::BindUdp, local, 0)
+    }
+
+    /// The engine's next answer to an opening that was begun.
+    pub fn next_opened(&mut self) -> Option<(Opening, Result<Socket, SocketError>)> {
+        self.openings.answered.pop_front()
+    }
+
+    /// Has no use for an opening any more: its socket is let go of.
+    ///
+    /// # Errors
+    /// Lost.
+    pub fn give_up(&mut self, opening: Opening) -> Result<(), ClientError> {
+        if let Some(begun) = self.openings.begun.get_mut(&opening.0) {
+            begun.is_given_up = true;
+            return Ok(());
+        }
+        let answered = &mut self.openings.answered;
+        let at = answered.iter().position(|(it, _)| *it == opening);
+        match at.and_then(|at| answered.remove(at)) {
+            Some((_, Ok(socket))) => self.abort(socket),
+            _ => Ok(()),
+        }
+    }
+
+    fn begin(
+        &mut self,
+        request: Request,
+        address: SocketAddr,
+        argument: u32,
+    ) -> Result<Opening, ClientError> {
+        self.tag = self.tag.wrapping_add(1);
+        let tag = self.tag;
+        let entry = Entry {
+            tag,
+            argument,
+            ..Entry::default()
+        };
+        let begun = Begun {
+            is_udp: request == Request::BindUdp,
+            is_given_up: false,
+        };
+        // Before the request: its answer may come while that waits for room.
+        self.openings.begun.insert(tag, begun);
+        self.post(request, Socket(NO_CHUNK), entry.at(address))
+            .inspect_err(|_| {
+                self.openings.begun.remove(&tag);
+            })?;
+        Ok(Opening(tag))
+    }
+
+    /// Takes in the answer to an opening; false where it was not begun here.
+    pub(super) fn note_opened(&mut self, entry: &Entry) -> bool {
+        let Some(begun) = self.openings.begun.remove(&entry.tag) else {
+            return false;
+        };
+        let answer = match SocketError::from_number(entry.argument) {
+            Some(error) => Err(error),
+            None => {
+                // What happens to it from now on has a place.
+                self.insert(
+                    entry.socket,
+                    begun.is_udp,
+                    false,
+                    Some(entry.socket_address()),
+                );
+                Ok(Socket(entry.socket))
+            }
+        };
+        match answer {
+            // The loop notices an engine that is gone.
+            Ok(socket) if begun.is_given_up => drop(self.abort(socket)),
+            _ if begun.is_given_up => {}
+            answer => self
+                .openings
+                .answered
+                .push_back((Opening(entry.tag), answer)),
+        }
+        true
+    }
+}

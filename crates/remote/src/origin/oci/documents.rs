@@ -1,0 +1,187 @@
+//! A registry's documents: manifests, indexes, and the answers of its token service.
+//!
+//! Must stay true: no document has an effect before its digest was compared; a layer's digest is
+//! 64 hexadecimal digits before it becomes part of a URL; a token is one word of ASCII before it
+//! becomes part of a header. Documents take memory in proportion to their bytes, which are bounded
+//! by [`MANIFEST_BYTES_MAX`] and [`TOKEN_BYTES_MAX`]. Pure.
+//! Source: OCI Image Format Specification 1.1, "Image Manifest" and "Image Index".
+
+use super::super::Fault;
+use ring::digest;
+use serde::Deserialize;
+use sidecore_block::trust::digits_of;
+
+/// A manifest, or an index of manifests.
+#[derive(Deserialize)]
+pub(crate) struct Manifest {
+    #[serde(default)]
+    layers: Vec<Descriptor>,
+    #[serde(default)]
+    manifests: Vec<Descriptor>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Descriptor {
+    digest: String,
+    size: u64,
+    #[serde(default)]
+    media_type: String,
+    platform: Option<Platform>,
+}
+
+#[derive(Deserialize)]
+struct Platform {
+    architecture: String,
+    os: String,
+}
+
+#[derive(Deserialize)]
+struct Token {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// The layer that is an image.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Layer {
+    /// Its digest's 64 digits, in lower case.
+    pub(crate) sha256: String,
+    pub(crate) size_bytes: u64,
+}
+
+impl Manifest {
+    /// Reads a manifest that was asked for by `reference`; `given` is the digest that the registry
+    /// gave for it.
+    pub(crate) fn read(text: &[u8], reference: &str, given: Option<&str>) -> Result<Self, Fault> {
+        let found = digits_of(digest::digest(&digest::SHA256, text).as_ref());
+        let asked = reference.starts_with("sha256:").then_some(reference);
+        for expected in [asked, given].into_iter().flatten() {
+            let expected = expected.to_ascii_lowercase();
+            if expected
+                .strip_prefix("sha256:")
+                .is_some_and(|it| it != found)
+            {
+                let text = format!("the manifest's digest is sha256:{found}, not {expected}");
+                return Err(Fault::Final(text));
+            }
+        }
+        serde_json::from_slice(text)
+            .map_err(|error| Fault::Final(format!("the manifest cannot be read: {error}")))
+    }
+
+    /// Digest of the manifest of an index that is for machines like this one, or the only one;
+    /// `None` where this is no index.
+    pub(crate) fn for_this_machine(&self) -> Option<Result<String, Fault>> {
+        let manifests = &self.manifests;
+        if manifests.is_empty() {
+            return None;
+        }
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            other => other,
+        };
+        let is_ours = |it: &&Descriptor| {
+            let platform = it.platform.as_ref();
+            platform.is_some_and(|it| it.architecture == architecture && it.os == "linux")
+        };
+        let only = (manifests.len() == 1).then(|| &manifests[0]);
+        let found = manifests.iter().find(is_ours).or(only).ok_or_else(|| {
+            Fault::Final(format!(
+                "the index has no manifest for linux/{architecture}"
+            ))
+        });
+        Some(found.and_then(|it| Ok(format!("sha256:{}", it.sha256("manifest")?))))
+    }
+
+    /// The layer that is an image: the only one, or the only one that is no archive.
+    pub(crate) fn image(self) -> Result<Layer, Fault> {
+        let mut layers = self.layers;
+        let count = layers.len();
+        if count > 1 {
+            layers.retain(|layer| !layer.media_type.contains("tar"));
+        }
+        match (layers.pop(), layers.len()) {
+            (Some(layer), 0) => Ok(Layer {
+                sha256: layer.sha256("layer")?,
+                size_bytes: layer.size,
+            }),
+            _ => Err(Fault::Final(format!(
+                "the manifest has {count} layers, and not one of them is plainly an image; push \
+                 the image as the only layer (`oras push REGISTRY/REPOSITORY:TAG disk.img`)"
+            ))),
+        }
+    }
+}
+
+impl Descriptor {
+    /// The digits of its digest.
+    fn sha256(&self, what: &str) -> Result<String, Fault> {
+        let digits = self.digest.strip_prefix("sha256:");
+        let is_whole = |it: &&str| it.len() == 64 && it.bytes().all(|b| b.is_ascii_hexdigit());
+        let digits = digits.filter(is_whole).ok_or_else(|| {
+            let shown: String = self.digest.chars().take(DIGEST_SHOWN_MAX).collect();
+            Fault::Final(format!("the {what}'s digest is {shown}, not of SHA-256"))
+        })?;
+        Ok(digits.to_ascii_lowercase())
+    }
+}
+
+/// The token in the answer of a token service.
+pub(crate) fn token(text: &[u8]) -> Result<String, Fault> {
+    let answer: Option<Token> = serde_json::from_slice(text).ok();
+    let token = answer.and_then(|it| it.token.or(it.access_token));
+    let is_word = |it: &String| !it.is_empty() && it.bytes().all(|b| b.is_ascii_graphic());
+    token
+        .filter(is_word)
+        .ok_or_else(|| Fault::Final("the registry's token service gave no token".into()))
+}
+
+/// The specification's limit for manifests.
+pub(crate) const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+/// Tokens have 2 to 6 KiB; longer headers than 16 are refused by servers.
+pub(crate) const TOKEN_BYTES_MAX: u64 = 64 << 10;
+/// Letters of a digest that a message quotes.
+const DIGEST_SHOWN_MAX: usize = 80;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_that_would_change_the_url_is_refused() {
+        let hex = "ab".repeat(32);
+        for digest in [
+            format!("sha256:{}", "../".repeat(21) + "x"),
+            format!("sha256:{}?x=", &hex[..61]),
+            format!("sha256:{hex}0"),
+            format!("sha512:{hex}"),
+            "sha256:".into(),
+        ] {
+            let layers = format!(r#"{{"layers":[{{"digest":"{digest}","size":5}}]}}"#);
+            let manifest = Manifest::read(layers.as_bytes(), "latest", None).unwrap();
+            let error = manifest.image().unwrap_err().to_string();
+            assert!(error.contains("not of SHA-256"), "{error}");
+            let index = format!(r#"{{"manifests":[{{"digest":"{digest}","size":5}}]}}"#);
+            let index = Manifest::read(index.as_bytes(), "latest", None).unwrap();
+            assert!(index.for_this_machine().unwrap().is_err(), "{digest}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_one_word() {
+        let of = |text: &str| token(text.as_bytes()).ok();
+        assert_eq!(of(r#"{"token":"a.b-c"}"#).as_deref(), Some("a.b-c"));
+        assert_eq!(of(r#"{"access_token":"t"}"#).as_deref(), Some("t"));
+        for bad in [
+            r#"{"token":"a\nb"}"#,
+            r#"{"token":""}"#,
+            "{}",
+            "[",
+            r#"{"token":"ü"}"#,
+        ] {
+            assert_eq!(of(bad), None, "{bad}");
+        }
+    }
+}

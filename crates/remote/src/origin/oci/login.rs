@@ -1,0 +1,349 @@
+//! Where the password of `docker login` may go: to the registry, and to a token service that is
+//! its own.
+//!
+//! Why here: a registry says in its challenge which service gives tokens, and any address may stand
+//! there. Must stay true: no login is sent in the clear but to this machine; a token service gets
+//! the login of a registry only where both have one owner ([`same_owner`]), and else only a login
+//! that was made for the service itself.
+//! Source: Distribution project, "Token Authentication Specification"; publicsuffix.org.
+
+use super::super::{Fault, parse};
+use reqwest::Url;
+use std::collections::HashMap;
+use url_host::{Place, place};
+
+/// Logins that `docker login` or `podman login` left, base64 of name and password, by the name of
+/// the registry.
+#[derive(Debug, Default)]
+pub(crate) struct Logins(HashMap<String, String>);
+
+impl Logins {
+    /// Those of this user; none where there is no such file.
+    pub(crate) fn of_user() -> Self {
+        let variable = |name| std::env::var_os(name).map(std::path::PathBuf::from);
+        let path = variable("REGISTRY_AUTH_FILE")
+            .or_else(|| variable("DOCKER_CONFIG").map(|it| it.join("config.json")))
+            .or_else(|| variable("HOME").map(|it| it.join(".docker/config.json")));
+        let text = path.and_then(|path| std::fs::read(path).ok());
+        text.map_or_else(Self::default, |text| Self::read(&text))
+    }
+
+    /// Those in a file of either program.
+    pub(crate) fn read(text: &[u8]) -> Self {
+        let file: serde_json::Value = serde_json::from_slice(text).unwrap_or_default();
+        let auths = file.get("auths").and_then(serde_json::Value::as_object);
+        let auths = auths.into_iter().flatten().filter_map(|(name, entry)| {
+            let login = entry.get("auth")?.as_str()?;
+            let is_word = !login.is_empty() && login.bytes().all(|b| b.is_ascii_graphic());
+            is_word.then(|| (name.clone(), login.to_owned()))
+        });
+        Self(auths.collect())
+    }
+
+    /// The login for a registry, as a location names it.
+    pub(crate) fn of_registry(&self, registry: &str) -> Option<&str> {
+        let name = match registry {
+            "docker.io" => "https://index.docker.io/v1/",
+            other => other,
+        };
+        self.0.get(name).map(|login| &**login)
+    }
+
+    /// The login that goes to the token service at `service`, which `registry` has named; `own` is
+    /// the registry's.
+    ///
+    /// # Errors
+    /// [`Fault::Final`]: nothing may be asked there.
+    pub(crate) fn of_service(
+        &self,
+        registry: &Url,
+        service: &Url,
+        own: Option<&str>,
+    ) -> Result<Option<String>, Fault> {
+        let named = service.host_str().unwrap_or("no host");
+        let is_safe = match service.scheme() {
+            "https" => true,
+            // A registry of this machine has no certificate, and its service has none either.
+            "http" => registry.scheme() == "http" && is_here(registry) && is_here(service),
+            _ => false,
+        };
+        if !is_safe {
+            return Err(Fault::Final(format!(
+                "the registry names a token service without TLS ({}://{named}): nothing is asked \
+                 there, for a login or a token could be read on the way",
+                service.scheme()
+            )));
+        }
+        if !service.username().is_empty() || service.password().is_some() {
+            let text = "the registry names a token service with a name and a password";
+            return Err(Fault::Final(text.into()));
+        }
+        if same_owner(registry, service) {
+            return Ok(own.map(str::to_owned));
+        }
+        let host = match service.port() {
+            Some(port) => format!("{named}:{port}"),
+            None => named.to_owned(),
+        };
+        match (self.0.get(&host), own) {
+            (Some(login), _) => Ok(Some(login.clone())),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Fault::Final(format!(
+                "the registry {} names the token service {host}, which is not its own: the login \
+                 is not sent there; where that is right, log in to it (`docker login {host}`)",
+                registry.host_str().unwrap_or_default()
+            ))),
+        }
+    }
+}
+
+/// A `Bearer` challenge: the token service, with what it is to be asked.
+#[derive(Debug)]
+pub(crate) struct Challenge {
+    pub(crate) service: Url,
+}
+
+impl Challenge {
+    /// Reads the header `WWW-Authenticate`; `None` where it asks for something else.
+    pub(crate) fn read(text: &str) -> Option<Result<Self, Fault>> {
+        let (scheme, mut rest) = text.split_once(' ')?;
+        if !scheme.eq_ignore_ascii_case("bearer") {
+            return None;
+        }
+        let mut parameters = Vec::new();
+        // A scope holds commas, so values are taken by their quotes.
+        while let Some((name, after)) = rest.split_once("=\"") {
+            let (value, more) = after.split_once('"')?;
+            parameters.push((name.trim_matches([',', ' ']), value));
+            rest = more;
+        }
+        let (_, realm) = parameters.iter().find(|(name, _)| *name == "realm")?;
+        Some(parse(realm).map(|mut service| {
+            let asked = parameters.iter();
+            for (name, value) in asked.filter(|(name, _)| matches!(*name, "service" | "scope")) {
+                service.query_pairs_mut().append_pair(name, value);
+            }
+            service.set_fragment(None);
+            Self { service }
+        }))
+    }
+}
+
+/// True where both hosts have one owner: they are the same, or names within one
+/// domain that was registered (`registry.example.co.uk` and `auth.example.co.uk`, not
+/// `a.github.io` and `b.github.io`); of a domain that is on no list of public ones, only the
+/// registry's own parents (`registry.git.lan` and `git.lan`).
+fn same_owner(registry: &Url, service: &Url) -> bool {
+    match (place(registry), place(service)) {
+        (Some(Place::Here), Some(Place::Here)) => true,
+        (Some(Place::Address(one)), Some(Place::Address(other))) => one == other,
+        (Some(Place::Name(one)), Some(Place::Name(other))) => {
+            let domain = |name| {
+                let suffix = psl::suffix(str::as_bytes(name))?;
+                let domain = psl::domain_str(name)?;
+                suffix.is_known().then_some(domain)
+            };
+            let is_parent = |name: &str, parent: &str| {
+                let child = name
+                    .strip_suffix(parent)
+                    .is_some_and(|it| it.ends_with('.'));
+                child && parent.contains('.')
+            };
+            match (domain(&one), domain(&other)) {
+                _ if one == other => true,
+                (Some(one), Some(other)) => one == other,
+                (None, None) => is_parent(&one, &other),
+                _ => false,
+            }
+        }
+        _ => false,
+    }
+}
+
+/// True where the URL names this machine by a name that cannot lead elsewhere.
+fn is_here(url: &Url) -> bool {
+    matches!(place(url), Some(Place::Here))
+}
+
+mod url_host {
+    //! Hosts of URLs, by what they are.
+
+    use reqwest::Url;
+    use std::net::IpAddr;
+
+    /// The host of a URL.
+    pub(super) enum Place {
+        /// This machine: `localhost` or an address of its loopback that tools use for it.
+        Here,
+        /// Another address.
+        Address(IpAddr),
+        /// A name, in lower case and without a dot at its end.
+        Name(String),
+    }
+
+    pub(super) fn place(url: &Url) -> Option<Place> {
+        let host = url.host_str()?;
+        let address = host.trim_start_matches('[').trim_end_matches(']');
+        Some(match address.parse::<IpAddr>() {
+            Ok(it) if it.to_string() == "127.0.0.1" || it.to_string() == "::1" => Place::Here,
+            Ok(it) => Place::Address(it),
+            Err(_) => match host.trim_end_matches('.').to_ascii_lowercase() {
+                name if name == "localhost" => Place::Here,
+                name => Place::Name(name),
+            },
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logins() -> Logins {
+        Logins::read(
+            br#"{"auths":{"reg.example.com":{"auth":"cmVn"},"auth.other.net":{"auth":"b3RoZXI="},
+                "https://index.docker.io/v1/":{"auth":"aHVi"},"broken":{"auth":"a\nb"}}}"#,
+        )
+    }
+
+    fn sent(registry: &str, service: &str, own: Option<&str>) -> Result<Option<String>, String> {
+        let (registry, service) = (Url::parse(registry).unwrap(), Url::parse(service).unwrap());
+        let sent = logins().of_service(&registry, &service, own);
+        sent.map_err(|fault| fault.to_string())
+    }
+
+    #[test]
+    fn a_login_goes_to_the_registrys_own_token_service() {
+        for (registry, service) in [
+            (
+                "https://reg.example.com/v2/a",
+                "https://auth.example.com/token",
+            ),
+            (
+                "https://reg.example.com/v2/a",
+                "https://REG.example.com.:8443/token",
+            ),
+            (
+                "https://registry-1.docker.io/v2/a",
+                "https://auth.docker.io/token",
+            ),
+            (
+                "https://registry.gitlab.com/v2/a",
+                "https://gitlab.com/jwt/auth",
+            ),
+            ("https://quay.io/v2/a", "https://quay.io/v2/auth"),
+            (
+                "https://r.example.co.uk/v2/a",
+                "https://auth.example.co.uk/t",
+            ),
+            ("https://registry.git.lan/v2/a", "https://git.lan/jwt/auth"),
+            ("https://registry.lan/v2/a", "https://registry.lan/auth"),
+            ("https://10.0.0.5/v2/a", "https://10.0.0.5:5001/auth"),
+            ("http://localhost:5000/v2/a", "http://127.0.0.1:5001/auth"),
+            ("http://127.0.0.1:5000/v2/a", "https://localhost/auth"),
+        ] {
+            assert_eq!(
+                sent(registry, service, Some("own")),
+                Ok(Some("own".into())),
+                "{service}"
+            );
+            assert_eq!(sent(registry, service, None), Ok(None), "{service}");
+        }
+    }
+
+    #[test]
+    fn a_login_goes_to_nobody_else() {
+        for (registry, service) in [
+            (
+                "https://reg.example.com/v2/a",
+                "https://reg.example.com.evil.net/token",
+            ),
+            ("https://reg.example.com/v2/a", "https://evil.net/token"),
+            ("https://a.github.io/v2/a", "https://b.github.io/token"),
+            ("https://a.co.uk/v2/a", "https://b.co.uk/token"),
+            ("https://a.co.uk/v2/a", "https://co.uk/token"),
+            ("https://registry.lan/v2/a", "https://evil.lan/auth"),
+            ("https://registry.lan/v2/a", "https://lan/auth"),
+            ("https://notdocker.io/v2/a", "https://docker.io/auth"),
+            ("https://10.0.0.5/v2/a", "https://10.0.0.6/auth"),
+            ("https://reg.example.com/v2/a", "https://127.0.0.1/auth"),
+            ("http://localhost:5000/v2/a", "https://evil.net/auth"),
+        ] {
+            let error = sent(registry, service, Some("own")).unwrap_err();
+            assert!(
+                error.contains("not its own") && error.contains("docker login"),
+                "{error}"
+            );
+            assert!(!error.contains("own\""), "{error}");
+            assert_eq!(sent(registry, service, None), Ok(None), "{service}");
+        }
+        // A login that was made for the service itself goes there.
+        let service = "https://auth.other.net/token";
+        assert_eq!(
+            sent("https://reg.example.com/", service, Some("own")),
+            Ok(Some("b3RoZXI=".into()))
+        );
+        let elsewhere = "https://auth.other.net:444/token";
+        assert!(sent("https://reg.example.com/", elsewhere, Some("own")).is_err());
+    }
+
+    #[test]
+    fn nothing_is_asked_in_the_clear_elsewhere() {
+        for (registry, service) in [
+            (
+                "https://reg.example.com/v2/a",
+                "http://reg.example.com/token",
+            ),
+            ("https://reg.example.com/v2/a", "http://127.0.0.1/token"),
+            ("http://localhost:5000/v2/a", "http://127.0.0.3:18301/token"),
+            (
+                "http://localhost:5000/v2/a",
+                "http://localhost.evil.net/token",
+            ),
+            ("https://reg.example.com/v2/a", "file:///etc/passwd"),
+            ("https://reg.example.com/v2/a", "ftp://reg.example.com/"),
+        ] {
+            for own in [None, Some("own")] {
+                let error = sent(registry, service, own).unwrap_err();
+                assert!(error.contains("without TLS"), "{error}");
+            }
+        }
+        let named = sent(
+            "https://r.example.com/",
+            "https://u:p@r.example.com/",
+            Some("own"),
+        );
+        assert!(named.unwrap_err().contains("a name and a password"));
+    }
+
+    #[test]
+    fn challenges_are_read_by_their_quotes() {
+        let read = |text: &str| Challenge::read(text).map(|it| it.map(|it| it.service.to_string()));
+        let found =
+            read(r#"bearer realm="https://r/t#x",service="s",scope="a:b:pull,push",error="e""#);
+        assert_eq!(
+            found,
+            Some(Ok("https://r/t?service=s&scope=a%3Ab%3Apull%2Cpush".into()))
+        );
+        for none in [
+            "",
+            "Bearer",
+            "Basic realm=\"x\"",
+            "Bearer realm=\"x",
+            "Bearer scope=\"x\"",
+        ] {
+            assert!(read(none).is_none(), "{none}");
+        }
+        assert!(read("Bearer realm=\"/token\"").is_some_and(|it| it.is_err()));
+    }
+
+    #[test]
+    fn logins_are_found_by_the_registrys_name() {
+        assert_eq!(logins().of_registry("reg.example.com"), Some("cmVn"));
+        assert_eq!(logins().of_registry("docker.io"), Some("aHVi"));
+        assert_eq!(logins().of_registry("broken"), None);
+        for text in ["", "[]", r#"{"auths":[]}"#, r#"{"auths":{"a":5}}"#] {
+            assert_eq!(Logins::read(text.as_bytes()).of_registry("a"), None);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! A layer in a registry: the manifest that names it, checked by its digest, and the token that
+//! lets us read it.
+//!
+//! Must stay true: a manifest is believed only if it has the digest that it was asked for by, or
+//! that the registry gave for its tag; a token goes to the registry alone, and a login to where
+//! [`login`] says.
+//! Source: OCI Distribution Specification 1.1, OCI Image Format Specification 1.1; the token
+//! protocol as the Distribution project documents it ("Token Authentication Specification").
+
+pub(crate) mod documents;
+pub(crate) mod login;
+
+use super::{Fault, parse, with_token};
+use documents::{MANIFEST_BYTES_MAX, Manifest, TOKEN_BYTES_MAX};
+use login::{Challenge, Logins};
+use parking_lot::Mutex;
+use reqwest::Url;
+use reqwest::blocking::{Client, RequestBuilder, Response};
+use reqwest::header::{ACCEPT, AUTHORIZATION, WWW_AUTHENTICATE};
+use std::io::Read;
+
+/// A layer.
+pub(super) struct Blob {
+    access: Access,
+    url: Url,
+    sha256: String,
+    size_bytes: u64,
+}
+
+/// Right to read a repository.
+struct Access {
+    /// The registry's place.
+    registry: Url,
+    token: Mutex<Option<String>>,
+    logins: Logins,
+    /// The login for the registry, where there is one.
+    own: Option<String>,
+}
+
+impl Blob {
+    /// Asks the registry for the manifest, and finds the layer that is an image.
+    pub(super) fn find(
+        client: &Client,
+        registry: &str,
+        repository: &str,
+        reference: &str,
+    ) -> Result<Self, Fault> {
+        let host = registry.rsplit_once(':').map_or(registry, |(host, _)| host);
+        // As other clients have it: a registry of this machine has no certificate.
+        let scheme = match host {
+            "localhost" | "127.0.0.1" | "[::1]" => "http",
+            _ => "https",
+        };
+        let (place, repository) = match registry {
+            "docker.io" if !repository.contains('/') => {
+                ("registry-1.docker.io", format!("library/{repository}"))
+            }
+            "docker.io" => ("registry-1.docker.io", repository.to_owned()),
+            other => (other, repository.to_owned()),
+        };
+        let base = format!("{scheme}://{place}/v2/{repository}");
+        let logins = Logins::of_user();
+        let access = Access {
+            registry: parse(&base)?,
+            token: Mutex::new(None),
+            own: logins.of_registry(registry).map(str::to_owned),
+            logins,
+        };
+        let mut manifest = access.manifest(client, &base, reference)?;
+        if let Some(digest) = manifest.for_this_machine() {
+            manifest = access.manifest(client, &base, &digest?)?;
+        }
+        let layer = manifest.image()?;
+        Ok(Self {
+            url: parse(&format!("{base}/blobs/sha256:{}", layer.sha256))?,
+            sha256: layer.sha256,
+            size_bytes: layer.size_bytes,
+            access,
+        })
+    }
+
+    pub(super) fn url(&self) -> &Url {
+        &self.url
+    }
+
+    pub(super) fn sha256(&self) -> &str {
+        &self.sha256
+    }
+
+    pub(super) fn size_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    /// Sends a request with the token, or a new one where that is refused.
+    pub(super) fn send(
+        &self,
+        client: &Client,
+        request: &dyn Fn() -> RequestBuilder,
+    ) -> Result<Response, Fault> {
+        self.access.send(client, request)
+    }
+}
+
+impl Access {
+    fn send(
+        &self,
+        client: &Client,
+        request: &dyn Fn() -> RequestBuilder,
+    ) -> Result<Response, Fault> {
+        let token = self.token.lock().clone();
+        let first = match (&token, &self.own) {
+            (None, Some(basic)) => request().header(AUTHORIZATION, format!("Basic {basic}")),
+            _ => with_token(request(), token.as_deref()),
+        };
+        let response = first.send()?;
+        if response.status().as_u16() != 401 {
+            return Ok(response);
+        }
+        let challenge = response.headers().get(WWW_AUTHENTICATE);
+        let challenge = challenge.and_then(|value| value.to_str().ok());
+        let Some(challenge) = challenge.and_then(Challenge::read) else {
+            return Ok(response);
+        };
+        let token = self.new_token(client, &challenge?.service)?;
+        *self.token.lock() = Some(token.clone());
+        Ok(with_token(request(), Some(&token)).send()?)
+    }
+
+    /// Asks a token service, once: redirects are not followed, so that a login goes nowhere else.
+    fn new_token(&self, client: &Client, service: &Url) -> Result<String, Fault> {
+        let own = self.own.as_deref();
+        let login = self.logins.of_service(&self.registry, service, own)?;
+        let mut request = client.get(service.clone());
+        if let Some(login) = login {
+            request = request.header(AUTHORIZATION, format!("Basic {login}"));
+        }
+        let response = request.send()?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            return Err(Fault::of_status(status, "a request for a token"));
+        }
+        documents::token(&text_of(response, TOKEN_BYTES_MAX)?)
+    }
+
+    fn manifest(&self, client: &Client, base: &str, reference: &str) -> Result<Manifest, Fault> {
+        let url = parse(&format!("{base}/manifests/{reference}"))?;
+        let request = || client.get(url.clone()).header(ACCEPT, MANIFESTS);
+        let response = self.send(client, &request)?;
+        let status = response.status().as_u16();
+        if status != 200 {
+            return Err(Fault::of_status(status, "a request for the manifest"));
+        }
+        let header = response.headers().get("docker-content-digest");
+        let given = header
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned);
+        let text = text_of(response, MANIFEST_BYTES_MAX)?;
+        Manifest::read(&text, reference, given.as_deref())
+    }
+}
+
+/// A document's bytes, where they are no more than `bytes_max`.
+fn text_of(response: Response, bytes_max: u64) -> Result<Vec<u8>, Fault> {
+    let mut text = Vec::new();
+    let read = response.take(bytes_max + 1).read_to_end(&mut text);
+    read.map_err(|error| Fault::Passing(format!("a document broke off: {error}")))?;
+    match text.len() as u64 <= bytes_max {
+        true => Ok(text),
+        false => Err(Fault::Final(format!(
+            "a registry's document has more than {} KiB",
+            bytes_max >> 10
+        ))),
+    }
+}
+
+const MANIFESTS: &str = "application/vnd.oci.image.manifest.v1+json, \
+                         application/vnd.oci.image.index.v1+json, \
+                         application/vnd.docker.distribution.manifest.v2+json, \
+                         application/vnd.docker.distribution.manifest.list.v2+json";

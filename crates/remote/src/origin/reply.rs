@@ -1,0 +1,232 @@
+//! Checks of a reply: its head, its body's length, where it leads, and what it says of a refusal.
+//!
+//! Why here: pure, so that a fuzzer can play the server. Must stay true: nothing of a reply is used
+//! before it passed these checks, and nothing is allocated by a length that it claims: a body takes
+//! at most twice the memory of the bytes that have come, or [`BODY_STEP_BYTES`].
+//! Source: RFC 9110, sections 8.8 (validators), 14 (range requests), 15.4 (redirection).
+
+use super::{Ask, Identity};
+use crate::fault::Fault;
+use reqwest::Url;
+use reqwest::header::{
+    CONTENT_ENCODING, CONTENT_RANGE, ETAG, HeaderMap, HeaderName, LAST_MODIFIED, LOCATION,
+};
+use std::io::{ErrorKind, Read};
+use std::ops::Range;
+use std::time::Instant;
+
+/// A part of an image, as a head with status 206 promises it.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Promise {
+    pub(crate) range: Range<u64>,
+    pub(crate) identity: Identity,
+}
+
+/// Checks the head of an answer to `ask`. `known` is the image that must answer; `layer_bytes` is
+/// its size where a manifest names it: then its digest is its validator, and what caches in front
+/// of it say is theirs.
+pub(crate) fn promise(
+    headers: &HeaderMap,
+    ask: &Ask,
+    known: Option<&Identity>,
+    layer_bytes: Option<u64>,
+) -> Result<Promise, Fault> {
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    if text(&CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+        return Err(Fault::Final(
+            "the server compresses what it sends; the image's own bytes are needed".into(),
+        ));
+    }
+    let Some((range, size_bytes)) = text(&CONTENT_RANGE).and_then(content_range) else {
+        return Err(Fault::Passing(
+            "a reply does not say which range it is".into(),
+        ));
+    };
+    let validator = text(&ETAG).or(text(&LAST_MODIFIED));
+    if let Some(bytes) = validator
+        .map(str::len)
+        .filter(|&it| it > VALIDATOR_BYTES_MAX)
+    {
+        return Err(Fault::Final(format!(
+            "the image's validator (ETag) has {bytes} bytes, the limit is {VALIDATOR_BYTES_MAX}"
+        )));
+    }
+    let identity = Identity {
+        size_bytes,
+        validator: validator.map(str::to_owned),
+    };
+    if let Some(known) = known
+        && (known.size_bytes != size_bytes
+            || layer_bytes.is_none() && known.validator != identity.validator)
+    {
+        return Err(Fault::Passing(format!(
+            "the image has changed since it was opened: {} bytes, validator {}; then {}, {}",
+            size_bytes,
+            identity.validator.as_deref().unwrap_or("none"),
+            known.size_bytes,
+            known.validator.as_deref().unwrap_or("none"),
+        )));
+    }
+    if let Some(bytes) = layer_bytes.filter(|&bytes| bytes != size_bytes) {
+        return Err(Fault::Passing(format!(
+            "the layer has {size_bytes} bytes, its manifest says {bytes}"
+        )));
+    }
+    if range != ask.of_size(size_bytes) {
+        return Err(Fault::Passing(format!(
+            "bytes {} to {} came instead of those that were asked for ({})",
+            range.start,
+            range.end,
+            ask.header()
+        )));
+    }
+    Ok(Promise { range, identity })
+}
+
+/// The range and the total size of `bytes 0-9/100`.
+fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
+    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let (first, last): (u64, u64) = (first.parse().ok()?, last.parse().ok()?);
+    let size = size.parse().ok()?;
+    // Only then does one more than the last fit a number.
+    (first <= last && last < size).then(|| (first..last + 1, size))
+}
+
+/// Where a redirect leads: to http or https, and from https to no http.
+pub(crate) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
+    let target = headers.get(LOCATION).and_then(|value| value.to_str().ok());
+    let target = target.filter(|target| target.len() <= URL_BYTES_MAX);
+    let Some(next) = target.and_then(|target| from.join(target).ok()) else {
+        return Err(Fault::Final("a redirect names no place".into()));
+    };
+    let safer = next.scheme() == "https" || from.scheme() == next.scheme();
+    if !safer || !matches!(next.scheme(), "http" | "https") {
+        return Err(Fault::Final(format!(
+            "a redirect leads from {} to {}",
+            from.scheme(),
+            next.scheme()
+        )));
+    }
+    Ok(next)
+}
+
+/// The code by which a store names its refusal, in the beginning of its answer.
+pub(crate) fn error_code(answer: impl Read) -> Option<String> {
+    let mut bytes = Vec::new();
+    answer
+        .take(REFUSAL_BYTES_MAX)
+        .read_to_end(&mut bytes)
+        .ok()?;
+    let text = String::from_utf8_lossy(&bytes);
+    let (_, rest) = text.split_once("<Code>")?;
+    let (code, _) = rest.split_once("</Code>")?;
+    let is_plain = code.len() <= 64 && code.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    is_plain.then(|| code.to_owned())
+}
+
+/// Reads exactly `bytes` of body, before `until`.
+pub(crate) fn body(
+    mut body: impl Read,
+    bytes: usize,
+    until: Instant,
+    on_bytes: &mut dyn FnMut(u64),
+) -> Result<Vec<u8>, Fault> {
+    let mut buffer = vec![0; bytes.min(BODY_STEP_BYTES)];
+    let mut done = 0;
+    let failed = |done, error: &dyn std::fmt::Display| {
+        Fault::Passing(format!(
+            "the body ended after {done} of {bytes} bytes: {error}"
+        ))
+    };
+    while done < bytes {
+        if Instant::now() > until {
+            return Err(failed(done, &"the server sends too slowly"));
+        }
+        if done == buffer.len() {
+            buffer.resize(bytes.min(2 * done), 0);
+        }
+        match body.read(&mut buffer[done..]) {
+            Ok(0) => return Err(failed(done, &"it is too short")),
+            Ok(read) => {
+                done += read;
+                on_bytes(read as u64);
+            }
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(failed(done, &error)),
+        }
+    }
+    // Also what lets the connection be used again.
+    match body.read(&mut [0]) {
+        Ok(0) => Ok(buffer),
+        Ok(_) => Err(Fault::Passing(format!(
+            "the body goes on after {bytes} bytes"
+        ))),
+        Err(error) => Err(failed(done, &error)),
+    }
+}
+
+/// Bytes of a body for which there is room before they came: those of nearly every request.
+const BODY_STEP_BYTES: usize = 1 << 20;
+/// Validators have some tens of bytes; one is kept with every image and shown in messages.
+const VALIDATOR_BYTES_MAX: usize = 1024;
+/// Signed links have 1 to 4 KiB.
+const URL_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a refusal that are looked at.
+const REFUSAL_BYTES_MAX: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_body_takes_memory_by_what_has_come() {
+        let until = Instant::now() + Duration::from_secs(3600);
+        // A petabyte is promised: to allocate it would end the process.
+        let error = body(&[7; 100][..], 1 << 50, until, &mut |_| ()).unwrap_err();
+        assert!(error.to_string().contains("after 100 of"), "{error}");
+        let bytes: Vec<u8> = (0..5_000_000_u32).map(|at| at as u8).collect();
+        let mut told = 0;
+        let read = body(&bytes[..], bytes.len(), until, &mut |more| told += more);
+        assert_eq!((read.unwrap() == bytes, told), (true, 5_000_000));
+        let longer = body(&bytes[..], bytes.len() - 1, until, &mut |_| ());
+        assert!(longer.unwrap_err().to_string().contains("goes on after"));
+    }
+
+    #[test]
+    fn refusals_are_named_by_plain_words_alone() {
+        let code = |text: &[u8]| error_code(text);
+        let plain = b"\xff<Error><Code>NoSuchKey</Code>";
+        assert_eq!(code(plain).as_deref(), Some("NoSuchKey"));
+        for bad in [
+            &b"<Code>\x1b[31m</Code>"[..],
+            b"<Code>x",
+            b"",
+            b"</Code><Code>",
+        ] {
+            assert_eq!(code(bad), None);
+        }
+        let far = [vec![b' '; 5000], b"<Code>Late</Code>".to_vec()].concat();
+        assert_eq!(code(&far), None);
+    }
+
+    #[test]
+    fn validators_and_links_have_limits() {
+        let mut headers = HeaderMap::new();
+        let whole = "bytes 0-9/10".parse().expect("a value");
+        headers.insert(CONTENT_RANGE, whole);
+        headers.insert(ETAG, "x".repeat(2000).parse().expect("a value"));
+        let error = promise(&headers, &Ask::Head(100), None, None).unwrap_err();
+        assert!(
+            error.to_string().contains("2000 bytes, the limit is 1024"),
+            "{error}"
+        );
+        let from = Url::parse("https://host/a").expect("a URL");
+        headers.insert(
+            LOCATION,
+            format!("/{}", "x".repeat(20_000)).parse().expect("a value"),
+        );
+        assert!(redirected(&from, &headers).is_err());
+    }
+}

@@ -1,0 +1,397 @@
+//! What makes DEFLATE of a stream's input: blocks, or the base library.
+
+use super::parameters::Parameters;
+use super::state::{Ask, Made, Maker, State, Status, continue_check, refuse};
+use crate::engines;
+use crate::forward;
+use crate::io;
+use crate::memory::Memory;
+use libc::c_int;
+use libz_rs_sys as base;
+use libz_rs_sys::*;
+use sidecore_deflate::{BLOCK_BYTES, CheckKind};
+use std::ptr;
+
+impl State {
+    /// The base library's stream begins: raw, with the present parameters.
+    pub(super) fn begin_base(&mut self) -> Result<(), c_int> {
+        let Parameters {
+            memory_level,
+            strategy,
+            ..
+        } = self.parameters;
+        let level = self.parameters.base_level();
+        let window_bits = -self.parameters.window_size_bits();
+        let mut code = Z_STREAM_ERROR;
+        // SAFETY: the base library's own stream; or one that has no state, and the version of this
+        // very library.
+        unsafe {
+            // With output that still waits, its reset would leave less room for what comes.
+            if !self.base.state.is_null() && self.waiting_in_base().0 == 0 {
+                code = base::deflateReset(&mut self.base);
+                if code == Z_OK {
+                    code = base::deflateParams(&mut self.base, level, strategy);
+                }
+            }
+            if code != Z_OK {
+                self.end_base();
+                for memory in [self.memory, Memory::MALLOC] {
+                    memory.lend_to(&mut self.base);
+                    code = base::deflateInit2_(
+                        &mut self.base,
+                        level,
+                        Z_DEFLATED,
+                        window_bits,
+                        memory_level,
+                        strategy,
+                        forward::zlibVersion(),
+                        size_of::<z_stream>() as c_int,
+                    );
+                    // Where blocks were begun with, zlib would have its memory by now.
+                    if code == Z_OK || self.status == Status::Init {
+                        break;
+                    }
+                }
+            }
+        }
+        if code != Z_OK {
+            self.base.state = ptr::null_mut();
+            return Err(code);
+        }
+        self.base_parameters = self.parameters;
+        // Behind an end of ours, it has nothing to do.
+        self.is_base_done = self.status == Status::Finish;
+        self.maker = Maker::Base;
+        Ok(())
+    }
+
+    pub(super) fn end_base(&mut self) {
+        if !self.base.state.is_null() {
+            // SAFETY: the base library's own stream.
+            unsafe { base::deflateEnd(&mut self.base) };
+            self.base.state = ptr::null_mut();
+        }
+    }
+
+    /// The base library takes over, with the history as its dictionary. What was gathered is its
+    /// first input.
+    pub(super) fn switch_to_base(&mut self) -> Result<(), c_int> {
+        if self.maker != Maker::Blocks {
+            return Ok(());
+        }
+        if self.status == Status::Finish {
+            // All is made; what is left is the dictionary.
+            let (old, new) = self.dictionary();
+            let mut last = self.history.like(old.len() + new.len())?;
+            last.extend(old)?;
+            last.extend(new)?;
+            self.history = last;
+            self.gathered.clear();
+            self.fed = 0;
+        }
+        // Whole blocks stay blocks, however many were gathered.
+        let whole = self.gathered.len().saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
+        if whole > 0 {
+            let rest = self.gathered.split_off(whole)?;
+            match self.emit(false) {
+                Ok(()) => self.gathered = rest,
+                Err(code) => {
+                    // There was room for it before.
+                    self.gathered.extend(rest.as_slice())?;
+                    return Err(code);
+                }
+            }
+        }
+        self.begin_base()?;
+        let history = self.history.as_slice();
+        if !history.is_empty() {
+            // SAFETY: a raw stream at its beginning.
+            unsafe {
+                base::deflateSetDictionary(&mut self.base, history.as_ptr(), history.len() as u32)
+            };
+        }
+        Ok(())
+    }
+
+    /// Blocks of what comes in.
+    ///
+    /// # Safety
+    /// As [`Self::deflate`].
+    pub(super) unsafe fn make(&mut self, stream: &mut z_stream, ask: Ask) -> Result<Made, c_int> {
+        // SAFETY: the caller's promise.
+        if !unsafe { self.gather(stream)? } {
+            return Ok(Made::More);
+        }
+        let Ask::Flush(flush) = ask else {
+            self.emit(false)?;
+            return Ok(Made::Flushed);
+        };
+        match flush {
+            Z_NO_FLUSH if self.gathered.is_empty() => return Ok(Made::Nothing),
+            Z_NO_FLUSH => return Ok(Made::More),
+            Z_FINISH => {
+                self.emit(true)?;
+                self.status = Status::Finish;
+                // SAFETY: the caller's promise.
+                unsafe { self.drain(stream) };
+                return Ok(match stream.avail_out {
+                    0 => Made::More,
+                    _ => Made::Finished,
+                });
+            }
+            Z_FULL_FLUSH => {
+                self.emit_flushed()?;
+                // Nothing after it refers to what was before it.
+                self.history.clear();
+                return Ok(Made::Flushed);
+            }
+            Z_SYNC_FLUSH if !(1..FLUSHED_MIN).contains(&self.unflushed_bytes) => {
+                self.emit_flushed()?;
+                return Ok(Made::Flushed);
+            }
+            _ => self.switch_to_base()?,
+        }
+        // Blocks that were gathered for engines come first.
+        // SAFETY: the caller's promise.
+        unsafe { self.drain(stream) };
+        if stream.avail_out == 0 {
+            return Ok(Made::More);
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.make_by_base(stream, flush) }
+    }
+
+    /// Takes input in, and makes blocks of what is full. False where there is no more room for what
+    /// they became.
+    ///
+    /// # Safety
+    /// As [`Self::deflate`].
+    unsafe fn gather(&mut self, stream: &mut z_stream) -> Result<bool, c_int> {
+        let batch = engines::gathered_blocks() * BLOCK_BYTES;
+        while stream.avail_in > 0 {
+            // SAFETY: the caller's promise.
+            let input = unsafe { io::input(stream) };
+            if self.gathered.is_empty() && input.len() > batch {
+                // Straight from the program's memory: all but the last block, which may be the
+                // stream's.
+                let whole = (input.len() - 1) / BLOCK_BYTES * BLOCK_BYTES;
+                let part = &input[..whole.min(DIRECT_BYTES_MAX)];
+                self.blocks(Some(part), false)?;
+                self.take_in(stream, part);
+            } else if self.gathered.len() >= batch {
+                // More comes: this was not the last block.
+                self.emit(false)?;
+            } else {
+                let part = &input[..input.len().min(batch - self.gathered.len())];
+                self.gathered.extend(part)?;
+                self.take_in(stream, part);
+                continue;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.drain(stream) };
+            if self.pending_bytes() > 0 || stream.avail_out == 0 {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Counts input as consumed.
+    fn take_in(&mut self, stream: &mut z_stream, part: &[u8]) {
+        self.count_in(stream, part);
+        self.unflushed_bytes += part.len() as u64;
+        io::consume(stream, part.len());
+    }
+
+    /// The checksum and the count of input that was taken.
+    fn count_in(&mut self, stream: &mut z_stream, part: &[u8]) {
+        self.raw_bytes += part.len() as u64;
+        if self.parameters.wrapper != CheckKind::None {
+            self.check = continue_check(self.parameters.wrapper, self.check, part);
+            stream.adler = self.check.into();
+        }
+    }
+
+    /// Blocks of all that was gathered, then an empty stored block: programs look for its last four
+    /// bytes, or cut them off (RFC 7692), and a block that was stored does not end with them.
+    fn emit_flushed(&mut self) -> Result<(), c_int> {
+        self.pending.reserve(EMPTY_STORED.len())?;
+        self.emit(false)?;
+        self.unflushed_bytes = 0;
+        Ok(self.pending.extend(&EMPTY_STORED)?)
+    }
+
+    /// Makes blocks of all that was gathered.
+    fn emit(&mut self, is_last: bool) -> Result<(), c_int> {
+        if is_last || !self.gathered.is_empty() {
+            self.blocks(None, is_last)?;
+        }
+        Ok(())
+    }
+
+    /// Makes blocks of `raw`, or of what was gathered: all of it, or nothing where memory is short.
+    fn blocks(&mut self, raw: Option<&[u8]>, is_last: bool) -> Result<(), c_int> {
+        let bytes = raw.unwrap_or(self.gathered.as_slice());
+        let level = self.parameters.level as u8;
+        let before = self.pending.len();
+        if !is_last {
+            let kept = match bytes.len() {
+                HISTORY_BYTES.. => 0,
+                _ => self.history.len(),
+            };
+            self.history
+                .reserve_up_to(kept + bytes.len().min(HISTORY_BYTES))?;
+        }
+        if let Err(error) = engines::deflate(bytes, level, is_last, &mut self.pending) {
+            self.pending.truncate(before);
+            return Err(error.into());
+        }
+        if !is_last {
+            if bytes.len() >= HISTORY_BYTES {
+                self.history.clear();
+            }
+            self.history
+                .extend(&bytes[bytes.len().saturating_sub(HISTORY_BYTES)..])?;
+            self.history.keep_last(HISTORY_BYTES);
+        }
+        match raw {
+            // What ended the stream is its dictionary still.
+            None if is_last => self.fed = self.gathered.len(),
+            None => self.gathered.clear(),
+            Some(_) => {}
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Self::deflate`].
+    pub(super) unsafe fn make_by_base(
+        &mut self,
+        stream: &mut z_stream,
+        flush: c_int,
+    ) -> Result<Made, c_int> {
+        // SAFETY: the caller's promise.
+        if !unsafe { self.tell_base(stream) } {
+            return Ok(Made::More);
+        }
+        if self.unfed_bytes() > 0 {
+            let is_rest = stream.avail_in == 0;
+            let code = self.feed_base(stream, if is_rest { flush } else { Z_NO_FLUSH });
+            if self.unfed_bytes() > 0 {
+                base_result(stream, code, Z_NO_FLUSH)?;
+                return Ok(Made::More);
+            }
+            self.gathered.clear();
+            self.fed = 0;
+            if is_rest {
+                self.note_finish(code, flush);
+                return base_result(stream, code, flush);
+            }
+            if stream.avail_out == 0 {
+                return Ok(Made::More);
+            }
+        }
+        // SAFETY: the caller's promise.
+        let input = unsafe { io::input(stream) };
+        let message = stream.msg;
+        let code = io::with_base(stream, &mut self.base, |base| {
+            // SAFETY: the program's buffers.
+            unsafe { base::deflate(base, flush) }
+        });
+        stream.msg = message;
+        stream.data_type = self.base.data_type;
+        let taken = input.len() - stream.avail_in as usize;
+        self.count_in(stream, &input[..taken]);
+        self.note_finish(code, flush);
+        base_result(stream, code, flush)
+    }
+
+    /// Notes that the base library has made its last block, though not all of it is out: it refuses
+    /// any other flush from then on, and says so before it looks for room.
+    fn note_finish(&mut self, code: c_int, flush: c_int) {
+        if code != Z_OK || flush != Z_FINISH {
+            return;
+        }
+        let mut room = 0_u8;
+        (self.base.next_in, self.base.avail_in) = (ptr::null_mut(), 0);
+        (self.base.next_out, self.base.avail_out) = (&mut room, 0);
+        // SAFETY: neither input nor room.
+        if unsafe { base::deflate(&mut self.base, Z_NO_FLUSH) } == Z_STREAM_ERROR {
+            self.status = Status::Finish;
+        }
+    }
+
+    /// Passes parameters on that were set meanwhile; false where there was no room for what the
+    /// base library had to put out before.
+    ///
+    /// # Safety
+    /// As [`Self::deflate`].
+    unsafe fn tell_base(&mut self, stream: &mut z_stream) -> bool {
+        let (level, strategy) = (self.parameters.base_level(), self.parameters.strategy);
+        if self.base_parameters == self.parameters {
+            return true;
+        }
+        let (input, given) = (stream.next_in, stream.avail_in);
+        (stream.avail_in, self.base.next_in) = (0, input);
+        let message = stream.msg;
+        let code = io::with_base(stream, &mut self.base, |base| {
+            // SAFETY: no input, the program's room.
+            unsafe { base::deflateParams(base, level, strategy) }
+        });
+        stream.msg = message;
+        (stream.next_in, stream.avail_in) = (input, given);
+        if code == Z_OK {
+            self.base_parameters = self.parameters;
+        }
+        stream.avail_out > 0
+    }
+
+    /// Gives the base library what was gathered; its output is the program's.
+    fn feed_base(&mut self, stream: &mut z_stream, flush: c_int) -> c_int {
+        let rest = &self.gathered.as_slice()[self.fed..];
+        (self.base.next_in, self.base.avail_in) = (rest.as_ptr(), rest.len() as u32);
+        (self.base.next_out, self.base.avail_out) = (stream.next_out, stream.avail_out);
+        // SAFETY: our input, the program's room.
+        let code = unsafe { base::deflate(&mut self.base, flush) };
+        self.fed = self.gathered.len() - self.base.avail_in as usize;
+        io::produced(stream, (stream.avail_out - self.base.avail_out) as usize);
+        stream.data_type = self.base.data_type;
+        code
+    }
+
+    /// Bytes and bits that wait in the base library.
+    pub(super) fn base_pending(&mut self) -> (usize, c_int) {
+        match self.maker {
+            Maker::Blocks => (0, 0),
+            Maker::Base => self.waiting_in_base(),
+        }
+    }
+
+    fn waiting_in_base(&mut self) -> (usize, c_int) {
+        let (mut bytes, mut bits) = (0, 0);
+        // SAFETY: the base library's own stream.
+        unsafe { base::deflatePending(&mut self.base, &mut bytes, &mut bits) };
+        (bytes as usize, bits)
+    }
+}
+
+/// What a call to the base library came to. That there was nothing to do is no failure, except that
+/// nothing may follow a finish.
+fn base_result(stream: &mut z_stream, code: c_int, flush: c_int) -> Result<Made, c_int> {
+    match code {
+        Z_STREAM_END => Ok(Made::Finished),
+        Z_OK if matches!(flush, Z_NO_FLUSH | Z_FINISH) => Ok(Made::More),
+        Z_OK => Ok(Made::Flushed),
+        Z_BUF_ERROR if flush != Z_FINISH => Ok(Made::Nothing),
+        _ => Err(refuse(stream, code)),
+    }
+}
+
+/// What a block may refer to at most.
+pub(super) const HISTORY_BYTES: usize = 32 << 10;
+/// The most input that becomes blocks before their output is handed over.
+const DIRECT_BYTES_MAX: usize = 32 * BLOCK_BYTES;
+/// From this many bytes on, what a sync flush ends is a block without a history: the size of what
+/// it loses is less than a hundredth then.
+const FLUSHED_MIN: u64 = 64 << 10;
+const EMPTY_STORED: [u8; 5] = [0, 0, 0, 0xff, 0xff];

@@ -1,0 +1,202 @@
+//! A block's symbols one by one, wherever input or room may end in the middle of one.
+
+use super::machine::{Machine, Mode, PAUSE, Run, Step};
+use super::tables::Code;
+use std::ptr;
+
+/// The two codes of a block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Literals,
+    Distances,
+}
+
+impl Run<'_> {
+    /// # Safety
+    /// The stream's buffers are what they say.
+    pub(super) unsafe fn symbols(&mut self) -> Step {
+        // SAFETY: the caller's promise, for all of them.
+        unsafe {
+            match self.machine.mode {
+                Mode::SymbolFirst => self.go(Mode::Symbol),
+                // zlib's own condition. Bits that a program put before the input are no bytes of it
+                // that could be given back.
+                Mode::Symbol if self.have >= 6 && self.left >= 258 && self.machine.bits < 8 => {
+                    self.fast();
+                    if self.machine.mode == Mode::Type {
+                        self.machine.back = -1;
+                    }
+                    Ok(())
+                }
+                Mode::Symbol => self.symbol(),
+                Mode::LengthExtra => self.length_extra(),
+                Mode::Distance => self.distance(),
+                Mode::DistanceExtra => self.distance_extra(),
+                Mode::Match => self.matched(),
+                _ => self.literal(),
+            }
+        }
+    }
+
+    /// The next code, dropped from the bit buffer.
+    ///
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn code(&mut self, which: Which) -> Result<Code, super::machine::Leave> {
+        let codes = &self.machine.codes;
+        let root = match which {
+            Which::Literals => codes.literal_bits,
+            Which::Distances => codes.distance_bits,
+        };
+        let entry = |machine: &Machine, index: usize| {
+            let (literals, distances) = machine.tables();
+            match which {
+                Which::Literals => literals[index],
+                Which::Distances => distances[index],
+            }
+        };
+        let mut here;
+        loop {
+            here = entry(self.machine, self.bits(root) as usize);
+            if u32::from(here.bits) <= self.machine.bits {
+                break;
+            }
+            // SAFETY: the caller's promise.
+            unsafe { self.pull()? };
+        }
+        if here.op != 0 && here.op & 0xf0 == 0 {
+            let (first, bits) = (here, u32::from(here.bits));
+            loop {
+                let index = self.bits(bits + u32::from(first.op)) >> bits;
+                here = entry(self.machine, usize::from(first.val) + index as usize);
+                if bits + u32::from(here.bits) <= self.machine.bits {
+                    break;
+                }
+                // SAFETY: the caller's promise.
+                unsafe { self.pull()? };
+            }
+            self.drop_bits(bits);
+            self.machine.back += i32::from(first.bits);
+        }
+        self.drop_bits(here.bits.into());
+        self.machine.back += i32::from(here.bits);
+        Ok(here)
+    }
+
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn symbol(&mut self) -> Step {
+        self.machine.back = 0;
+        // SAFETY: the caller's promise.
+        let here = unsafe { self.code(Which::Literals)? };
+        self.machine.length = here.val.into();
+        match here.op {
+            0 => self.go(Mode::Literal),
+            op if op & 32 != 0 => {
+                self.machine.back = -1;
+                self.go(Mode::Type)
+            }
+            op if op & 64 != 0 => self.bad(c"invalid literal/length code"),
+            op => {
+                self.machine.extra = u32::from(op) & 15;
+                self.go(Mode::LengthExtra)
+            }
+        }
+    }
+
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn length_extra(&mut self) -> Step {
+        // SAFETY: the caller's promise.
+        self.machine.length += unsafe { self.extra_bits()? };
+        self.machine.was = self.machine.length;
+        self.go(Mode::Distance)
+    }
+
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn extra_bits(&mut self) -> Result<u32, super::machine::Leave> {
+        let extra = self.machine.extra;
+        // SAFETY: the caller's promise.
+        unsafe { self.need(extra)? };
+        let more = self.bits(extra);
+        self.drop_bits(extra);
+        self.machine.back += extra as i32;
+        Ok(more)
+    }
+
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn distance(&mut self) -> Step {
+        // SAFETY: the caller's promise.
+        let here = unsafe { self.code(Which::Distances)? };
+        if here.op & 64 != 0 {
+            return self.bad(c"invalid distance code");
+        }
+        self.machine.offset = here.val.into();
+        self.machine.extra = u32::from(here.op) & 15;
+        self.go(Mode::DistanceExtra)
+    }
+
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn distance_extra(&mut self) -> Step {
+        // SAFETY: the caller's promise.
+        self.machine.offset += unsafe { self.extra_bits()? };
+        self.go(Mode::Match)
+    }
+
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn matched(&mut self) -> Step {
+        if self.left == 0 {
+            return PAUSE;
+        }
+        let made = self.room - self.left;
+        let offset = self.machine.offset as usize;
+        let mut count = (self.machine.length as usize).min(self.left);
+        if offset > made {
+            let back = offset - made;
+            let window = &self.machine.window;
+            if !window.reaches(offset, made) {
+                return self.bad(c"invalid distance too far back");
+            }
+            let (from, whole) = window.before_next(back);
+            count = count.min(whole);
+            // SAFETY: the window has them, and there is room.
+            unsafe {
+                let from = window.bytes.as_slice().as_ptr().add(from);
+                ptr::copy_nonoverlapping(from, self.put, count);
+            }
+        } else {
+            // Byte by byte: a match may go on into itself.
+            for index in 0..count {
+                // SAFETY: within this call's output, and there is room.
+                unsafe {
+                    let place = self.put.add(index);
+                    *place = *place.sub(offset);
+                }
+            }
+        }
+        self.put = self.put.wrapping_add(count);
+        self.left -= count;
+        self.machine.length -= count as u32;
+        if self.machine.length == 0 {
+            return self.go(Mode::Symbol);
+        }
+        Ok(())
+    }
+
+    /// # Safety
+    /// As [`Self::symbols`].
+    unsafe fn literal(&mut self) -> Step {
+        if self.left == 0 {
+            return PAUSE;
+        }
+        // SAFETY: there is room.
+        unsafe { *self.put = self.machine.length as u8 };
+        self.put = self.put.wrapping_add(1);
+        self.left -= 1;
+        self.go(Mode::Symbol)
+    }
+}

@@ -1,0 +1,4 @@
+//! libFuzzer's way into [`sidecore_fuzz::remote`].
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| sidecore_fuzz::remote(data));
