@@ -43,6 +43,7 @@ pub mod fuse_ring;
 pub mod futex;
 pub mod interface;
 pub mod interface_features;
+mod linkless;
 pub mod local_socket;
 pub mod loop_control;
 pub mod machine;
