@@ -171,7 +171,7 @@ impl RemoteImage {
             retry,
             identity,
             link,
-            disk.transpose()?,
+            disk.transpose()?.flatten(),
             memory_bytes,
         );
         let together = Mutex::default();

@@ -18,7 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
-use way::Way;
+use way::{Checks, Way};
 
 /// A folder, open.
 #[derive(Debug)]
@@ -135,7 +135,7 @@ impl Folder {
     /// # Errors
     /// [`FolderError`].
     pub fn open_trusted(path: &Path) -> Result<Self, FolderError> {
-        let descriptor = Way::begin(path, true)?.folder(None)?;
+        let descriptor = Way::begin(path, Checks::All)?.folder(None)?;
         Ok(Self::from_descriptor(path.to_owned(), descriptor))
     }
 
@@ -144,8 +144,37 @@ impl Folder {
     /// # Errors
     /// [`FolderError`].
     pub fn create_trusted(path: &Path, mode: RawMode) -> Result<Self, FolderError> {
-        let descriptor = Way::begin(path, true)?.folder(Some(mode))?;
+        let descriptor = Way::begin(path, Checks::All)?.folder(Some(mode))?;
         Ok(Self::from_descriptor(path.to_owned(), descriptor))
+    }
+
+    /// Opens a folder that belongs to this user or root and is closed to the writing of others, and
+    /// makes the components that are missing, with `mode` less the umask. What is above it is not
+    /// checked: others may put another folder in its place, which then is no own one, but they
+    /// change nothing in this one.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn create_own(path: &Path, mode: RawMode) -> Result<Self, FolderError> {
+        let descriptor = Way::begin(path, Checks::Last)?.folder(Some(mode))?;
+        Ok(Self::from_descriptor(path.to_owned(), descriptor))
+    }
+
+    /// Opens `name` in this folder, a folder that it makes where there is none, with `mode` less
+    /// the umask; checked as [`Folder::create_own`] checks. No link is followed.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn create_inside(&self, name: &OsStr, mode: RawMode) -> Result<Self, FolderError> {
+        let place = self.path.join(name);
+        match fs::mkdirat(self, name, Mode::from_raw_mode(mode)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed("making", &place)(error)),
+        }
+        let opened = fs::openat(self, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+        let descriptor = opened.map_err(failed("opening", &place))?;
+        check(descriptor.as_fd(), &place, false)?;
+        Ok(Self::from_descriptor(place, descriptor))
     }
 
     /// Its path, as it was given: for messages only.
@@ -177,6 +206,14 @@ impl Folder {
     #[must_use]
     pub fn reach(&self, name: &OsStr) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).join(name)
+    }
+
+    /// Makes the names in it durable.
+    ///
+    /// # Errors
+    /// Those of fsync(2).
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fs::fsync(&self.descriptor)?)
     }
 
     /// Owner, mode and kind of the folder itself.
@@ -289,6 +326,22 @@ impl Folder {
         Ok(fs::renameat(&self.descriptor, from, &self.descriptor, to)?)
     }
 
+    /// Moves a file to `to` in another folder of the same file system; an old one there goes.
+    ///
+    /// # Errors
+    /// Those of renameat(2).
+    pub fn move_to(&self, from: &OsStr, folder: &Self, to: &OsStr) -> io::Result<()> {
+        Ok(fs::renameat(&self.descriptor, from, &folder.descriptor, to)?)
+    }
+
+    /// Owner, mode and kind of what has the name, of a link itself.
+    ///
+    /// # Errors
+    /// Those of fstatat(2).
+    pub fn stat_of(&self, name: &OsStr) -> io::Result<Stat> {
+        Ok(fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
     /// Removes a file, or a link itself.
     ///
     /// # Errors
@@ -317,13 +370,14 @@ pub fn open_named(path: &Path, flags: OFlags, mode: RawMode) -> io::Result<File>
         Err(Errno::LOOP | Errno::AGAIN | Errno::NOSYS | Errno::PERM) => {}
         opened => return Ok(opened?.into()),
     }
-    let way = Way::begin(path, false).map_err(way::plain)?;
+    let way = Way::begin(path, Checks::None).map_err(way::plain)?;
     Ok(way.file(flags, mode).map_err(way::plain)?.into())
 }
 
 /// Gives the file at a path that the user named new contents: all of them, on the disk, or, where
-/// anything fails, none ([`Folder::replace`]). What is there and is no regular file, as a pipe or
-/// `/dev/stdout`, is written to as it is.
+/// anything fails, none ([`Folder::replace`]). A link of root or this user stays one, and the old
+/// file's mode stays; `mode` is that of a new file. What is there and is no regular file, as a pipe
+/// or `/dev/stdout`, is written to as it is.
 ///
 /// # Errors
 /// Those of `write` and of the file system; [`FolderError::Link`] within.
@@ -332,20 +386,27 @@ pub fn write_named(
     mode: RawMode,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
-    match open_named(path, OFlags::PATH, 0) {
-        Ok(found) if !found.metadata()?.is_file() => {
-            let flags = OFlags::WRONLY | OFlags::NOCTTY;
-            let mut file = open_named(path, flags, 0)?;
-            if file.metadata()?.is_file() {
-                return Err(io::Error::other("it has just become another file"));
-            }
-            return write(&mut file);
+    let old = match open_named(path, OFlags::PATH, 0) {
+        Ok(old) => Some(old.metadata()?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        let mut file = open_named(path, OFlags::WRONLY | OFlags::NOCTTY, 0)?;
+        if file.metadata()?.is_file() {
+            return Err(io::Error::other("it has just become another file"));
         }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+        return write(&mut file);
     }
-    let (folder, name) = Folder::of_file(path)?;
-    folder.replace(&name, mode, write)
+    let way = Way::begin(path, Checks::None).map_err(way::plain)?;
+    let (descriptor, name) = way.target().map_err(way::plain)?;
+    let folder = Folder::from_descriptor(path.parent().unwrap_or(path).to_owned(), descriptor);
+    folder.replace(&name, mode, |file| {
+        if let Some(old) = &old {
+            file.set_permissions(old.permissions())?;
+        }
+        write(file)
+    })
 }
 
 /// Opens `relative` below `folder` without following any link and without leaving the folder.

@@ -132,7 +132,7 @@ impl Output {
             Kind::Nameless => self.link()?,
         }
         // The name is on disk only when the directory is.
-        Ok(rustix::fs::fsync(&self.folder)?)
+        self.folder.sync()
     }
 
     fn link(&self) -> io::Result<()> {

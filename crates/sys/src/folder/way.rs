@@ -21,17 +21,26 @@ pub(super) struct Way {
     /// Components that are left, the next one last.
     left: Vec<OsString>,
     links: usize,
-    /// Each folder on the way is checked.
-    is_trusted: bool,
+    checks: Checks,
+}
+
+/// Folders whose owner and mode are checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Checks {
+    None,
+    /// The last one alone.
+    Last,
+    /// It and all above it.
+    All,
 }
 
 impl Way {
     /// At the beginning of `path`.
-    pub(super) fn begin(path: &Path, is_trusted: bool) -> Result<Self, FolderError> {
+    pub(super) fn begin(path: &Path, checks: Checks) -> Result<Self, FolderError> {
         // Relative to a folder that is checked as well, with all above it.
-        let path = match is_trusted {
-            true => &std::path::absolute(path).map_err(failed("resolving", path))?,
-            false => path,
+        let path = match checks {
+            Checks::All => &std::path::absolute(path).map_err(failed("resolving", path))?,
+            Checks::None | Checks::Last => path,
         };
         let place = PathBuf::from(if path.is_absolute() { "/" } else { "." });
         let here = fs::openat(CWD, &place, HERE, Mode::empty());
@@ -40,7 +49,7 @@ impl Way {
             place,
             left: Vec::new(),
             links: 0,
-            is_trusted,
+            checks,
         };
         way.put(path);
         Ok(way)
@@ -65,7 +74,7 @@ impl Way {
         }
         let folder = fs::openat(&self.here, ".", FOLDER, Mode::empty());
         let folder = folder.map_err(failed("opening", &self.place))?;
-        if self.is_trusted {
+        if self.checks != Checks::None {
             check(folder.as_fd(), &self.place, false)?;
         }
         Ok(folder)
@@ -93,9 +102,28 @@ impl Way {
         opened.map_err(failed("opening", &self.place))
     }
 
+    /// Goes to the folder of what the path leads to in the end, which need not be there; with its
+    /// name.
+    pub(super) fn target(mut self) -> Result<(OwnedFd, OsString), FolderError> {
+        while let Some(name) = self.left.pop() {
+            if self.left.is_empty() && name != ".." {
+                match fs::openat(&self.here, &name, HERE | OFlags::NOFOLLOW, Mode::empty()) {
+                    Ok(link) if is_link(&link) => {}
+                    Ok(_) | Err(Errno::NOENT) => {
+                        let folder = fs::openat(&self.here, ".", FOLDER, Mode::empty());
+                        return Ok((folder.map_err(failed("opening", &self.place))?, name));
+                    }
+                    Err(error) => return Err(failed("opening", &self.place.join(&name))(error)),
+                }
+            }
+            self.step(&name, None)?;
+        }
+        Err(failed("opening", &self.place)(Errno::ISDIR))
+    }
+
     /// Goes to `name` in the folder, or puts the target of a link in its place.
     fn step(&mut self, name: &OsStr, make: Option<RawMode>) -> Result<(), FolderError> {
-        if self.is_trusted {
+        if self.checks == Checks::All {
             check(self.here.as_fd(), &self.place, true)?;
         }
         let place = self.place.join(name);
