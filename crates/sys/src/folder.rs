@@ -201,8 +201,8 @@ impl Folder {
     }
 
     /// A path by which this process reaches `name` in this folder, wherever the folder has been
-    /// moved to: for calls that take no descriptor, as bind(2) of a local socket does. `name` itself
-    /// is looked up anew, links included.
+    /// moved to: for calls that take no descriptor, as bind(2) of a local socket does. `name`
+    /// itself is looked up anew, links included.
     #[must_use]
     pub fn reach(&self, name: &OsStr) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).join(name)
@@ -425,7 +425,7 @@ fn open_beneath(
         return open_by_components(folder, relative, flags, mode);
     }
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
-    // EAGAIN: something was renamed meanwhile, and the kernel could not tell whether `..` leads out.
+    // EAGAIN: a rename came in between, and the kernel could not tell whether `..` leads out.
     for _ in 0..ATTEMPTS_MAX {
         match fs::openat2(folder, relative, flags, mode, resolve) {
             Err(Errno::AGAIN) => {}
