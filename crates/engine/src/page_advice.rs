@@ -192,7 +192,9 @@ impl PageAdvice {
         let folder = Folder::create_own(&directory, 0o755);
         let folder = folder.map_err(|error| fail(error.into_io()))?;
         let write = |file: &mut File| file.write_all(text.as_bytes());
-        folder.replace(OsStr::new(FILE), 0o644, write).map_err(fail)?;
+        folder
+            .replace(OsStr::new(FILE), 0o644, write)
+            .map_err(fail)?;
         Ok(path)
     }
 

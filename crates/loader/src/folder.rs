@@ -87,8 +87,7 @@ impl Folder {
         check(&stat)?;
         let mut bytes = Vec::new();
         // One more than the limit, so that a file that grows meanwhile is noticed too.
-        file.take(OBJECT_BYTES_MAX + 1)
-            .read_to_end(&mut bytes)?;
+        file.take(OBJECT_BYTES_MAX + 1).read_to_end(&mut bytes)?;
         if bytes.len() as u64 > OBJECT_BYTES_MAX {
             return Err(ObjectError::TooLong {
                 bytes: u64::try_from(stat.st_size).unwrap_or(u64::MAX),

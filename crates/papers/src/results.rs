@@ -8,9 +8,9 @@
 //! Source: own; flock(2).
 
 use crate::PapersError;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use rustix::fs::OFlags;
 use sidecore_sys::Machine;
 use sidecore_sys::folder::{Folder, FolderError, write_named};
 use std::collections::BTreeMap;
@@ -181,7 +181,10 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     write_named(path, 0o644, |file| file.write_all(bytes))
 }
 
-fn keep(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> PapersError {
+fn keep(
+    what: &'static str,
+    path: &Path,
+) -> impl FnOnce(std::io::Error) -> PapersError + use<> {
     let path = path.to_owned();
     move |source| PapersError::Keep { what, path, source }
 }

@@ -242,7 +242,8 @@ fn entries(folder: &Folder) -> impl Iterator<Item = (OsString, u64, SystemTime)>
     names.filter_map(|name| {
         let stat = folder.stat_of(&name).ok()?;
         let used = u64::try_from(stat.st_mtime).ok()?;
-        let used = SystemTime::UNIX_EPOCH + Duration::new(used, u32::try_from(stat.st_mtime_nsec).ok()?);
+        let used =
+            SystemTime::UNIX_EPOCH + Duration::new(used, u32::try_from(stat.st_mtime_nsec).ok()?);
         let bytes = u64::try_from(stat.st_size).ok()?;
         let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
         is_file.then_some((name, bytes, used))

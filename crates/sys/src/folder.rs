@@ -331,7 +331,12 @@ impl Folder {
     /// # Errors
     /// Those of renameat(2).
     pub fn move_to(&self, from: &OsStr, folder: &Self, to: &OsStr) -> io::Result<()> {
-        Ok(fs::renameat(&self.descriptor, from, &folder.descriptor, to)?)
+        Ok(fs::renameat(
+            &self.descriptor,
+            from,
+            &folder.descriptor,
+            to,
+        )?)
     }
 
     /// Owner, mode and kind of what has the name, of a link itself.
@@ -339,7 +344,11 @@ impl Folder {
     /// # Errors
     /// Those of fstatat(2).
     pub fn stat_of(&self, name: &OsStr) -> io::Result<Stat> {
-        Ok(fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW)?)
+        Ok(fs::statat(
+            &self.descriptor,
+            name,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
     }
 
     /// Removes a file, or a link itself.

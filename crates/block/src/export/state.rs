@@ -26,9 +26,9 @@ pub(crate) use super::fuse::place::detach as detach_mount;
 use super::loopdev;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use sidecore_sys::folder::{Folder, FolderError};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use sidecore_sys::folder::{Folder, FolderError};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 

@@ -324,7 +324,11 @@ fn reflink(
     Ok(true)
 }
 
-fn make(path: &Path, superblock: &Superblock, base: Option<&Identity>) -> Result<New, OverlayError> {
+fn make(
+    path: &Path,
+    superblock: &Superblock,
+    base: Option<&Identity>,
+) -> Result<New, OverlayError> {
     let seal = seal_for(superblock, base)?;
     let (made, file) = New::create(path)?;
     let store = FileStore::unlocked(file);
