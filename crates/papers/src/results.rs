@@ -181,10 +181,7 @@ pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     write_named(path, 0o644, |file| file.write_all(bytes))
 }
 
-fn keep(
-    what: &'static str,
-    path: &Path,
-) -> impl FnOnce(std::io::Error) -> PapersError + use<> {
+fn keep(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> PapersError + use<> {
     let path = path.to_owned();
     move |source| PapersError::Keep { what, path, source }
 }

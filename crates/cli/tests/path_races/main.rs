@@ -100,7 +100,7 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "the kit of spu-gcc in it",
-        words: "spe environment",
+        words: "spe env",
         variable: Some(("SIDECORE_SPE_CACHE", "kit")),
         ..SCENARIO
     },
@@ -154,18 +154,38 @@ impl Place {
         }
         for (name, mode, text) in [("home", 0o755, "theirs"), ("secrets", 0o700, SECRET)] {
             let top = self.path(name);
-            for folder in ["tree/a/b", "tree/c", "out", "cache/tmp", "cache/00", "state/block/0"] {
+            for folder in [
+                "tree/a/b",
+                "tree/c",
+                "out",
+                "cache/tmp",
+                "cache/00",
+                "state/block/0",
+            ] {
                 fs::create_dir_all(top.join(folder)).unwrap();
             }
-            for file in ["tree/1", "tree/a/2", "tree/a/b/3", "tree/c/4", "tree/z", "disk"] {
+            for file in [
+                "tree/1",
+                "tree/a/2",
+                "tree/a/b/3",
+                "tree/c/4",
+                "tree/z",
+                "disk",
+            ] {
                 fs::write(top.join(file), text.repeat(300)).unwrap();
             }
             fs::set_permissions(&top, fs::Permissions::from_mode(mode)).unwrap();
         }
         // Names that lead nowhere in the other user's folder, and to something in root's.
-        for name in ["tree/secret", "out/out.img", "out/raw", "out/new.ovl", "out/many.sidx"]
-            .into_iter()
-            .chain(["cache/lock", "state/block/lock", "kit"])
+        for name in [
+            "tree/secret",
+            "out/out.img",
+            "out/raw",
+            "out/new.ovl",
+            "out/many.sidx",
+        ]
+        .into_iter()
+        .chain(["cache/lock", "state/block/lock", "kit"])
         {
             fs::write(self.path("secrets").join(name), SECRET).unwrap();
         }
@@ -293,7 +313,11 @@ fn race(place: &Place, scenario: &Scenario, swaps: u64, seed: u64) -> (u64, Vec<
     let end = tracer::run(place.command(scenario), &mut |paths| {
         calls += u64::from(paths.iter().any(|path| path.starts_with(&home)));
     });
-    assert!(calls > 0, "{}: {end:?}, no call names the folder", scenario.name);
+    assert!(
+        calls > 0,
+        "{}: {end:?}, no call names the folder",
+        scenario.name
+    );
     let _ = fs::remove_file(place.path("root/out.img"));
     let mut attacker = Attacker::new(&home, &place.path("secrets"), seed);
     attacker.with_pipes = !scenario.without_pipes;
@@ -321,7 +345,10 @@ fn race(place: &Place, scenario: &Scenario, swaps: u64, seed: u64) -> (u64, Vec<
         });
         attacker.forget();
         for fault in place.faults(&before, &end) {
-            faults.push(format!("{} (seed {seed}, run {runs}): {fault}", scenario.name));
+            faults.push(format!(
+                "{} (seed {seed}, run {runs}): {fault}",
+                scenario.name
+            ));
         }
         if faults.len() > 20 {
             break;
@@ -336,18 +363,28 @@ fn nothing_of_roots_is_read_or_written_for_who_exchanges_paths() {
         eprintln!("skipped: needs root, for another user");
         return;
     }
-    let number = |name: &str| std::env::var(name).ok().and_then(|it| it.parse::<u64>().ok());
+    let number = |name: &str| {
+        std::env::var(name)
+            .ok()
+            .and_then(|it| it.parse::<u64>().ok())
+    };
     let swaps = number("SIDECORE_PATH_RACES").unwrap_or(QUICK_SWAPS);
     let seed = number("SIDECORE_PATH_RACES_SEED").unwrap_or(1);
     let only = std::env::var("SIDECORE_PATH_RACES_ONLY").unwrap_or_default();
     let place = Place::new();
-    let chosen = SCENARIOS.iter().filter(|it| is_there(it.needs) && it.name.contains(&only));
+    let chosen = SCENARIOS
+        .iter()
+        .filter(|it| is_there(it.needs) && it.name.contains(&only));
     let chosen: Vec<&Scenario> = chosen.collect();
     let (mut all, mut findings) = (0, Vec::new());
     for scenario in &chosen {
         let share = swaps.div_ceil(chosen.len() as u64);
         let (made, faults) = race(&place, scenario, share, seed);
-        println!("{:36} {made:>6} exchanges, {} findings", scenario.name, faults.len());
+        println!(
+            "{:36} {made:>6} exchanges, {} findings",
+            scenario.name,
+            faults.len()
+        );
         all += made;
         findings.extend(faults);
     }

@@ -93,7 +93,12 @@ pub(crate) enum End {
 pub(crate) fn run(mut command: Command, before: &mut dyn FnMut(&[PathBuf])) -> End {
     let rules = CALLS.iter().map(|call| (call.number, Vec::new())).collect();
     let machine = std::env::consts::ARCH.try_into().unwrap();
-    let filter = SeccompFilter::new(rules, SeccompAction::Allow, SeccompAction::Trace(0), machine);
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Trace(0),
+        machine,
+    );
     let filter: BpfProgram = filter.unwrap().try_into().unwrap();
     let traced = move || {
         ptrace::traceme()?;
@@ -135,11 +140,7 @@ pub(crate) fn run(mut command: Command, before: &mut dyn FnMut(&[PathBuf])) -> E
     }
 }
 
-fn trace(
-    main: Pid,
-    alive: &Mutex<BTreeSet<Pid>>,
-    before: &mut dyn FnMut(&[PathBuf]),
-) -> End {
+fn trace(main: Pid, alive: &Mutex<BTreeSet<Pid>>, before: &mut dyn FnMut(&[PathBuf])) -> End {
     let mut end = End::Exit(-1);
     let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
     while !alive.lock().unwrap().is_empty() {

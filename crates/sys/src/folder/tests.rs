@@ -123,7 +123,12 @@ fn own_links_lead_on_and_those_of_others_do_not() {
         let mut file = open_named(&at(name), OFlags::RDONLY, 0)?;
         file.read_to_string(&mut text).map(|_| text)
     };
-    for name in ["folder/file", "link/file", "link/again", "folder/../link/again"] {
+    for name in [
+        "folder/file",
+        "link/file",
+        "link/again",
+        "folder/../link/again",
+    ] {
         assert_eq!(read(name).unwrap(), "text", "{name}");
     }
     let path_alone = open_named(&at("link/again"), OFlags::PATH, 0).unwrap();
