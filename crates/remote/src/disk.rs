@@ -9,9 +9,9 @@
 //! another one, then renamed); nothing that goes wrong here makes a read fail, for the network has
 //! the bytes, too, but it is said once; the files take at most the limit and one part in [`SLACK`]
 //! of it for each process that writes.
-//! The folder must be this user's or root's and closed to the writing of others, else it is not used
-//! and that is said: whoever may write there chooses what is read. It is used through its descriptor,
-//! and no link in it is followed.
+//! The folder must be this user's or root's and closed to the writing of others, else it is not
+//! used and that is said: who may write there chooses what is read. It is used through its
+//! descriptor, and no link in it is followed.
 //! The checksums are no defence against whoever makes images on purpose that share them: one cache
 //! is for images of makers that are trusted alike.
 //! Called from: any thread.

@@ -366,8 +366,9 @@ impl AsFd for Folder {
     }
 }
 
-/// Opens the file or folder at a path that the user named, with the flags of openat(2). Links are followed where root or this user made them: another user's link
-/// could lead to what only this user may read or write.
+/// Opens the file or folder at a path that the user named, with the flags of openat(2). Links are
+/// followed where root or this user made them: another user's link could lead to what only this
+/// user may read or write.
 ///
 /// # Errors
 /// Those of open(2); [`FolderError::Link`] within.

@@ -327,9 +327,10 @@ fn race(place: &Place, scenario: &Scenario, swaps: u64, seed: u64) -> (u64, Vec<
         runs += 1;
         place.begin();
         let before = place.snapshot();
-        // From one call on, again and again, or it and the next ones alone.
+        // Once and for good, or again and again for some calls and then back.
         let first = attacker.draw(calls);
-        let last = first + attacker.draw(6);
+        let stays = attacker.draw(2) == 0;
+        let last = first + if stays { 0 } else { attacker.draw(6) };
         let mut call = 0;
         let end = tracer::run(place.command(scenario), &mut |paths| {
             let Some(path) = paths.iter().find(|path| path.starts_with(&home)) else {
@@ -338,7 +339,7 @@ fn race(place: &Place, scenario: &Scenario, swaps: u64, seed: u64) -> (u64, Vec<
             if (first..=last).contains(&call) {
                 attacker.swap_back();
                 attacker.swap(path);
-            } else if call == last + 1 {
+            } else if call == last + 1 && !stays {
                 attacker.swap_back();
             }
             call += 1;
