@@ -48,6 +48,7 @@ pub mod futex;
 pub mod identity;
 pub mod interface;
 pub mod interface_features;
+mod linkless;
 pub mod local_socket;
 pub mod loop_control;
 pub mod machine;
