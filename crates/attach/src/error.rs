@@ -26,6 +26,15 @@ pub enum ListenError {
         /// The user of this process.
         own_uid: u32,
     },
+    /// This process's user is not mapped in its user namespace: other users have the same number.
+    #[error(
+        "this user is not mapped in its user namespace (shown as {own_uid}), so that its files \
+         cannot be told from others'; map it, or run this outside"
+    )]
+    Unmapped {
+        /// The number that stands for all users that are not mapped.
+        own_uid: u32,
+    },
     /// Others may write to the socket's folder.
     #[error(
         "other users may write to {} (mode {mode:04o}); run `chmod go-w` on it or give another \
@@ -77,6 +86,19 @@ pub enum AttachError {
         uid: u32,
         /// The user of this process.
         own_uid: u32,
+    },
+    /// The server's user is not mapped in this process's user namespace, so that it cannot be told
+    /// from others.
+    #[error(
+        "{} is served by a user whom this user namespace does not map (shown as {uid}), so that it \
+         cannot be told from others; nothing was sent there; map the user, or run this outside",
+        socket.display()
+    )]
+    Unmapped {
+        /// The socket.
+        socket: PathBuf,
+        /// The number that stands for all users that are not mapped.
+        uid: u32,
     },
     /// The server said no.
     #[error("refused: {reason}")]

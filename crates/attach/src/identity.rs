@@ -2,11 +2,13 @@
 //!
 //! Why here: a path says nothing about who listens behind it, and a message nothing about who sent
 //! it; the kernel's record of a connection does (`SO_PEERCRED`, `SO_PEERGROUPS`). Must stay true:
-//! root and the own user are always trusted, nobody else unless named. Pure, but for the question
-//! which user this process is. Source: unix(7).
+//! root and the own user are always trusted, nobody else unless named; a number that stands for
+//! several users (the overflow id of a user namespace) is not trusted, the own number included; no
+//! process id decides anything. Source: unix(7), user_namespaces(7).
 
 use crate::AttachError;
-use sidecore_sys::local_socket::{self, Peer};
+use sidecore_sys::identity::Identities;
+use sidecore_sys::local_socket;
 use std::path::Path;
 
 /// The users and groups that may attach besides the server's own user and root.
@@ -25,13 +27,13 @@ impl Allow {
         self.uids.is_empty() && self.gids.is_empty()
     }
 
-    /// True if this peer, with these supplementary groups, may attach to a server of `own_uid`.
+    /// True if this user, in these groups, may attach to a server of `own_uid`. The numbers name
+    /// one user or group each ([`sidecore_sys::identity`]).
     #[must_use]
-    pub fn admits(&self, peer: &Peer, groups: &[u32], own_uid: u32) -> bool {
-        peer.uid == own_uid
-            || peer.uid == 0
-            || self.uids.contains(&peer.uid)
-            || self.gids.contains(&peer.gid)
+    pub fn admits(&self, uid: u32, groups: &[u32], own_uid: u32) -> bool {
+        uid == own_uid
+            || uid == 0
+            || self.uids.contains(&uid)
             || self.gids.iter().any(|gid| groups.contains(gid))
     }
 }
@@ -71,6 +73,12 @@ impl Trust {
     ) -> Result<(), AttachError> {
         let peer = local_socket::peer(socket)?;
         let own_uid = local_socket::effective_uid();
+        if !Identities::of_this_process().is_user(peer.uid) {
+            return Err(AttachError::Unmapped {
+                socket: path.to_owned(),
+                uid: peer.uid,
+            });
+        }
         if self.includes(peer.uid, own_uid) {
             return Ok(());
         }
@@ -88,21 +96,20 @@ mod tests {
 
     #[test]
     fn credentials_decide_who_may_attach() {
-        let peer = |uid, gid| Peer { pid: 1, uid, gid };
         let none = Allow::default();
-        assert!(none.admits(&peer(1000, 5), &[], 1000));
-        assert!(none.admits(&peer(0, 0), &[], 1000));
-        assert!(!none.admits(&peer(1001, 5), &[], 1000));
-        assert!(!none.admits(&peer(1001, 0), &[], 0));
+        assert!(none.admits(1000, &[5], 1000));
+        assert!(none.admits(0, &[0], 1000));
+        assert!(!none.admits(1001, &[5], 1000));
+        assert!(!none.admits(1001, &[0], 0));
         let some = Allow {
             uids: vec![1001],
             gids: vec![7],
         };
-        assert!(some.admits(&peer(1001, 5), &[], 1000));
-        assert!(some.admits(&peer(1002, 7), &[], 1000));
-        assert!(!some.admits(&peer(1002, 5), &[], 1000));
-        assert!(some.admits(&peer(1002, 5), &[3, 7], 1000));
-        assert!(!some.admits(&peer(1002, 5), &[3, 4], 1000));
+        assert!(some.admits(1001, &[5], 1000));
+        assert!(some.admits(1002, &[7], 1000));
+        assert!(!some.admits(1002, &[5], 1000));
+        assert!(some.admits(1002, &[5, 3, 7], 1000));
+        assert!(!some.admits(1002, &[5, 3, 4], 1000));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! Top-down, the server's side first:
 //! - [`Door`]: the server's end of all connections: accepting, introductions, deaths;
+//! - [`Admission`]: room at any listener: how many may wait, for how long, how many of one peer;
 //! - `segment`: memory shared with a client, made and freed by threads of their own;
 //! - `quota`: what one user may take, in connections and bytes, and taking it back;
 //! - `server_socket`: a socket's path, its folder, and the lock that says who serves there;
@@ -28,6 +29,7 @@
 //!         user_bytes_max: 64 << 20,
 //!     },
 //!     cpus: Vec::new(),
+//!     doors: 1,
 //!     remedy: |_| "ask its owner".to_owned(),
 //! };
 //! # let folder = tempfile::tempdir()?;
@@ -55,6 +57,7 @@
 //! charged to that user until the kernel says that it was given back. The protocol in prose is
 //! README.md.
 
+mod admission;
 mod door;
 mod error;
 mod identity;
@@ -64,9 +67,11 @@ mod quota;
 mod segment;
 mod server_socket;
 
-pub use door::{
-    ConnectionId, Door, DoorOptions, Event, INTRODUCTION_TIME_MAX, PENDING_MAX, USER_PENDING_MAX,
+pub use admission::{
+    Admission, AdmissionLimits, Arrival, INTRODUCTION_TIME_MAX, PENDING_MAX, USER_PENDING_MAX,
+    network_of,
 };
+pub use door::{ConnectionId, Door, DoorOptions, Event};
 pub use error::{AttachError, ListenError};
 pub use identity::{Allow, Trust};
 pub use introduction::{Answer, Introduction, find_socket};

@@ -5,8 +5,9 @@
 //! for a client can keep the memory by a descriptor or a mapping after its connection is closed. It
 //! ends when the kernel says that nobody outside has the memory any more, which also frees its
 //! pages ([`LentMemory::reclaim`]). Must stay true: what users other than the server's own and root
-//! have together leaves a quarter of all places and bytes to these two. The books are under
-//! the makers' lock; a [`Charge`] may be dropped by any thread.
+//! have together leaves a quarter of all places and bytes to these two. [`Accounts`] are pure, and
+//! take part in the door's simulation; the books are under the makers' lock; a [`Charge`] may be
+//! dropped by any thread.
 
 use parking_lot::Mutex;
 use sidecore_sys::LentMemory;
@@ -25,6 +26,26 @@ pub struct Quota {
     /// Of these, the most of one user other than root and the server's own.
     pub user_bytes_max: u64,
 }
+
+impl Quota {
+    /// The same for a process that has room for `descriptors` more descriptors: half of the room
+    /// goes to clients that are attached.
+    #[must_use]
+    pub(crate) fn within(mut self, descriptors: usize) -> Self {
+        let places_max = (descriptors / 2 / CLIENT_DESCRIPTORS).max(PLACES_MIN);
+        if places_max < self.places_max {
+            self.places_max = places_max;
+            self.user_places_max = self.user_places_max.min((places_max / 4).max(1));
+        }
+        self
+    }
+}
+
+/// The most descriptors that a server has for a client: its connection, its process, its segment,
+/// what wakes it, and one for the moment in which the segment is lent or looked at.
+const CLIENT_DESCRIPTORS: usize = 5;
+/// The fewest places, however few descriptors there are.
+const PLACES_MIN: usize = 2;
 
 /// A user's share of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,27 +107,21 @@ impl Item {
     }
 }
 
-/// The books of a server.
+/// The users' shares, and their limits. Pure.
 #[derive(Debug)]
-pub(crate) struct Ledger {
+pub(crate) struct Accounts {
     quota: Quota,
     own_uid: u32,
     /// Each user's share, by the user's number; users who have nothing are not in it.
     users: Vec<(u32, Usage)>,
-    /// Segments that the server is done with.
-    returned: Arc<Mutex<Vec<Item>>>,
-    /// Those of them that somebody outside still has.
-    kept: Vec<Item>,
 }
 
-impl Ledger {
+impl Accounts {
     pub(crate) fn new(quota: Quota, own_uid: u32) -> Self {
         Self {
             quota,
             own_uid,
             users: Vec::new(),
-            returned: Arc::default(),
-            kept: Vec::new(),
         }
     }
 
@@ -114,11 +129,6 @@ impl Ledger {
     pub(crate) fn usage(&self, uid: u32) -> Usage {
         let found = self.users.iter().find(|(user, _)| *user == uid);
         found.map_or_else(Usage::default, |(_, usage)| *usage)
-    }
-
-    /// The users who have something, and each one's share.
-    pub(crate) fn users(&self) -> Vec<(u32, Usage)> {
-        self.users.clone()
     }
 
     /// True if the user is one for whom room is kept.
@@ -130,20 +140,22 @@ impl Ledger {
     ///
     /// # Errors
     /// The limit that is reached, in words for the client.
-    pub(crate) fn reserve(&mut self, uid: u32, bytes: u64) -> Result<Charge, String> {
+    pub(crate) fn charge(&mut self, uid: u32, bytes: u64) -> Result<(), String> {
         self.fits(uid, bytes)?;
         match self.users.iter_mut().find(|(user, _)| *user == uid) {
             Some((_, usage)) => *usage = usage.and(bytes),
             None => self.users.push((uid, Usage::default().and(bytes))),
         }
-        Ok(Charge {
-            item: Some(Item {
-                uid,
-                bytes,
-                memory: None,
-            }),
-            returned: Arc::clone(&self.returned),
-        })
+        Ok(())
+    }
+
+    /// Ends the charge of a segment.
+    pub(crate) fn give_back(&mut self, uid: u32, bytes: u64) {
+        if let Some((_, usage)) = self.users.iter_mut().find(|(user, _)| *user == uid) {
+            usage.places = usage.places.saturating_sub(1);
+            usage.bytes = usage.bytes.saturating_sub(bytes);
+        }
+        self.users.retain(|(_, usage)| usage.places > 0);
     }
 
     fn fits(&self, uid: u32, bytes: u64) -> Result<(), String> {
@@ -193,6 +205,57 @@ impl Ledger {
         }
         within("everybody", sum(&|_| true), places_max, bytes_max)
     }
+}
+
+/// The books of a server: the accounts, and the segments that were given back.
+#[derive(Debug)]
+pub(crate) struct Ledger {
+    accounts: Accounts,
+    /// Segments that the server is done with.
+    returned: Arc<Mutex<Vec<Item>>>,
+    /// Those of them that somebody outside still has.
+    kept: Vec<Item>,
+}
+
+impl Ledger {
+    pub(crate) fn new(quota: Quota, own_uid: u32) -> Self {
+        Self {
+            accounts: Accounts::new(quota, own_uid),
+            returned: Arc::default(),
+            kept: Vec::new(),
+        }
+    }
+
+    /// A user's share now.
+    pub(crate) fn usage(&self, uid: u32) -> Usage {
+        self.accounts.usage(uid)
+    }
+
+    /// The users who have something, and each one's share.
+    pub(crate) fn users(&self) -> Vec<(u32, Usage)> {
+        self.accounts.users.clone()
+    }
+
+    /// True if the user is one for whom room is kept.
+    pub(crate) fn is_preferred(&self, uid: u32) -> bool {
+        self.accounts.is_preferred(uid)
+    }
+
+    /// Books a segment of `bytes` bytes for a user.
+    ///
+    /// # Errors
+    /// The limit that is reached, in words for the client.
+    pub(crate) fn reserve(&mut self, uid: u32, bytes: u64) -> Result<Charge, String> {
+        self.accounts.charge(uid, bytes)?;
+        Ok(Charge {
+            item: Some(Item {
+                uid,
+                bytes,
+                memory: None,
+            }),
+            returned: Arc::clone(&self.returned),
+        })
+    }
 
     /// The segments that the server is done with, for [`Item::reclaim`]; all of them come back
     /// by [`Self::settle`].
@@ -205,12 +268,8 @@ impl Ledger {
     pub(crate) fn settle(&mut self, kept: Vec<Item>, freed: Vec<Item>) {
         self.kept.extend(kept);
         for item in freed {
-            if let Some((_, usage)) = self.users.iter_mut().find(|(user, _)| *user == item.uid) {
-                usage.places = usage.places.saturating_sub(1);
-                usage.bytes = usage.bytes.saturating_sub(item.bytes);
-            }
+            self.accounts.give_back(item.uid, item.bytes);
         }
-        self.users.retain(|(_, usage)| usage.places > 0);
     }
 
     /// True while somebody keeps a segment after hanging up.
@@ -249,7 +308,7 @@ mod tests {
         let items = ledger.take_returned();
         let (kept, freed) = items.into_iter().partition(|item| !item.reclaim());
         ledger.settle(kept, freed);
-        ledger.fits(uid, bytes)
+        ledger.accounts.fits(uid, bytes)
     }
 
     #[test]

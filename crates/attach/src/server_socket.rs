@@ -3,15 +3,20 @@
 //! Why here: two servers must not share a socket, and one that was killed leaves its socket behind.
 //! So a lock file beside the socket says who is alive: the lock ends with its holder, however that
 //! ends. Whoever holds the lock may remove a socket that is left over. Must stay true: nothing of
-//! another user is followed, locked or removed, and no server listens in a folder in which another
-//! user could put a socket in the place of its own. Source: flock(2), unix(7), open(2).
+//! another user is followed, locked or removed; every folder from `/` down to the socket belongs to
+//! this user or root and cannot be changed by others; it is checked and used through descriptors,
+//! so that what was checked is what is used. Source: flock(2), unix(7), open(2).
 
 use crate::ListenError;
+use rustix::fs::{AtFlags, FileType, OFlags, Stat};
+use rustix::io::Errno;
+use sidecore_sys::folder::{Folder, FolderError};
+use sidecore_sys::identity::Identities;
 use sidecore_sys::{SysError, local_socket};
+use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The path at which a server listens unless given another: `sidecore/NAME.sock` in
@@ -38,6 +43,8 @@ pub(crate) fn system_socket(name: &str) -> PathBuf {
 #[derive(Debug)]
 pub struct ServerSocket {
     path: PathBuf,
+    folder: Folder,
+    name: OsString,
     listener: OwnedFd,
     /// Held until the socket is gone.
     _lock: OwnedFd,
@@ -50,37 +57,40 @@ impl ServerSocket {
     /// # Errors
     /// [`ListenError`].
     pub fn take(path: &Path, only_owner: bool) -> Result<Self, ListenError> {
-        prepare_folder(path, only_owner)?;
-        check_socket(path)?;
-        let lock_path = lock_path(path);
-        check_owner_of_file(&lock_path)?;
-        let Some(lock) = local_socket::lock_file(&lock_path)? else {
-            return Err(ListenError::InUse {
-                pid: fs::read_to_string(&lock_path)
-                    .ok()
-                    .and_then(|text| text.trim().parse().ok()),
-            });
+        let own_uid = local_socket::effective_uid();
+        if !Identities::of_this_process().is_user(own_uid) {
+            return Err(ListenError::Unmapped { own_uid });
+        }
+        let Some(name) = path.file_name() else {
+            return Err(ListenError::NotASocket);
         };
+        let folder = prepare_folder(path, only_owner)?;
+        if let Some(found) = look(&folder, name)? {
+            check_owner(path, &found)?;
+            if FileType::from_raw_mode(found.st_mode) != FileType::Socket {
+                return Err(ListenError::NotASocket);
+            }
+        }
+        let lock = take_lock(&folder, path)?;
         // A server that keeps its lock elsewhere (another mount of the folder) still answers.
-        if local_socket::connect(path).is_ok() {
+        let reached = folder.reach(name);
+        if local_socket::connect(&reached).is_ok() {
             return Err(ListenError::InUse { pid: None });
         }
-        let mut file = fs::File::from(lock);
-        file.set_len(0)
-            .and_then(|()| writeln!(file, "{}", std::process::id()))
-            .map_err(failed("writing its lock file"))?;
-        match fs::remove_file(path) {
+        match folder.remove_file(name) {
             Err(source) if source.kind() != std::io::ErrorKind::NotFound => {
                 return Err(failed("removing the socket that was left over")(source).into());
             }
             _ => {}
         }
         let mode = if only_owner { 0o600 } else { 0o666 };
-        let listener = local_socket::listen(path, mode, BACKLOG)?;
+        let listener = local_socket::listen(&reached, mode, BACKLOG)?;
         Ok(Self {
             path: path.to_owned(),
+            folder,
+            name: name.to_owned(),
             listener,
-            _lock: file.into(),
+            _lock: lock,
         })
     }
 
@@ -100,71 +110,93 @@ impl ServerSocket {
 impl Drop for ServerSocket {
     fn drop(&mut self) {
         // The lock file stays: removing it would let two servers lock two files of one name.
-        fs::remove_file(&self.path).ok();
+        self.folder.remove_file(&self.name).ok();
     }
 }
 
-/// Makes the socket's folder, or checks the one that is there.
-fn prepare_folder(socket: &Path, only_owner: bool) -> Result<(), ListenError> {
+/// Makes the socket's folder, or opens and checks the one that is there, and all above it.
+fn prepare_folder(socket: &Path, only_owner: bool) -> Result<Folder, ListenError> {
     let folder = match socket.parent() {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // Others may pass through where they may attach; who connects is checked anyway.
-    let mode = if only_owner { 0o700 } else { 0o755 };
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(mode)
-        .create(folder)
-        .map_err(failed("making its folder"))?;
-    // In a folder that everybody may write to, somebody else may have made this one first, or a
-    // link in its place: then the socket would be that user's to replace.
-    let found = fs::symlink_metadata(folder).map_err(failed("looking at its folder"))?;
-    if !found.is_dir() {
+    // In a folder that everybody may write to, somebody else may have put a link in its place.
+    if fs::symlink_metadata(folder).is_ok_and(|found| !found.is_dir()) {
         return Err(ListenError::NotAFolder {
             folder: folder.to_owned(),
         });
     }
-    check_owner(folder, &found, true)?;
-    let mode = found.mode() & 0o7777;
-    // In a sticky folder (/tmp) others may add files, but not replace ours.
-    if mode & 0o022 != 0 && mode & 0o1000 == 0 {
-        return Err(ListenError::OpenFolder {
-            folder: folder.to_owned(),
+    // Others may pass through where they may attach; who connects is checked anyway.
+    let mode = if only_owner { 0o700 } else { 0o755 };
+    match Folder::create_trusted(folder, mode) {
+        Ok(folder) => Ok(folder),
+        // The folder itself may be sticky, as /tmp is: others may add files, but not replace ours.
+        // All above it were checked before, so that nobody can exchange it now.
+        Err(FolderError::Writable { mode, .. }) if mode & 0o1000 != 0 => {
+            Ok(Folder::open(folder).map_err(failed("opening its folder"))?)
+        }
+        Err(FolderError::Writable { place, mode }) => Err(ListenError::OpenFolder {
+            folder: place,
             mode,
-        });
-    }
-    Ok(())
-}
-
-/// Checks that the path names a socket of this user, or nothing.
-fn check_socket(socket: &Path) -> Result<(), ListenError> {
-    let Ok(found) = fs::symlink_metadata(socket) else {
-        return Ok(());
-    };
-    check_owner(socket, &found, false)?;
-    if found.file_type().is_socket() {
-        Ok(())
-    } else {
-        Err(ListenError::NotASocket)
+        }),
+        Err(FolderError::Owner { place, uid }) => Err(ListenError::NotOurs {
+            path: place,
+            uid,
+            own_uid: local_socket::effective_uid(),
+        }),
+        Err(FolderError::Call { source, .. }) => {
+            Err(failed("making or opening its folder")(source).into())
+        }
+        Err(error) => Err(failed("opening its folder")(error.into_io()).into()),
     }
 }
 
-fn check_owner_of_file(path: &Path) -> Result<(), ListenError> {
-    match fs::symlink_metadata(path) {
-        Ok(found) => check_owner(path, &found, false),
-        Err(_) => Ok(()),
+/// Takes the lock beside the socket at `path`, and writes this process's number there.
+fn take_lock(folder: &Folder, path: &Path) -> Result<OwnedFd, ListenError> {
+    let lock_path = lock_path(path);
+    let name = lock_path.file_name().unwrap_or_default();
+    if let Some(found) = look(folder, name)? {
+        check_owner(&lock_path, &found)?;
+    }
+    let flags = OFlags::RDWR | OFlags::CREATE;
+    let opened = folder.open_file(Path::new(name), flags, 0o600);
+    let mut lock = opened.map_err(failed("opening its lock file"))?;
+    let found = rustix::fs::fstat(&lock).map_err(|error| failed("its lock file")(error.into()))?;
+    check_owner(&lock_path, &found)?;
+    match rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            lock.take(LOCK_BYTES_MAX).read_to_string(&mut text).ok();
+            return Err(ListenError::InUse {
+                pid: text.trim().parse().ok(),
+            });
+        }
+        Err(error) => return Err(failed("flock")(error.into()).into()),
+    }
+    lock.set_len(0)
+        .and_then(|()| writeln!(lock, "{}", std::process::id()))
+        .map_err(failed("writing its lock file"))?;
+    Ok(lock.into())
+}
+
+/// The state of a file in a folder, links not followed; none where there is none.
+fn look(folder: &Folder, name: &OsStr) -> Result<Option<Stat>, ListenError> {
+    match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(found) => Ok(Some(found)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(failed("looking at its socket")(error.into()).into()),
     }
 }
 
-fn check_owner(path: &Path, found: &fs::Metadata, or_root: bool) -> Result<(), ListenError> {
+fn check_owner(path: &Path, found: &Stat) -> Result<(), ListenError> {
     let own_uid = local_socket::effective_uid();
-    if found.uid() == own_uid || or_root && found.uid() == 0 {
+    if found.st_uid == own_uid {
         return Ok(());
     }
     Err(ListenError::NotOurs {
         path: path.to_owned(),
-        uid: found.uid(),
+        uid: found.st_uid,
         own_uid,
     })
 }
@@ -179,6 +211,8 @@ fn failed(call: &'static str) -> impl Fn(std::io::Error) -> SysError {
     move |source| SysError::Call { call, source }
 }
 
+/// Bytes of a lock file that are looked at.
+const LOCK_BYTES_MAX: u64 = 32;
 /// Connections that wait to be accepted. Many, because the queue is shared by all users: whoever
 /// fills it keeps others out until the server has turned the connections away, which it does at
 /// some ten microseconds each.
@@ -243,6 +277,31 @@ mod tests {
         fs::write(&lock, "").unwrap();
         std::os::unix::fs::chown(&lock, Some(65_534), None).unwrap();
         refused(&lock);
+    }
+
+    #[test]
+    fn every_folder_above_belongs_to_this_user_or_root() {
+        if local_socket::effective_uid() != 0 {
+            // Only root can give a folder away.
+            return;
+        }
+        let base = tempfile::tempdir().unwrap();
+        let theirs = base.path().join("theirs");
+        let socket = theirs.join("ours/a.sock");
+        fs::create_dir_all(theirs.join("ours")).unwrap();
+        drop(ServerSocket::take(&socket, true).unwrap());
+        // Its folder is ours still, but could be exchanged by who has the one above.
+        std::os::unix::fs::chown(&theirs, Some(65_534), None).unwrap();
+        match ServerSocket::take(&socket, true) {
+            Err(ListenError::NotOurs { path, uid, .. }) => {
+                assert_eq!((path, uid), (theirs.canonicalize().unwrap(), 65_534));
+            }
+            other => panic!("{other:?}"),
+        }
+        std::os::unix::fs::chown(&theirs, Some(0), None).unwrap();
+        chmod(&theirs, 0o777);
+        let error = ServerSocket::take(&socket, true).unwrap_err();
+        assert!(matches!(error, ListenError::OpenFolder { .. }), "{error}");
     }
 
     #[test]

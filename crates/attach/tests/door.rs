@@ -32,6 +32,7 @@ fn open(folder: &Path) -> Door<Session> {
             user_bytes_max: 1 << 19,
         },
         cpus: Vec::new(),
+        doors: 1,
         remedy: |_| "no remedy".to_owned(),
     };
     Door::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()

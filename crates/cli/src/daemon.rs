@@ -2,22 +2,27 @@
 //!
 //! Why here: it only connects the command line and `sidecore_offload::daemon`.
 //! Must stay true: `ready SOCKET` is on standard output only once clients can attach; a signal ends
-//! the command with status 0, with the socket removed.
+//! the command with status 0 within a second, with the socket removed, whatever a kernel does.
 
-use crate::signals::Watch;
+use crate::signals::{self, Ending};
 use crate::{Outcome, output};
 use anyhow::{Result, ensure};
 use sidecore_engine::CoreOptions;
 use sidecore_offload::daemon::{Allow, Daemon, DaemonOptions};
 use sidecore_offload::served::Registry;
+use sidecore_sys::descriptors;
 use std::path::PathBuf;
 use std::time::Duration;
 
 /// Arguments of `daemon`.
 #[derive(clap::Args)]
 #[command(after_help = "\
-Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it. Clients that wait then \
-finish their calls on their own cores. `sidecore top` shows what it does.
+Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it within a second, kernels \
+that do not return included. Clients that wait then finish their calls on their own cores. \
+`sidecore top` shows what it does.
+
+The limit on open files (`ulimit -n`) is raised as far as it may be. It bounds how many clients \
+can attach; where that is fewer than configured, a line on standard error says so.
 
 Kernels are the built-in ones and those of shared objects (files *.so that keep to \
 sidecore_kernel.h) in the folders of --kernels. Folders and files belong to root or this user and \
@@ -77,6 +82,8 @@ impl Args {
             self.engines != Some(0),
             "a daemon needs at least 1 engine; leave --engines out for one less than the cores"
         );
+        let signals = Ending::begin()?;
+        descriptors::raise_limit();
         let registry = self.registry()?;
         let mut options = DaemonOptions {
             engines: self.engines.unwrap_or(0),
@@ -97,10 +104,18 @@ impl Args {
         if let Some(socket) = self.socket {
             options.socket = socket;
         }
-        let signals = Watch::begin()?;
+        let wanted = options.clients_max;
         let daemon = Daemon::start(options)?;
         let stopper = daemon.stopper();
-        let watching = signals.stop_with(move || stopper.stop())?;
+        signals.stop_with(move || stopper.stop());
+        let clients = daemon.clients_max();
+        if clients < wanted {
+            output::note!(
+                "sidecore: room for {clients} clients, not {wanted}: the limit of {} open files \
+                 allows no more; raise it (`ulimit -n`, LimitNOFILE=)",
+                descriptors::limit()
+            );
+        }
         // Nobody may read it: the daemon serves all the same.
         let said = output::line(&format!("ready {}", daemon.socket().display()));
         if said
@@ -109,9 +124,25 @@ impl Args {
         {
             return said.map(|()| Outcome::Problem);
         }
-        daemon.wait();
-        watching.end();
-        Ok(Outcome::Done)
+        let ended = daemon.wait();
+        for running in &ended.running {
+            output::note!(
+                "sidecore: engine {} has not returned from kernel `{}`; it ends with the process",
+                running.engine,
+                running.kernel.unwrap_or("?")
+            );
+        }
+        if !ended.running.is_empty() {
+            if let Some(failure) = &ended.failure {
+                output::note!("sidecore: {failure}");
+            }
+            signals::leave(if ended.failure.is_some() { 2 } else { 0 });
+        }
+        signals.end();
+        match ended.failure {
+            Some(failure) => Err(failure.into()),
+            None => Ok(Outcome::Done),
+        }
     }
 
     /// The built-in kernels and those of the folders. Files that are refused are named on standard

@@ -1,12 +1,14 @@
 //! `sidecore rdma`: rping's exchange over a kernel's TCP socket, or over a running stack.
 
+use crate::signals::{self, Ending};
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use clap::Subcommand;
 use sidecore_net::sock::client::{Client, ClientOptions};
-use sidecore_rdma::Options;
 use sidecore_rdma::ping::{Pinged, TEXT_BYTES_MAX, TEXT_BYTES_MIN};
 use sidecore_rdma::server::{Exchange, ping_kernel, ping_stack, serve_kernel, serve_stack};
+use sidecore_rdma::{Options, RdmaError};
+use sidecore_sys::descriptors;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -66,7 +68,7 @@ pub(crate) struct Serve {
     /// The address and port to serve at.
     #[arg(default_value = "0.0.0.0:7174")]
     address: SocketAddr,
-    /// End after this many clients.
+    /// End after this many clients, those not counted that never introduce themselves.
     #[arg(long, value_name = "N")]
     clients: Option<u64>,
     #[command(flatten)]
@@ -151,15 +153,21 @@ struct Report {
 
 impl Serve {
     fn run(self) -> Result<Outcome> {
+        let signals = Ending::begin()?;
+        // Nothing is to be written back: connections end with the process.
+        signals.stop_with(|| signals::leave(0));
+        descriptors::raise_limit();
         let exchange = self.common.exchange();
         let served = std::sync::atomic::AtomicU64::new(0);
-        let told = |peer: SocketAddr, outcome: Result<Pinged, sidecore_rdma::RdmaError>| {
+        let told = |peer: SocketAddr, outcome: Result<Pinged, RdmaError>| {
+            let counts = !matches!(outcome, Err(RdmaError::NotIntroduced));
             // Nobody may read it: the server serves all the same.
             match outcome {
                 Ok(pinged) => output::line(&said(peer, &pinged)).ok(),
                 Err(error) => output::line(&format!("{peer}: {error}")).ok(),
             };
-            let served = served.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1;
+            let more = u64::from(counts);
+            let served = served.fetch_add(more, std::sync::atomic::Ordering::Relaxed) + more;
             self.clients.is_none_or(|clients| served < clients)
         };
         let address = self.address;
@@ -178,6 +186,7 @@ impl Serve {
             }
         }
         .with_context(|| format!("cannot serve at {address}"))?;
+        signals.end();
         Ok(Outcome::Done)
     }
 }

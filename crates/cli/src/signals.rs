@@ -1,14 +1,18 @@
 //! Signal handling of long-running commands: an orderly end.
 //!
 //! Why here: measuring commands ask now and then whether to go on; servers are told to stop. Must
-//! stay true: a signal after the watch began is never lost, and never ends the process by itself.
+//! stay true: a signal after the watch began is never lost, and never ends the process by itself;
+//! a server with an [`Ending`] is gone [`END_TIME_MAX`] after the signal, whatever its threads do.
 
+use crate::output;
 use anyhow::{Context, Result};
 pub(crate) use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::{Handle, Signals};
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// A flag that any of `signals` raises.
 pub(crate) fn raise_on(signals: &[i32]) -> Result<Arc<AtomicBool>> {
@@ -71,3 +75,110 @@ impl Watching {
         }
     }
 }
+
+/// The end of a server by SIGINT or SIGTERM, in bounded time: from its first moment on, whatever it
+/// waits for by then. For servers that have nothing to write back: where the time is up, the
+/// process ends as it is.
+pub(crate) struct Ending {
+    told: Arc<Told>,
+    handle: Handle,
+    thread: JoinHandle<()>,
+}
+
+/// State shared with the thread that watches.
+#[derive(Default)]
+struct Told {
+    signalled: AtomicBool,
+    stop: Mutex<Option<Box<dyn Fn() + Send>>>,
+}
+
+impl Told {
+    fn tell(&self) {
+        if let Some(stop) = &*self.stop.lock().unwrap_or_else(PoisonError::into_inner) {
+            stop();
+        }
+    }
+}
+
+impl Ending {
+    /// Begins to watch. To be called before anything is listening.
+    pub(crate) fn begin() -> Result<Self> {
+        let mut signals =
+            Signals::new([SIGINT, SIGTERM]).context("cannot watch for SIGINT and SIGTERM")?;
+        let handle = signals.handle();
+        let told = Arc::new(Told::default());
+        let tells = Arc::clone(&told);
+        let watch = move || {
+            if signals.forever().next().is_none() {
+                return; // Closed.
+            }
+            // Release: partner of the Acquire in `stop_with`.
+            tells.signalled.store(true, Ordering::Release);
+            tells.tell();
+            let begun = Instant::now();
+            while begun.elapsed() < END_TIME_MAX {
+                if signals.is_closed() {
+                    return;
+                }
+                std::thread::sleep(END_LOOK);
+            }
+            output::note!(
+                "sidecore: not done {} ms after the signal; ending as it is",
+                END_TIME_MAX.as_millis()
+            );
+            leave(1);
+        };
+        let thread = std::thread::Builder::new()
+            .name("signals".to_owned())
+            .spawn(watch)
+            .context("cannot start a thread to watch for signals")?;
+        Ok(Self {
+            told,
+            handle,
+            thread,
+        })
+    }
+
+    /// Calls `stop` once a signal comes, or at once where one has come.
+    pub(crate) fn stop_with(&self, stop: impl Fn() + Send + 'static) {
+        let mut place = self
+            .told
+            .stop
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *place = Some(Box::new(stop));
+        drop(place);
+        // Acquire: partner of the Release of the thread that watches. It tells, or this thread
+        // does, or both.
+        if self.told.signalled.load(Ordering::Acquire) {
+            self.told.tell();
+        }
+    }
+
+    /// A flag that is raised once a signal comes.
+    pub(crate) fn flag(&self) -> Arc<AtomicBool> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let raised = Arc::clone(&stop);
+        self.stop_with(move || raised.store(true, Ordering::Release));
+        stop
+    }
+
+    /// The server has ended.
+    pub(crate) fn end(self) {
+        self.handle.close();
+        if self.thread.join().is_err() {
+            tracing::warn!("the thread that watches for signals failed");
+        }
+    }
+}
+
+/// Ends the process at once: without the C library's clean-up and the destructors of loaded
+/// objects, which may wait for what a thread of ours holds.
+pub(crate) fn leave(status: i32) -> ! {
+    std::io::stdout().flush().ok();
+    signal_hook::low_level::exit(status)
+}
+
+/// The longest time from a signal to the end of a server with nothing to write back.
+const END_TIME_MAX: Duration = Duration::from_millis(800);
+const END_LOOK: Duration = Duration::from_millis(5);

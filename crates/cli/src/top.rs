@@ -128,6 +128,7 @@ fn lines(status: &Status) -> Vec<String> {
             EngineState::Busy => "busy",
             EngineState::Polling => "polling",
             EngineState::Asleep => "asleep",
+            EngineState::Orphaned => "orphaned",
             _ => "?",
         };
         let client = engine
@@ -143,6 +144,16 @@ fn lines(status: &Status) -> Vec<String> {
             engine.stalls,
             engine.stall_us as f64 / 1000.0,
             engine.sleeps
+        ));
+    }
+    for engine in status.engines.iter().filter(|it| it.left_behind > 0) {
+        let (threads, verb) = match engine.left_behind {
+            1 => ("thread", "has"),
+            _ => ("threads", "have"),
+        };
+        lines.push(format!(
+            "engine {}: {} {threads} of kernels that {verb} not returned; their clients are gone",
+            engine.engine, engine.left_behind
         ));
     }
     lines.push(String::new());
@@ -184,7 +195,10 @@ fn lines(status: &Status) -> Vec<String> {
         lines.push(format!(
             "{:>6} {:>8} {:>6} {:<16} {:>6.1} {:>12} {:>7} {:>10.1} {:>9.1} {:<16}{}",
             client.client,
-            client.pid,
+            // Of another PID namespace.
+            Some(client.pid)
+                .filter(|&pid| pid > 0)
+                .map_or_else(|| "-".into(), |pid| pid.to_string()),
             client.uid,
             printable(&client.command),
             client.share_percent,

@@ -6,9 +6,11 @@
 #![allow(clippy::unwrap_used)]
 
 use rustix::process::{Pid, Signal, kill_process};
-use sidecore_offload::client::{Args, Client, ClientOptions};
-use sidecore_offload::daemon::ENGINES_MAX;
+use sidecore_attach::Trust;
+use sidecore_offload::client::{Args, Client, ClientOptions, Job, status};
+use sidecore_offload::daemon::{ENGINES_MAX, EngineState, EngineStatus};
 use sidecore_offload::served::Registry;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -81,6 +83,81 @@ impl Drop for Serving {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// A folder with one kernel, `endless`, that never returns.
+fn endless(folder: &Path) -> PathBuf {
+    let source = folder.join("endless.c");
+    let text = "#include <sidecore_kernel.h>\n\
+                static int endless(struct sidecore_run *run)\n\
+                { (void)run; for (;;) __asm__ volatile(\"\"); return 0; }\n\
+                static const struct sidecore_kernel kernels[] =\n\
+                { {\"endless\", 1, 0, 4096, 0, 0, endless} };\n\
+                SIDECORE_KERNEL_MODULE(kernels)\n";
+    std::fs::write(&source, text).unwrap();
+    let kernels = folder.join("kernels");
+    std::fs::create_dir(&kernels).unwrap();
+    let compiled = Command::new("cc")
+        .args(["-shared", "-fPIC", "-O1", "-I"])
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("../kernel-abi/include"))
+        .arg(&source)
+        .arg("-o")
+        .arg(kernels.join("endless.so"))
+        .status();
+    assert!(compiled.expect("cc; scripts/setup installs it").success());
+    kernels
+}
+
+#[test]
+fn it_ends_though_a_kernel_never_returns() {
+    for (signal, client_stays) in [(Signal::TERM, true), (Signal::INT, false)] {
+        let directory = tempfile::tempdir().unwrap();
+        let kernels = endless(directory.path());
+        let kernels = kernels.to_str().unwrap();
+        let options = ["--engines", "1", "--kernels", kernels];
+        let mut daemon = Serving::start(directory.path(), &options);
+        let options = ClientOptions {
+            registry: Registry::builtin().with_remote("endless", 1, None).unwrap(),
+            ..ClientOptions::patient()
+        };
+        let client = Client::attach_with(&daemon.socket, options).unwrap();
+        client
+            .post(Job::new(client.kernel("endless").unwrap()))
+            .unwrap();
+        let shows = |wanted: fn(&EngineStatus) -> bool| {
+            let begun = Instant::now();
+            let trust = Trust::default();
+            while !wanted(&status(&daemon.socket, &trust).unwrap().engines[0]) {
+                assert!(begun.elapsed() < PATIENCE);
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        };
+        shows(|engine| engine.state == EngineState::Busy);
+        let client = Some(client).filter(|_| client_stays);
+        if client.is_none() {
+            shows(|engine| engine.left_behind == 1);
+            // Its engine serves others again.
+            let other = Client::attach_with(&daemon.socket, ClientOptions::patient()).unwrap();
+            let empty = other.kernel("empty").unwrap();
+            other.call(empty, Args::new()).unwrap();
+            assert_eq!(other.counters().on_engines, 1);
+            let top = sidecore(&["top", "--once", "--socket", daemon.path()]).output();
+            let top = String::from_utf8(top.unwrap().stdout).unwrap();
+            assert!(
+                top.contains("1 thread of kernels that has not returned"),
+                "{top}"
+            );
+        }
+        assert_eq!(daemon.end(signal), Some(0));
+        assert!(!daemon.socket.exists());
+        let mut said = String::new();
+        let mut errors = daemon.child.stderr.take().unwrap();
+        errors.read_to_string(&mut said).unwrap();
+        assert!(
+            said.contains("engine 0 has not returned from kernel `endless`"),
+            "{said}"
+        );
     }
 }
 

@@ -25,8 +25,11 @@
 //! ```
 
 use serde::{Deserialize, Serialize};
+use sidecore_sys::folder::Folder;
 use sidecore_sys::{HugePages, RegionOptions, local_socket, machine, region};
-use std::io;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -161,7 +164,7 @@ impl PageAdvice {
     pub fn load() -> Result<Option<Self>, PageAdviceError> {
         for directory in own_directory().into_iter().chain([PathBuf::from(SYSTEM)]) {
             let path = directory.join(FILE);
-            match std::fs::read_to_string(&path) {
+            match read(&directory) {
                 Ok(text) => return Self::parse(&text, &path),
                 Err(error) if holds_nothing(error.kind()) => {}
                 Err(error) => return Err(PageAdviceError::File { path, error }),
@@ -186,11 +189,12 @@ impl PageAdvice {
             error,
         };
         let text = toml::to_string(&kept).map_err(|error| fail(io::Error::other(error)))?;
-        std::fs::create_dir_all(&directory).map_err(fail)?;
-        // Whole or not at all, whoever reads it meanwhile.
-        let fresh = directory.join(format!("{FILE}.{}", std::process::id()));
-        std::fs::write(&fresh, text).map_err(fail)?;
-        std::fs::rename(&fresh, &path).map_err(fail)?;
+        let folder = Folder::create_own(&directory, 0o755);
+        let folder = folder.map_err(|error| fail(error.into_io()))?;
+        let write = |file: &mut File| file.write_all(text.as_bytes());
+        folder
+            .replace(OsStr::new(FILE), 0o644, write)
+            .map_err(fail)?;
         Ok(path)
     }
 
@@ -225,6 +229,14 @@ impl PageAdvice {
         }
         Ok((kept.cpu == machine::processor()).then_some(kept.learned))
     }
+}
+
+/// The text of the file in a directory.
+fn read(directory: &Path) -> io::Result<String> {
+    let file = Folder::open(directory)?.read_file(Path::new(FILE))?;
+    let mut text = String::new();
+    file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
+    Ok(text)
 }
 
 /// A place that is not there, or that belongs to somebody else (the home of who started us before
@@ -277,6 +289,8 @@ const STATE_VARIABLE: &str = "SIDECORE_STATE";
 /// Directory of root's advice, which is for all users.
 const SYSTEM: &str = "/var/lib/sidecore";
 const FILE: &str = "memory.toml";
+/// More than any machine's file has.
+const FILE_BYTES_MAX: u64 = 1 << 20;
 
 #[cfg(test)]
 mod tests {

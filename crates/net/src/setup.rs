@@ -128,6 +128,7 @@ impl LimitsSetup {
                 .unwrap_or(default.user_connections_max),
             bytes_max: self.bytes.unwrap_or(default.bytes_max),
             user_bytes_max: self.user_bytes.unwrap_or(default.user_bytes_max),
+            engines: 1,
         }
     }
 }
@@ -272,7 +273,7 @@ impl Setup {
         }
         let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
-        let (control, server) = self.open_door(&socket)?;
+        let (control, server) = self.open_door(&socket, 1)?;
         let (mut nics, nic_name) = self.nic.open(1)?;
         let nic = nics.remove(0);
         Ok(Up {
@@ -296,7 +297,9 @@ impl Setup {
         let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
         let paths = (0..cpus.len()).map(|index| sibling_socket(&socket, index));
-        let doors: Result<Vec<_>, _> = paths.map(|path| self.open_door(&path)).collect();
+        let doors: Result<Vec<_>, _> = paths
+            .map(|path| self.open_door(&path, cpus.len()))
+            .collect();
         let doors = doors?;
         let (nics, nic_name) = self.nic.open(cpus.len())?;
         let places = siblings(cpus.len())?;
@@ -309,7 +312,7 @@ impl Setup {
             Ok(Placed {
                 engine: engine.with_siblings(place),
                 core,
-                _door: control,
+                door: control,
             })
         });
         let engines: Result<Vec<Placed>, SetupError> = engines.collect();
@@ -320,9 +323,10 @@ impl Setup {
         })
     }
 
-    fn open_door(&self, socket: &Path) -> Result<(Control, Server), SetupError> {
+    fn open_door(&self, socket: &Path, engines: usize) -> Result<(Control, Server), SetupError> {
         let admission = Admission {
             uids: self.allow_uids.clone(),
+            engines,
             ..self.limits.admission()
         };
         Ok(Control::start(socket, admission)?)
@@ -364,7 +368,7 @@ pub struct Engines {
 struct Placed {
     engine: Engine<Box<dyn Nic + Send>>,
     core: Option<usize>,
-    _door: Control,
+    door: Control,
 }
 
 impl Engines {
@@ -418,6 +422,9 @@ impl Placed {
         }
         while !stop.load(Ordering::Acquire) && !over.load(Ordering::Acquire) {
             self.engine.turn(NAP_MAX)?;
+            if let Some(failure) = self.door.failure() {
+                return Err(failure.into());
+            }
         }
         Ok(())
     }

@@ -72,7 +72,7 @@ fn number(error: &ClientError) -> c_int {
     };
     match error {
         ClientError::NoDaemon { source, .. } => of_system(source).unwrap_or(libc::ENOENT),
-        ClientError::Untrusted { .. } => libc::EKEYREJECTED,
+        ClientError::Untrusted { .. } | ClientError::Unmapped { .. } => libc::EKEYREJECTED,
         ClientError::Refused { .. } => libc::EPERM,
         ClientError::Silent { .. } => libc::ETIMEDOUT,
         ClientError::Nonsense => libc::EPROTO,

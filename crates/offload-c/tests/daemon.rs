@@ -70,6 +70,52 @@ fn a_c_client_calls_and_survives_the_daemon() {
     }
 }
 
+/// Where the kernel's vDSO is not mapped, clocks are system calls.
+#[test]
+fn a_c_client_runs_under_valgrind() {
+    let found = Command::new("valgrind").arg("--version").output();
+    found.expect("valgrind; scripts/setup installs it");
+    let said = play_under(&["valgrind", "-q", "--error-exitcode=9"], "attach.c");
+    assert_eq!(said, "ready\nsum 3.5\n");
+}
+
+/// In a container a client has a PID namespace of its own, or the daemon has.
+#[test]
+fn a_c_client_attaches_from_a_pid_namespace() {
+    if !sidecore_is_root() {
+        return;
+    }
+    let said = play_under(&["unshare", "-pf", "--mount-proc"], "attach.c");
+    assert_eq!(said, "ready\nsum 3.5\n");
+}
+
+fn sidecore_is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
+}
+
+/// Runs a program by another one beside a daemon; all that it said.
+fn play_under(runner: &[&str], source: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let root = env!("CARGO_MANIFEST_DIR");
+    let program = compile_and_link(root, source, LANGUAGES[0], folder.path());
+    let daemon = Daemon::start(DaemonOptions {
+        socket: folder.path().join("daemon.sock"),
+        engines: 1,
+        ..DaemonOptions::default()
+    })
+    .unwrap();
+    let output = Command::new(runner[0])
+        .args(&runner[1..])
+        .arg(&program)
+        .arg(daemon.socket())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{}: {errors}{said}", output.status);
+    said
+}
+
 /// Runs a program beside a daemon that is stopped once it says `ready`; all that it said.
 fn play(source: &str, language: (&str, &str)) -> String {
     let folder = tempfile::tempdir().unwrap();

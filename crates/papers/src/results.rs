@@ -8,13 +8,16 @@
 //! Source: own; flock(2).
 
 use crate::PapersError;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sidecore_sys::Machine;
+use sidecore_sys::folder::{Folder, FolderError, write_named};
 use std::collections::BTreeMap;
-use std::fs::{self, File, TryLockError};
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::fs::{File, TryLockError};
+use std::io::{Read, Write};
+use std::path::Path;
 
 /// Result of each part that was run, by the part's id.
 pub type Results = BTreeMap<String, Found>;
@@ -96,7 +99,7 @@ impl Kept {
 /// A directory of kept results.
 #[derive(Debug)]
 pub struct Store {
-    directory: PathBuf,
+    folder: Folder,
 }
 
 /// Held while a run measures; ends when dropped.
@@ -104,21 +107,22 @@ pub struct Store {
 pub struct Lock(#[expect(dead_code, reason = "it is held, not read")] File);
 
 impl Store {
-    /// The store in `directory`, which is made if it is not there.
+    /// The store in `directory`, which is made if it is not there, and must be this user's own and
+    /// closed to the writing of others: what lies there is taken for measured.
     ///
     /// # Errors
     /// [`PapersError::Keep`].
     pub fn open(directory: &Path) -> Result<Self, PapersError> {
-        fs::create_dir_all(directory).map_err(keep("make", directory))?;
+        let folder = Folder::create_own(directory, 0o777).map_err(FolderError::into_io);
         Ok(Self {
-            directory: directory.to_owned(),
+            folder: folder.map_err(keep("use", directory))?,
         })
     }
 
     /// Path of the directory.
     #[must_use]
     pub fn directory(&self) -> &Path {
-        &self.directory
+        self.folder.path()
     }
 
     /// The right to measure, or none while another run has it. Does not wait.
@@ -126,9 +130,9 @@ impl Store {
     /// # Errors
     /// [`PapersError::Keep`].
     pub fn lock(&self) -> Result<Option<Lock>, PapersError> {
-        let path = self.directory.join("lock");
-        let mut options = File::options();
-        let file = options.create(true).truncate(false).write(true).open(&path);
+        let path = self.directory().join("lock");
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let file = self.folder.open_file(Path::new("lock"), flags, 0o666);
         let file = file.map_err(keep("open", &path))?;
         match file.try_lock() {
             Ok(()) => Ok(Some(Lock(file))),
@@ -140,7 +144,10 @@ impl Store {
     /// The kept result of `part`, of a quick or a full run; none if there is none that can be read.
     #[must_use]
     pub fn load(&self, part: &str, quick: bool) -> Option<Kept> {
-        let text = fs::read(self.path(part, quick)).ok()?;
+        let name = name(part, quick);
+        let mut text = Vec::new();
+        let mut file = self.folder.read_file(Path::new(&name)).ok()?;
+        file.read_to_end(&mut text).ok()?;
         let kept: Kept = serde_json::from_slice(&text).ok()?;
         (kept.part == part && kept.quick == quick).then_some(kept)
     }
@@ -150,15 +157,20 @@ impl Store {
     /// # Errors
     /// [`PapersError::Keep`].
     pub fn save(&self, kept: &Kept) -> Result<(), PapersError> {
-        let path = self.path(&kept.part, kept.quick);
+        let name = name(&kept.part, kept.quick);
+        let failed = || keep("write", &self.directory().join(&name));
         let text = serde_json::to_vec_pretty(kept).map_err(std::io::Error::from);
-        write_whole(&path, &text.map_err(keep("write", &path))?).map_err(keep("write", &path))
+        let text = text.map_err(failed())?;
+        let write = |file: &mut File| file.write_all(&text);
+        let written = self.folder.replace(OsStr::new(&name), 0o644, write);
+        written.map_err(failed())
     }
+}
 
-    fn path(&self, part: &str, quick: bool) -> PathBuf {
-        let mode = if quick { "quick" } else { "full" };
-        self.directory.join(format!("{part}.{mode}.json"))
-    }
+/// Name of the file of a part's result.
+fn name(part: &str, quick: bool) -> String {
+    let mode = if quick { "quick" } else { "full" };
+    format!("{part}.{mode}.json")
 }
 
 /// Writes a file atomically: the file is complete or not there.
@@ -166,20 +178,10 @@ impl Store {
 /// # Errors
 /// The system's error.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    };
-    let mut file = tempfile::Builder::new()
-        .prefix(".sidecore-papers-")
-        .permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-        .tempfile_in(directory)?;
-    file.write_all(bytes)?;
-    file.persist(path).map_err(|error| error.error)?;
-    Ok(())
+    write_named(path, 0o644, |file| file.write_all(bytes))
 }
 
-fn keep(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> PapersError {
+fn keep(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> PapersError + use<> {
     let path = path.to_owned();
     move |source| PapersError::Keep { what, path, source }
 }

@@ -75,6 +75,12 @@ pub enum RdmaError {
     /// As many as there may be.
     #[error("the device has its {1} {0}")]
     TooMany(&'static str, usize),
+    /// A client that never introduced itself: it was silent for too long, or made room for another.
+    #[error("it did not introduce itself in time")]
+    NotIntroduced,
+    /// A client for whom no place is left among those that are served.
+    #[error("all places are taken, in all or for this address")]
+    NoPlace,
     /// The peer does not speak the exchange that was expected.
     #[error("the peer's message {0}")]
     Unexpected(&'static str),

@@ -21,7 +21,7 @@ const MESSAGE_BYTES: u32 = 16;
 const RECEIVES: u32 = 4;
 
 /// The exchange, as far as it came.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pinged {
     /// Rounds that were whole.
     pub rounds: u64,
@@ -128,16 +128,38 @@ pub fn ping_timed<S: Stream>(
 /// # Errors
 /// The connection's.
 pub fn serve<S: Stream>(
-    mut request: Request<S>,
+    request: Request<S>,
     adapter: &mut Adapter,
     timeout: Duration,
+) -> Result<Pinged, RdmaError> {
+    serve_introduced(request, adapter, timeout, timeout, || Ok(()))
+}
+
+/// The same for a server that many may connect to: the client's first message comes within
+/// `first`, and `introduced` is asked then whether the client is served.
+///
+/// # Errors
+/// The connection's; that of `introduced`.
+pub fn serve_introduced<S: Stream>(
+    mut request: Request<S>,
+    adapter: &mut Adapter,
+    first: Duration,
+    timeout: Duration,
+    introduced: impl FnOnce() -> Result<(), RdmaError>,
 ) -> Result<Pinged, RdmaError> {
     let buffers = Buffers::new(adapter, TEXT_BYTES_MAX)?;
     for index in 0..RECEIVES {
         request.post_receive(adapter, buffers.receive(index))?;
     }
     let mut connection = request.accept(adapter, &[])?;
-    let served = answer(&mut connection, adapter, &buffers, timeout);
+    let source = advertised(&mut connection, adapter, &buffers, first);
+    let served = source.and_then(|source| match source {
+        None => Ok(Pinged::default()),
+        Some(source) => {
+            introduced()?;
+            answer(&mut connection, adapter, &buffers, source, timeout)
+        }
+    });
     buffers.free(adapter);
     served
 }
@@ -146,16 +168,11 @@ fn answer<S: Stream>(
     connection: &mut Connection<S>,
     adapter: &mut Adapter,
     buffers: &Buffers,
+    mut source: (Remote, u32),
     timeout: Duration,
 ) -> Result<Pinged, RdmaError> {
-    let mut pinged = Pinged {
-        rounds: 0,
-        bytes: 0,
-    };
+    let mut pinged = Pinged::default();
     loop {
-        let Some(source) = advertised(connection, adapter, buffers, timeout)? else {
-            return Ok(pinged);
-        };
         let into = buffers.text.piece(0, source.1);
         connection.get(adapter, into, source.0, timeout)?;
         connection.send(adapter, whole(buffers.sent), timeout)?;
@@ -173,6 +190,10 @@ fn answer<S: Stream>(
         connection.send(adapter, whole(buffers.sent), timeout)?;
         pinged.rounds += 1;
         pinged.bytes += u64::from(bytes);
+        source = match advertised(connection, adapter, buffers, timeout)? {
+            Some(source) => source,
+            None => return Ok(pinged),
+        };
     }
 }
 

@@ -2,23 +2,41 @@
 //! stack.
 //!
 //! Must stay true: a client that is slow, silent or at fault ends or delays its own connection
-//! only; no more than [`CLIENTS_MAX`] are served at a time.
+//! only; no more than [`CLIENTS_MAX`] are served at a time, of one address half of them; those that
+//! have not introduced themselves are limited apart from these, in number and time
+//! ([`Admission`]); no passing error of the listener ends the server.
 
 use crate::ping::{self, Pinged};
 use crate::{Adapter, Connection, Options, RdmaError, Request, StackStream, Stream};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
-use sidecore_net::sock::client::Client;
+use rustix::io::Errno;
+use sidecore_attach::{Admission, AdmissionLimits, Arrival, network_of};
+use sidecore_net::sock::client::{Client, Socket};
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Clients on kernel sockets that are served at a time; more are closed at once.
+/// Clients that are served at a time; more are closed at once.
 pub const CLIENTS_MAX: usize = 64;
+/// The longest time from a client's connection to its first message.
+pub const INTRODUCTION_TIME_MAX: Duration = Duration::from_secs(5);
+
+fn limits(exchange: &Exchange) -> AdmissionLimits {
+    AdmissionLimits {
+        waiting_max: CLIENTS_MAX,
+        peer_waiting_max: CLIENTS_MAX / 2,
+        preferred_waiting_max: 0,
+        silence_max: INTRODUCTION_TIME_MAX.min(exchange.timeout),
+        served_max: CLIENTS_MAX,
+        peer_served_max: CLIENTS_MAX / 2,
+    }
+}
 
 /// Properties of an exchange.
 #[derive(Debug, Clone, Copy)]
@@ -45,28 +63,161 @@ pub fn serve_kernel(
     exchange: &Exchange,
     told: impl Fn(SocketAddr, Result<Pinged, RdmaError>) -> bool + Sync,
 ) -> Result<(), RdmaError> {
-    let serving = &AtomicUsize::new(0);
+    // A client that has gone again by the time that it is accepted holds nobody up.
+    listener.set_nonblocking(true)?;
     let over = &eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
+    let desk = &Desk::new(limits(exchange));
     let told = &told;
     thread::scope(|scope| {
+        // Dropped in a panic, too: those that are silent do not delay the end.
+        let _closing = Closing(desk);
         while awaits_client(listener, over)? {
-            let (stream, peer) = listener.accept()?;
-            // Relaxed: a count, nothing else is published by it.
-            if serving.fetch_add(1, Ordering::Relaxed) >= CLIENTS_MAX {
-                serving.fetch_sub(1, Ordering::Relaxed);
+            let (stream, peer) = match listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    desk.could_not_accept(error)?;
+                    continue;
+                }
+            };
+            let stream = Arc::new(stream);
+            let Some(id) = desk.arrive(&stream, peer.ip()) else {
                 continue;
-            }
-            scope.spawn(move || {
+            };
+            let serve = move || {
                 let last = EndsServing(over);
-                let outcome = kernel_stream(stream).and_then(|stream| serve_one(stream, exchange));
-                serving.fetch_sub(1, Ordering::Relaxed);
+                let outcome = serve_one(stream, exchange, desk, id);
+                desk.leave(id);
                 if told(peer, outcome) {
                     std::mem::forget(last);
                 }
-            });
+            };
+            let thread = thread::Builder::new().name(format!("rdma-{id}"));
+            if thread.spawn_scoped(scope, serve).is_err() {
+                // Its stream went with the closure: it is closed.
+                desk.leave(id);
+            }
         }
         Ok(())
     })
+}
+
+/// The connections of a server, by their numbers.
+struct Desk {
+    begun: Instant,
+    state: Mutex<DeskState>,
+}
+
+struct DeskState {
+    admission: Admission<IpAddr>,
+    /// Those that have not introduced themselves.
+    waiting: BTreeMap<u64, Arc<TcpStream>>,
+    last_id: u64,
+}
+
+impl Desk {
+    fn new(limits: AdmissionLimits) -> Self {
+        Self {
+            begun: Instant::now(),
+            state: Mutex::new(DeskState {
+                admission: Admission::new(limits),
+                waiting: BTreeMap::new(),
+                last_id: 0,
+            }),
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, DeskState> {
+        // Nothing that could panic is done with it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A connection's number, unless there is no room for it.
+    fn arrive(&self, stream: &Arc<TcpStream>, peer: IpAddr) -> Option<u64> {
+        let now = self.begun.elapsed();
+        let mut state = self.state();
+        let id = state.last_id + 1;
+        match state.admission.arrive(id, network_of(peer), false, now) {
+            Arrival::Admitted => {}
+            Arrival::Replaces(victim) => state.close(victim),
+            Arrival::Refused => return None,
+        }
+        state.last_id = id;
+        state.waiting.insert(id, Arc::clone(stream));
+        Some(id)
+    }
+
+    /// It has introduced itself.
+    ///
+    /// # Errors
+    /// [`RdmaError::NoPlace`].
+    fn introduce(&self, id: u64) -> Result<(), RdmaError> {
+        let mut state = self.state();
+        state.waiting.remove(&id);
+        let has_place = state.admission.introduce(id);
+        has_place.then_some(()).ok_or(RdmaError::NoPlace)
+    }
+
+    fn leave(&self, id: u64) {
+        let mut state = self.state();
+        state.waiting.remove(&id);
+        state.admission.leave(id);
+    }
+
+    /// True if it has not introduced itself and its time is up, or its place another's.
+    fn is_unintroduced(&self, id: u64) -> bool {
+        let state = self.state();
+        state.waiting.contains_key(&id) || !state.admission.knows(id)
+    }
+
+    /// Goes on after an error of accepting, unless it is one for good.
+    fn could_not_accept(&self, error: io::Error) -> io::Result<()> {
+        match Errno::from_io_error(&error) {
+            // Nobody is there, any more.
+            Some(
+                Errno::AGAIN
+                | Errno::INTR
+                | Errno::CONNABORTED
+                | Errno::PROTO
+                | Errno::PERM
+                | Errno::NETDOWN
+                | Errno::NETUNREACH
+                | Errno::HOSTDOWN
+                | Errno::HOSTUNREACH,
+            ) => Ok(()),
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                let mut state = self.state();
+                if let Some(victim) = state.admission.evict() {
+                    state.close(victim);
+                }
+                drop(state);
+                // Its thread closes it, or another one ends.
+                thread::sleep(ACCEPT_PAUSE);
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+}
+
+impl DeskState {
+    /// Ends a connection that has not introduced itself; its thread does the rest.
+    fn close(&mut self, id: u64) {
+        if let Some(stream) = self.waiting.remove(&id) {
+            // It fails where the peer was faster.
+            TcpStream::shutdown(&stream, Shutdown::Both).ok();
+        }
+    }
+}
+
+/// Ends all that are silent when dropped.
+struct Closing<'a>(&'a Desk);
+
+impl Drop for Closing<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        let waiting: Vec<u64> = state.waiting.keys().copied().collect();
+        waiting.into_iter().for_each(|id| state.close(id));
+    }
 }
 
 /// Ends the serving when dropped, in a panic too: what accepts would wait for ever.
@@ -88,13 +239,15 @@ fn awaits_client(listener: &TcpListener, over: &OwnedFd) -> io::Result<bool> {
         ];
         match poll(&mut places, None) {
             Ok(_) => return Ok(places[0].revents().is_empty()),
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
+            Err(Errno::NOMEM) => thread::sleep(ACCEPT_PAUSE),
             Err(error) => return Err(error.into()),
         }
     }
 }
 
-/// Serves clients of the stack at `local`, one after the other, until `told` says no.
+/// Serves clients of the stack at `local`, one after the other, those first that have said
+/// something, until `told` says no.
 ///
 /// # Errors
 /// The engine's.
@@ -109,19 +262,81 @@ pub fn serve_stack(
         .borrow_mut()
         .listen(local, CLIENTS_MAX as u32)
         .map_err(failed)?;
+    let mut waiting = Waiting::new(limits(exchange));
     loop {
-        let accepted = client.borrow_mut().accept(listener);
-        match accepted {
+        waiting.accept(&mut client.borrow_mut(), listener);
+        match waiting.next(&client.borrow()) {
             Some((session, peer)) => {
                 let stream = StackStream::new(Rc::clone(&client), session);
-                if !told(peer, serve_one(stream, exchange)) {
+                let served = serve_stream(stream, exchange, || Ok(()));
+                if !told(peer, served) {
                     return Ok(());
                 }
             }
             None => {
-                client.borrow_mut().poll(exchange.timeout).map_err(failed)?;
+                let nap = waiting.nap(exchange.timeout);
+                client.borrow_mut().poll(nap).map_err(failed)?;
             }
         }
+    }
+}
+
+/// Sessions of the stack that wait to be served.
+struct Waiting {
+    begun: Instant,
+    admission: Admission<IpAddr>,
+    sessions: BTreeMap<u64, (Socket, SocketAddr)>,
+    last_id: u64,
+}
+
+impl Waiting {
+    fn new(limits: AdmissionLimits) -> Self {
+        Self {
+            begun: Instant::now(),
+            admission: Admission::new(limits),
+            sessions: BTreeMap::new(),
+            last_id: 0,
+        }
+    }
+
+    /// Takes the sessions that have come, and closes those that are crowded out or silent.
+    fn accept(&mut self, client: &mut Client, listener: Socket) {
+        let now = self.begun.elapsed();
+        let mut closed = self.admission.expire(now);
+        while let Some((session, peer)) = client.accept(listener) {
+            self.last_id += 1;
+            let id = self.last_id;
+            self.sessions.insert(id, (session, peer));
+            let network = network_of(peer.ip());
+            match self.admission.arrive(id, network, false, now) {
+                Arrival::Admitted => {}
+                Arrival::Replaces(victim) => closed.push(victim),
+                Arrival::Refused => closed.push(id),
+            }
+        }
+        for id in closed {
+            if let Some((session, _)) = self.sessions.remove(&id) {
+                // The engine is gone, at worst.
+                client.close(session).ok();
+            }
+        }
+    }
+
+    /// The oldest that has said something.
+    fn next(&mut self, client: &Client) -> Option<(Socket, SocketAddr)> {
+        let mut sessions = self.sessions.iter();
+        let has_spoken = |session: Socket| client.readiness(session).readable;
+        let (&id, _) = sessions.find(|(_, (session, _))| has_spoken(*session))?;
+        self.admission.leave(id);
+        self.sessions.remove(&id)
+    }
+
+    /// The time until something is due, `longest` at most.
+    fn nap(&self, longest: Duration) -> Duration {
+        let due = self.admission.deadline();
+        due.map_or(longest, |due| {
+            due.saturating_sub(self.begun.elapsed()).min(longest)
+        })
     }
 }
 
@@ -156,15 +371,47 @@ pub fn ping_stack(
 }
 
 fn kernel_stream(stream: TcpStream) -> Result<TcpStream, RdmaError> {
-    stream.set_nonblocking(true)?;
-    stream.set_nodelay(true)?;
+    prepare(&stream)?;
     Ok(stream)
 }
 
-fn serve_one<S: Stream>(stream: S, exchange: &Exchange) -> Result<Pinged, RdmaError> {
+fn prepare(stream: &TcpStream) -> Result<(), RdmaError> {
+    stream.set_nonblocking(true)?;
+    stream.set_nodelay(true)?;
+    Ok(())
+}
+
+/// Serves a client of a kernel's socket.
+fn serve_one(
+    stream: Arc<TcpStream>,
+    exchange: &Exchange,
+    desk: &Desk,
+    id: u64,
+) -> Result<Pinged, RdmaError> {
+    prepare(&stream)?;
+    let served = serve_stream(stream, exchange, || desk.introduce(id));
+    match served {
+        Err(RdmaError::Late(_) | RdmaError::Ended(_) | RdmaError::Io(_))
+            if desk.is_unintroduced(id) =>
+        {
+            Err(RdmaError::NotIntroduced)
+        }
+        other => other,
+    }
+}
+
+fn serve_stream<S: Stream>(
+    stream: S,
+    exchange: &Exchange,
+    introduced: impl FnOnce() -> Result<(), RdmaError>,
+) -> Result<Pinged, RdmaError> {
     let mut adapter = Adapter::new()?;
-    let request = Request::wait(stream, &mut adapter, exchange.options, exchange.timeout)?;
-    ping::serve(request, &mut adapter, exchange.timeout)
+    let begun = Instant::now();
+    let first = INTRODUCTION_TIME_MAX.min(exchange.timeout);
+    let request = Request::wait(stream, &mut adapter, exchange.options, first)?;
+    // Of the same time: a client does not begin anew by each of its steps.
+    let left = first.saturating_sub(begun.elapsed());
+    ping::serve_introduced(request, &mut adapter, left, exchange.timeout, introduced)
 }
 
 fn ping_one<S: Stream>(
@@ -183,3 +430,6 @@ fn ping_one<S: Stream>(
 fn failed(error: sidecore_net::sock::client::ClientError) -> RdmaError {
     RdmaError::Io(std::io::Error::other(error))
 }
+
+/// Pause after the process had no descriptor left for a client.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(20);

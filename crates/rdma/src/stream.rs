@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Outcomes of [`Stream::send`].
@@ -80,43 +81,78 @@ pub trait Stream {
 /// A kernel's socket, which must not block (`set_nonblocking`).
 impl Stream for TcpStream {
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
-        match Read::read(self, target) {
-            Ok(count) => Ok(Some(count)),
-            Err(error) if is_later(&error) => Ok(None),
-            Err(error) => Err(error),
-        }
+        read(self, target)
     }
 
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match Write::write(self, bytes) {
-            Err(error) if is_later(&error) => Ok(0),
-            other => other,
-        }
+        write(self, bytes)
     }
 
     fn shutdown(&mut self) -> io::Result<()> {
-        match TcpStream::shutdown(self, Shutdown::Write) {
-            // The peer was faster.
-            Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
-            other => other,
-        }
+        shutdown(self)
     }
 
     fn wait(&mut self, writing: bool, timeout: Duration) -> io::Result<()> {
-        let writing = if writing {
-            PollFlags::OUT
-        } else {
-            PollFlags::empty()
-        };
-        let timeout = Timespec {
-            tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
-            tv_nsec: timeout.subsec_nanos().into(),
-        };
-        let mut places = [PollFd::new(self, PollFlags::IN | writing)];
-        match poll(&mut places, Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
-        }
+        wait(self, writing, timeout)
+    }
+}
+
+/// The same, of which somebody else keeps a handle to end it.
+impl Stream for Arc<TcpStream> {
+    fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
+        read(self, target)
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        write(self, bytes)
+    }
+
+    fn shutdown(&mut self) -> io::Result<()> {
+        shutdown(self)
+    }
+
+    fn wait(&mut self, writing: bool, timeout: Duration) -> io::Result<()> {
+        wait(self, writing, timeout)
+    }
+}
+
+fn read(mut stream: &TcpStream, target: &mut [u8]) -> io::Result<Option<usize>> {
+    match Read::read(&mut stream, target) {
+        Ok(count) => Ok(Some(count)),
+        Err(error) if is_later(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
+    match Write::write(&mut stream, bytes) {
+        Err(error) if is_later(&error) => Ok(0),
+        other => other,
+    }
+}
+
+fn shutdown(stream: &TcpStream) -> io::Result<()> {
+    match TcpStream::shutdown(stream, Shutdown::Write) {
+        // The peer was faster.
+        Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
+        other => other,
+    }
+}
+
+fn wait(stream: &TcpStream, writing: bool, timeout: Duration) -> io::Result<()> {
+    let writing = if writing {
+        PollFlags::OUT
+    } else {
+        PollFlags::empty()
+    };
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs().try_into().unwrap_or(i64::MAX),
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    let mut places = [PollFd::new(stream, PollFlags::IN | writing)];
+    match poll(&mut places, Some(&timeout)) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 

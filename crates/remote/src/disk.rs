@@ -9,32 +9,35 @@
 //! another one, then renamed); nothing that goes wrong here makes a read fail, for the network has
 //! the bytes, too, but it is said once; the files take at most the limit and one part in [`SLACK`]
 //! of it for each process that writes.
+//! The folder must be this user's or root's and closed to the writing of others, else it is not
+//! used and that is said: who may write there chooses what is read. It is used through its
+//! descriptor, and no link in it is followed.
 //! The checksums are no defence against whoever makes images on purpose that share them: one cache
 //! is for images of makers that are trusted alike.
 //! Called from: any thread.
 
 use crate::origin::Identity;
 use parking_lot::Mutex;
-use rustix::fs::FlockOperation;
+use rustix::fs::{FileType, FlockOperation, OFlags};
 use sidecore_block::format::{Frame, FrameCheck};
-use std::fs::{self, File};
+use sidecore_sys::folder::{Folder, FolderError};
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// A cache directory, for the frames of one image.
 pub(crate) struct Disk {
-    directory: PathBuf,
+    folder: Folder,
+    /// Files that are not whole yet.
+    temporaries: Folder,
     limit_bytes: u64,
     /// Of the image's name, size and validator.
     image: u64,
     /// Bytes written since the files were last counted.
     written: AtomicU64,
-    /// Numbers temporary files.
-    files: AtomicU64,
     /// Held by the thread that counts.
     counting: Mutex<()>,
     /// True once somebody was told that frames are not kept.
@@ -42,7 +45,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Opens or makes the cache in `directory`, for the image `name`.
+    /// Opens or makes the cache in `directory`, for the image `name`; none, which is said, where
+    /// other users may change what lies there.
     ///
     /// # Errors
     /// The directory cannot be made or written in.
@@ -51,22 +55,26 @@ impl Disk {
         limit_bytes: u64,
         name: &str,
         identity: &Identity,
-    ) -> io::Result<Self> {
-        let mut builder = fs::DirBuilder::new();
-        builder.recursive(true).mode(0o700);
-        builder.create(directory.join(TEMPORARY))?;
-        for part in 0..PARTS {
-            builder.create(directory.join(format!("{part:02x}")))?;
-        }
+    ) -> io::Result<Option<Self>> {
+        let (folder, temporaries) = match Self::folders(directory) {
+            Ok(folders) => folders,
+            Err(FolderError::Call { source, .. }) => return Err(source),
+            Err(refused) => {
+                tracing::warn!(
+                    "--cache is not used: {refused}. Every frame comes over the network each time"
+                );
+                return Ok(None);
+            }
+        };
         let validator = identity.validator.as_deref().unwrap_or_default();
         let text = format!("{name}\n{}\n{validator}", identity.size_bytes);
         let disk = Self {
-            directory: directory.to_owned(),
+            folder,
+            temporaries,
             limit_bytes,
             image: xxh3_64(text.as_bytes()),
             // Who came before may have left it full.
             written: AtomicU64::new(u64::MAX / 2),
-            files: AtomicU64::new(0),
             counting: Mutex::new(()),
             told: AtomicBool::new(false),
         };
@@ -74,20 +82,31 @@ impl Disk {
         if let Err(error) = disk.probe() {
             disk.tell(&error);
         }
-        Ok(disk)
+        Ok(Some(disk))
+    }
+
+    /// The folder, and that of files that are not whole yet; all parts are made and checked.
+    fn folders(directory: &Path) -> Result<(Folder, Folder), FolderError> {
+        let folder = Folder::create_own(directory, 0o700)?;
+        for part in 0..PARTS {
+            folder.create_inside(&part_name(part), 0o700)?;
+        }
+        let temporaries = folder.create_inside(OsStr::new(TEMPORARY), 0o700)?;
+        Ok((folder, temporaries))
     }
 
     /// The frame's compressed bytes, if they are here and sound.
     pub(crate) fn get(&self, frame: &Frame) -> Option<Vec<u8>> {
-        let path = self.path(frame);
-        let mut file = File::open(&path).ok()?;
+        let (part, name) = self.place(frame);
+        let part = self.folder.beneath(Path::new(&part)).ok()?;
+        let mut file = part.read_file(Path::new(&name)).ok()?;
         let bytes = frame.stored_bytes as usize;
         let mut buffer = vec![0; bytes + CHECK_BYTES];
         let whole = file.read_exact(&mut buffer).is_ok();
         let check = xxh3_64(buffer.get(..bytes)?).to_le_bytes();
         if !whole || buffer[bytes..] != check || !is_sound(frame, &buffer[..bytes]) {
             // Torn by a crash, or damaged: the next one who has the bytes writes it again.
-            let _ = fs::remove_file(&path);
+            let _ = part.remove_file(&name);
             return None;
         }
         // The time of its last use; refused, it is only thrown out sooner.
@@ -101,7 +120,7 @@ impl Disk {
         if !is_sound(frame, bytes) {
             return;
         }
-        if let Err(error) = self.write(&self.path(frame), bytes) {
+        if let Err(error) = self.write(frame, bytes) {
             self.tell(&error);
         }
         let written = self
@@ -114,9 +133,9 @@ impl Disk {
 
     /// Writes a file and removes it.
     fn probe(&self) -> io::Result<()> {
-        let path = self.temporary();
-        let written = File::create(&path).and_then(|mut file| file.write_all(&[0; PROBE_BYTES]));
-        let _ = fs::remove_file(&path);
+        let (name, mut file) = self.temporaries.temporary(0o600)?;
+        let written = file.write_all(&[0; PROBE_BYTES]);
+        let _ = self.temporaries.remove_file(&name);
         written
     }
 
@@ -128,32 +147,26 @@ impl Disk {
         tracing::warn!(
             "--cache keeps nothing in {} ({error}): every frame comes over the network each time; \
              free space there, or name a directory that you may write in",
-            self.directory.display()
+            self.folder.path().display()
         );
     }
 
-    /// A name that nobody else uses.
-    fn temporary(&self) -> PathBuf {
-        let number = self.files.fetch_add(1, Ordering::Relaxed);
-        // Two images of one process have numbers of their own.
-        let name = format!("{}-{:016x}-{number}", std::process::id(), self.image);
-        self.directory.join(TEMPORARY).join(name)
-    }
-
-    fn write(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
-        let temporary = self.temporary();
-        let mut file = File::create(&temporary)?;
+    fn write(&self, frame: &Frame, bytes: &[u8]) -> io::Result<()> {
+        let (part, name) = self.place(frame);
+        let part = self.folder.beneath(Path::new(&part))?;
+        let (temporary, mut file) = self.temporaries.temporary(0o600)?;
         let written = file
             .write_all(bytes)
             .and_then(|()| file.write_all(&xxh3_64(bytes).to_le_bytes()))
-            .and_then(|()| fs::rename(&temporary, path));
+            .and_then(|()| self.temporaries.move_to(&temporary, &part, &name));
         if written.is_err() {
-            let _ = fs::remove_file(&temporary);
+            let _ = self.temporaries.remove_file(&temporary);
         }
         written
     }
 
-    fn path(&self, frame: &Frame) -> PathBuf {
+    /// Names of a frame's folder and file.
+    fn place(&self, frame: &Frame) -> (OsString, OsString) {
         let (kind, name) = match frame.check {
             FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => ('c', check),
             FrameCheck::Raw(_) | FrameCheck::None => (
@@ -161,10 +174,9 @@ impl Disk {
                 xxh3_64_with_seed(&frame.offset.to_le_bytes(), self.image),
             ),
         };
-        let part = name % PARTS;
         let bytes = frame.stored_bytes;
-        self.directory
-            .join(format!("{part:02x}/{kind}{name:016x}-{bytes:x}"))
+        let file = format!("{kind}{name:016x}-{bytes:x}");
+        (part_name(name % PARTS), file.into())
     }
 
     /// Counts the files, and throws out those that were used longest ago if they are too many.
@@ -174,23 +186,28 @@ impl Disk {
             return;
         };
         self.written.store(0, Ordering::Relaxed);
-        let lock = File::create(self.directory.join("lock"));
-        let Ok(lock) = lock else { return };
+        let flags = OFlags::WRONLY | OFlags::CREATE;
+        let Ok(lock) = self.folder.open_file(Path::new("lock"), flags, 0o600) else {
+            return;
+        };
         if rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             return;
         }
         let mut files = Vec::new();
         let mut total = 0;
         for part in 0..PARTS {
-            for (path, bytes, used) in entries(&self.directory.join(format!("{part:02x}"))) {
+            let Ok(folder) = self.folder.beneath(Path::new(&part_name(part))) else {
+                continue;
+            };
+            for (name, bytes, used) in entries(&folder) {
                 total += bytes;
-                files.push((used, bytes, path));
+                files.push((used, bytes, part, name));
             }
         }
-        for (path, _, used) in entries(&self.directory.join(TEMPORARY)) {
+        for (name, _, used) in entries(&self.temporaries) {
             // Left by a crash.
             if used.elapsed().is_ok_and(|age| age > TEMPORARY_AGE_MAX) {
-                let _ = fs::remove_file(path);
+                let _ = self.temporaries.remove_file(&name);
             }
         }
         if total <= self.limit_bytes {
@@ -198,11 +215,12 @@ impl Disk {
         }
         files.sort_unstable();
         let goal = self.limit_bytes - self.limit_bytes / SLACK;
-        for (_, bytes, path) in files {
+        for (_, bytes, part, name) in files {
             if total <= goal {
                 break;
             }
-            if fs::remove_file(path).is_ok() {
+            let folder = self.folder.beneath(Path::new(&part_name(part)));
+            if folder.is_ok_and(|folder| folder.remove_file(&name).is_ok()) {
                 total -= bytes;
             }
         }
@@ -218,16 +236,22 @@ pub(crate) fn is_sound(frame: &Frame, bytes: &[u8]) -> bool {
     }
 }
 
-/// Files of a directory, with sizes and times of their last use.
-fn entries(directory: &Path) -> impl Iterator<Item = (PathBuf, u64, SystemTime)> + use<> {
-    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
-    entries.filter_map(|entry| {
-        let metadata = entry.metadata().ok()?;
-        let used = metadata.modified().ok()?;
-        metadata
-            .is_file()
-            .then(|| (entry.path(), metadata.len(), used))
+/// Files of a folder, with sizes and times of their last use.
+fn entries(folder: &Folder) -> impl Iterator<Item = (OsString, u64, SystemTime)> {
+    let names = folder.names().unwrap_or_default().into_iter();
+    names.filter_map(|name| {
+        let stat = folder.stat_of(&name).ok()?;
+        let used = u64::try_from(stat.st_mtime).ok()?;
+        let used =
+            SystemTime::UNIX_EPOCH + Duration::new(used, u32::try_from(stat.st_mtime_nsec).ok()?);
+        let bytes = u64::try_from(stat.st_size).ok()?;
+        let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+        is_file.then_some((name, bytes, used))
     })
+}
+
+fn part_name(part: u64) -> OsString {
+    format!("{part:02x}").into()
 }
 
 const CHECK_BYTES: usize = 8;
@@ -245,6 +269,8 @@ const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
 mod tests {
     use super::*;
     use sidecore_block::codec::CodecId;
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn frame(offset: u64, bytes: &[u8], checked: bool) -> Frame {
         Frame {
@@ -266,7 +292,8 @@ mod tests {
             size_bytes: 1 << 30,
             validator: None,
         };
-        Disk::open(directory, limit, name, &identity).unwrap()
+        let disk = Disk::open(directory, limit, name, &identity);
+        disk.unwrap().unwrap()
     }
 
     #[test]
@@ -295,7 +322,8 @@ mod tests {
         for checked in [true, false] {
             let bytes: Vec<u8> = (0..50).collect();
             let frame = frame(9, &bytes, checked);
-            let path = disk.path(&frame);
+            let (part, name) = disk.place(&frame);
+            let path = directory.path().join(part).join(name);
             for at in 0..bytes.len() + CHECK_BYTES {
                 disk.put(&frame, &bytes);
                 let mut whole = fs::read(&path).unwrap();
@@ -324,6 +352,37 @@ mod tests {
         assert_eq!(disk.get(&frame(0, b"kept", true)).unwrap(), b"kept");
     }
 
+    /// As another user would leave it for us: in a folder that everybody may write to.
+    #[test]
+    fn a_directory_that_others_may_change_is_not_used() {
+        let place = tempfile::tempdir().unwrap();
+        let precious = place.path().join("precious");
+        fs::write(&precious, "precious").unwrap();
+        let directory = place.path().join("cache");
+        fs::create_dir(&directory).unwrap();
+        symlink(&precious, directory.join("lock")).unwrap();
+        let open = || {
+            let identity = Identity {
+                size_bytes: 1 << 30,
+                validator: None,
+            };
+            Disk::open(&directory, 1 << 20, "image", &identity).unwrap()
+        };
+        fs::set_permissions(&directory, PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(open().is_none());
+        // Closed now, but a part of it is not.
+        fs::set_permissions(&directory, PermissionsExt::from_mode(0o700)).unwrap();
+        fs::create_dir(directory.join("2a")).unwrap();
+        fs::set_permissions(directory.join("2a"), PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(open().is_none());
+        fs::set_permissions(directory.join("2a"), PermissionsExt::from_mode(0o700)).unwrap();
+        // Nor is a link in it ever followed.
+        let disk = open().unwrap();
+        disk.put(&frame(0, b"kept", true), b"kept");
+        assert_eq!(disk.get(&frame(0, b"kept", true)).unwrap(), b"kept");
+        assert_eq!(fs::read(&precious).unwrap(), b"precious");
+    }
+
     #[test]
     fn the_files_stay_within_their_limit_and_the_last_used_stay() {
         let directory = tempfile::tempdir().unwrap();
@@ -334,8 +393,12 @@ mod tests {
         for at in 0..1000 {
             disk.put(&frame(1000 + at, &[2; 1000], false), &[2; 1000]);
             assert!(disk.get(&often).is_some(), "thrown out after {at}");
-            let parts = (0..PARTS).map(|part| directory.path().join(format!("{part:02x}")));
-            let total: u64 = parts.flat_map(|it| entries(&it)).map(|it| it.1).sum();
+            let parts = (0..PARTS).map(|part| directory.path().join(part_name(part)));
+            let parts = parts.map(|part| Folder::open(&part).unwrap());
+            let total: u64 = parts
+                .flat_map(|it| entries(&it).collect::<Vec<_>>())
+                .map(|it| it.1)
+                .sum();
             assert!(
                 total <= limit + limit / SLACK + 2000,
                 "{total} bytes after {at}"

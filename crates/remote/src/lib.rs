@@ -178,7 +178,7 @@ impl RemoteImage {
             retry,
             identity,
             link,
-            disk.transpose()?,
+            disk.transpose()?.flatten(),
             memory_bytes,
         );
         let together = Mutex::default();

@@ -11,6 +11,7 @@ use crate::files::FILES;
 use crate::flags::COMPILE;
 use crate::single::{LIBRARIES, Library};
 use crate::{Error, names, tool};
+use sidecore_sys::folder::{Folder, FolderError};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, symlink};
@@ -41,7 +42,9 @@ impl Kit {
     /// No folder for it, one that others could write to, or files that cannot be written.
     pub fn open(parts: &Parts) -> Result<Self, Error> {
         let cache = cache_folder()?;
-        make_folder(&cache)?;
+        // The way there, too: whoever may exchange a folder on it could exchange the kit.
+        let trusted = Folder::create_trusted(&cache, 0o700).map_err(FolderError::into_io);
+        trusted.map_err(Error::file("use", &cache))?;
         let kit = Self {
             root: cache.join(name(parts)),
         };

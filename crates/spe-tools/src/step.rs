@@ -10,6 +10,8 @@
 use crate::lanes::{self, Lanes};
 use crate::{Error, Kit, assembly, narrow, places, print, rewrite, stack, tool};
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
@@ -131,7 +133,9 @@ impl Compilation<'_> {
     fn run(&self, read: &Read, more: &[&str]) -> Result<ExitCode, Error> {
         let mut copy = self.input.clone();
         copy.push(format!(".{}.i", std::process::id()));
-        std::fs::write(&copy, &read.text).map_err(Error::file("write", &copy))?;
+        // New: the input may lie in /tmp, where others can put a link under any name they expect.
+        let written = File::create_new(&copy).and_then(|mut file| file.write_all(&read.text));
+        written.map_err(Error::file("write", &copy))?;
         let mut command = Command::new(self.program);
         for word in self.arguments {
             if word == self.input {

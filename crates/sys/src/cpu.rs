@@ -11,7 +11,7 @@
 //! assert_eq!(thread.join().expect("no panic")?, last);
 //! # Ok::<(), sidecore_sys::SysError>(())
 //! ```
-#![allow(unsafe_code)] // One system call that no safe crate offers.
+#![allow(unsafe_code)] // System calls that no safe crate offers, or not without a vDSO.
 
 use crate::SysError;
 use rustix::thread::{self, CpuSet};
@@ -36,7 +36,11 @@ pub fn allowed() -> Result<Vec<usize>, SysError> {
 #[inline]
 #[must_use]
 pub fn current() -> usize {
-    thread::sched_getcpu()
+    // The C library's, for the reason that `clock` has.
+    // SAFETY: it takes nothing and gives a number.
+    let cpu = unsafe { libc::sched_getcpu() };
+    // It fails on kernels without the call alone, which are older than all that we run on.
+    usize::try_from(cpu).unwrap_or(0)
 }
 
 /// Keeps this thread on one core from now on.
@@ -117,6 +121,29 @@ pub fn run_first() -> Result<(), SysError> {
     let policy = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     // SAFETY: 0 is this thread; the kernel only reads the struct, which lives through the call.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const param) } {
+        0 => Ok(()),
+        _ => Err(SysError::Call {
+            call: "sched_setscheduler",
+            source: std::io::Error::last_os_error(),
+        }),
+    }
+}
+
+/// This thread's number in the system, for [`run_last`].
+#[must_use]
+pub fn thread_id() -> i32 {
+    thread::gettid().as_raw_nonzero().get()
+}
+
+/// Lets a thread of this process run only where no ordinary thread wants its core.
+///
+/// # Errors
+/// [`SysError::Call`] where there is no such thread.
+pub fn run_last(thread_id: i32) -> Result<(), SysError> {
+    // SAFETY: a struct of integers, for which zero is a value, and the only one for this policy.
+    let param: libc::sched_param = unsafe { std::mem::zeroed() };
+    // SAFETY: the kernel only reads the struct, which lives through the call.
+    match unsafe { libc::sched_setscheduler(thread_id, libc::SCHED_IDLE, &raw const param) } {
         0 => Ok(()),
         _ => Err(SysError::Call {
             call: "sched_setscheduler",

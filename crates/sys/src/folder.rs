@@ -3,9 +3,10 @@
 //! Why here: a path that is looked up twice may name two things, and a folder that another user can
 //! change may be exchanged between a check and a use. Every component that keeps files in a folder
 //! (caches, state, sockets, checkpoints, kernels) opens it once, by this module, and reaches its
-//! contents through the descriptor. Must stay true: what was checked is what is used; no function
-//! here but [`Folder::open`] follows a symbolic link; nothing is written under its final name
-//! before all of it is there. Any thread may call any of them; they wait for the file system only.
+//! contents through the descriptor. Must stay true: what was checked is what is used; no link of
+//! another user is followed, and below an open folder none at all; nothing is written under its
+//! final name before all of it is there. Any thread may call any of them; they wait for the file
+//! system only.
 //! Source: openat2(2), open(2), renameat(2), path_resolution(7).
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawMode, ResolveFlags, Stat};
@@ -17,6 +18,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
+use way::{Checks, Way};
 
 /// A folder, open.
 #[derive(Debug)]
@@ -51,6 +53,17 @@ pub enum FolderError {
         /// Its owner.
         uid: u32,
     },
+    /// A component of the path is another user's link.
+    #[error(
+        "{} is a link of user {uid}, who could lead it anywhere; name the place itself",
+        .place.display()
+    )]
+    Link {
+        /// The component.
+        place: PathBuf,
+        /// Its owner.
+        uid: u32,
+    },
     /// A component of the path can be changed by other users.
     #[error(
         "{} can be changed by other users (mode {mode:04o}); close it: chmod go-w {}",
@@ -70,21 +83,40 @@ impl FolderError {
     pub fn into_io(self) -> io::Error {
         let kind = match &self {
             Self::Call { source, .. } => source.kind(),
-            Self::Owner { .. } | Self::Writable { .. } => io::ErrorKind::PermissionDenied,
+            Self::Owner { .. } | Self::Link { .. } | Self::Writable { .. } => {
+                io::ErrorKind::PermissionDenied
+            }
         };
         io::Error::new(kind, self)
     }
 }
 
 impl Folder {
-    /// Opens the folder at a path that the user named. Links on the way are followed: use it for
-    /// folders whose place the user answers for.
+    /// Opens the folder at a path that the user named. Links on the way are followed where root or
+    /// this user made them: use it for folders whose place the user answers for.
     ///
     /// # Errors
-    /// Those of open(2).
+    /// Those of open(2); [`FolderError::Link`] within.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let descriptor = fs::openat(CWD, path, FOLDER, Mode::empty())?;
+        let descriptor = open_named(path, FOLDER, 0)?.into();
         Ok(Self::from_descriptor(path.to_owned(), descriptor))
+    }
+
+    /// Opens the folder in which the file at a path that the user named lies, or is to lie, as
+    /// [`Folder::open`] does; with the file's name.
+    ///
+    /// # Errors
+    /// As [`Folder::open`]; `InvalidInput` where the path ends with no name.
+    pub fn of_file(path: &Path) -> io::Result<(Self, OsString)> {
+        let Some(name) = path.file_name() else {
+            let text = format!("{} does not end with a file's name", path.display());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        let above = match path.parent() {
+            Some(above) if !above.as_os_str().is_empty() => above,
+            _ => Path::new("."),
+        };
+        Ok((Self::open(above)?, name.to_owned()))
     }
 
     /// A folder that is open already; `path` is for messages.
@@ -98,13 +130,13 @@ impl Folder {
     /// user may write to it. Above the folder a sticky component (`/tmp`) will do: others cannot
     /// exchange what is ours there.
     ///
-    /// Links in the path are resolved before the walk; a link that appears afterwards fails it.
+    /// Links are followed where root or this user made them.
     ///
     /// # Errors
     /// [`FolderError`].
     pub fn open_trusted(path: &Path) -> Result<Self, FolderError> {
-        let resolved = path.canonicalize().map_err(failed("opening", path))?;
-        Self::walk(path, &resolved, None)
+        let descriptor = Way::begin(path, Checks::All)?.folder(None)?;
+        Ok(Self::from_descriptor(path.to_owned(), descriptor))
     }
 
     /// The same, and makes the components that are missing, with `mode` less the umask.
@@ -112,58 +144,37 @@ impl Folder {
     /// # Errors
     /// [`FolderError`].
     pub fn create_trusted(path: &Path, mode: RawMode) -> Result<Self, FolderError> {
-        let absolute = std::path::absolute(path).map_err(failed("resolving", path))?;
-        // The part that exists is resolved, links included; the rest is made below it.
-        let mut missing = Vec::new();
-        let mut existing = absolute.as_path();
-        let resolved = loop {
-            match existing.canonicalize() {
-                Ok(resolved) => break resolved,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    let (Some(name), Some(above)) = (existing.file_name(), existing.parent())
-                    else {
-                        return Err(failed("resolving", path)(error));
-                    };
-                    missing.push(name.to_owned());
-                    existing = above;
-                }
-                Err(error) => return Err(failed("opening", path)(error)),
-            }
-        };
-        let whole = missing
-            .iter()
-            .rev()
-            .fold(resolved, |at, name| at.join(name));
-        Self::walk(path, &whole, Some(mode))
+        let descriptor = Way::begin(path, Checks::All)?.folder(Some(mode))?;
+        Ok(Self::from_descriptor(path.to_owned(), descriptor))
     }
 
-    fn walk(path: &Path, resolved: &Path, make: Option<RawMode>) -> Result<Self, FolderError> {
-        let mut place = PathBuf::from("/");
-        let root = fs::openat(CWD, "/", FOLDER, Mode::empty());
-        let mut here = root.map_err(failed("opening", &place))?;
-        let names = resolved
-            .components()
-            .filter_map(|component| match component {
-                Component::Normal(name) => Some(name),
-                _ => None,
-            });
-        for name in names {
-            check(here.as_fd(), &place, true)?;
-            place.push(name);
-            here = match (open_folder(here.as_fd(), name), make) {
-                (Err(Errno::NOENT), Some(mode)) => {
-                    match fs::mkdirat(&here, name, Mode::from_raw_mode(mode)) {
-                        // Another process may have made it meanwhile: it is checked as any.
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(error) => return Err(failed("making", &place)(error)),
-                    }
-                    open_folder(here.as_fd(), name).map_err(failed("opening", &place))?
-                }
-                (opened, _) => opened.map_err(failed("opening", &place))?,
-            };
+    /// Opens a folder that belongs to this user or root and is closed to the writing of others, and
+    /// makes the components that are missing, with `mode` less the umask. What is above it is not
+    /// checked: others may put another folder in its place, which then is no own one, but they
+    /// change nothing in this one.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn create_own(path: &Path, mode: RawMode) -> Result<Self, FolderError> {
+        let descriptor = Way::begin(path, Checks::Last)?.folder(Some(mode))?;
+        Ok(Self::from_descriptor(path.to_owned(), descriptor))
+    }
+
+    /// Opens `name` in this folder, a folder that it makes where there is none, with `mode` less
+    /// the umask; checked as [`Folder::create_own`] checks. No link is followed.
+    ///
+    /// # Errors
+    /// [`FolderError`].
+    pub fn create_inside(&self, name: &OsStr, mode: RawMode) -> Result<Self, FolderError> {
+        let place = self.path.join(name);
+        match fs::mkdirat(self, name, Mode::from_raw_mode(mode)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(failed("making", &place)(error)),
         }
-        check(here.as_fd(), &place, false)?;
-        Ok(Self::from_descriptor(path.to_owned(), here))
+        let opened = fs::openat(self, name, FOLDER | OFlags::NOFOLLOW, Mode::empty());
+        let descriptor = opened.map_err(failed("opening", &place))?;
+        check(descriptor.as_fd(), &place, false)?;
+        Ok(Self::from_descriptor(place, descriptor))
     }
 
     /// Its path, as it was given: for messages only.
@@ -172,12 +183,37 @@ impl Folder {
         &self.path
     }
 
+    /// The same folder through a mount of its own, which ends with the descriptor: read-only, and
+    /// no link in it or below is followed. For programs that walk by names.
+    ///
+    /// # Errors
+    /// Those of open_tree(2) and mount_setattr(2): `EPERM` without `CAP_SYS_ADMIN`, `ENOSYS` and
+    /// `EINVAL` before Linux 5.12.
+    pub fn without_links(&self) -> io::Result<Self> {
+        let descriptor = crate::linkless::mount_of(self.as_fd())?;
+        Ok(Self::from_descriptor(self.path.clone(), descriptor))
+    }
+
+    /// The descriptor alone.
+    #[must_use]
+    pub fn into_descriptor(self) -> OwnedFd {
+        self.descriptor
+    }
+
     /// A path by which this process reaches `name` in this folder, wherever the folder has been
     /// moved to: for calls that take no descriptor, as bind(2) of a local socket does. `name`
     /// itself is looked up anew, links included.
     #[must_use]
     pub fn reach(&self, name: &OsStr) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).join(name)
+    }
+
+    /// Makes the names in it durable.
+    ///
+    /// # Errors
+    /// Those of fsync(2).
+    pub fn sync(&self) -> io::Result<()> {
+        Ok(fs::fsync(&self.descriptor)?)
     }
 
     /// Owner, mode and kind of the folder itself.
@@ -240,6 +276,12 @@ impl Folder {
         Ok(names)
     }
 
+    /// A name for a file that is to get another one soon, which no other user can guess.
+    #[must_use]
+    pub fn unused_name(&self) -> OsString {
+        format!(".sidecore-{:016x}", unguessable()).into()
+    }
+
     /// Makes a new file with a name that another user cannot guess, for writing and reading.
     ///
     /// # Errors
@@ -247,7 +289,7 @@ impl Folder {
     pub fn temporary(&self, mode: RawMode) -> io::Result<(OsString, File)> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
         loop {
-            let name = OsString::from(format!(".sidecore-{:016x}", unguessable()));
+            let name = self.unused_name();
             match self.open_file(Path::new(&name), flags, mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 opened => return opened.map(|file| (name, file)),
@@ -284,6 +326,31 @@ impl Folder {
         Ok(fs::renameat(&self.descriptor, from, &self.descriptor, to)?)
     }
 
+    /// Moves a file to `to` in another folder of the same file system; an old one there goes.
+    ///
+    /// # Errors
+    /// Those of renameat(2).
+    pub fn move_to(&self, from: &OsStr, folder: &Self, to: &OsStr) -> io::Result<()> {
+        Ok(fs::renameat(
+            &self.descriptor,
+            from,
+            &folder.descriptor,
+            to,
+        )?)
+    }
+
+    /// Owner, mode and kind of what has the name, of a link itself.
+    ///
+    /// # Errors
+    /// Those of fstatat(2).
+    pub fn stat_of(&self, name: &OsStr) -> io::Result<Stat> {
+        Ok(fs::statat(
+            &self.descriptor,
+            name,
+            AtFlags::SYMLINK_NOFOLLOW,
+        )?)
+    }
+
     /// Removes a file, or a link itself.
     ///
     /// # Errors
@@ -299,6 +366,59 @@ impl AsFd for Folder {
     }
 }
 
+/// Opens the file or folder at a path that the user named, with the flags of openat(2). Links are
+/// followed where root or this user made them: another user's link could lead to what only this
+/// user may read or write.
+///
+/// # Errors
+/// Those of open(2); [`FolderError::Link`] within.
+pub fn open_named(path: &Path, flags: OFlags, mode: RawMode) -> io::Result<File> {
+    let flags = flags | OFlags::CLOEXEC;
+    let mode = Mode::from_raw_mode(mode);
+    match fs::openat2(CWD, path, flags, mode, ResolveFlags::NO_SYMLINKS) {
+        // A link on the way; or no such call, before Linux 5.6 and behind filters.
+        Err(Errno::LOOP | Errno::AGAIN | Errno::NOSYS | Errno::PERM) => {}
+        opened => return Ok(opened?.into()),
+    }
+    let way = Way::begin(path, Checks::None).map_err(way::plain)?;
+    Ok(way.file(flags, mode).map_err(way::plain)?.into())
+}
+
+/// Gives the file at a path that the user named new contents: all of them, on the disk, or, where
+/// anything fails, none ([`Folder::replace`]). A link of root or this user stays one, and the old
+/// file's mode stays; `mode` is that of a new file. What is there and is no regular file, as a pipe
+/// or `/dev/stdout`, is written to as it is.
+///
+/// # Errors
+/// Those of `write` and of the file system; [`FolderError::Link`] within.
+pub fn write_named(
+    path: &Path,
+    mode: RawMode,
+    write: impl FnOnce(&mut File) -> io::Result<()>,
+) -> io::Result<()> {
+    let old = match open_named(path, OFlags::PATH, 0) {
+        Ok(old) => Some(old.metadata()?),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        let mut file = open_named(path, OFlags::WRONLY | OFlags::NOCTTY, 0)?;
+        if file.metadata()?.is_file() {
+            return Err(io::Error::other("it has just become another file"));
+        }
+        return write(&mut file);
+    }
+    let way = Way::begin(path, Checks::None).map_err(way::plain)?;
+    let (descriptor, name) = way.target().map_err(way::plain)?;
+    let folder = Folder::from_descriptor(path.parent().unwrap_or(path).to_owned(), descriptor);
+    folder.replace(&name, mode, |file| {
+        if let Some(old) = &old {
+            file.set_permissions(old.permissions())?;
+        }
+        write(file)
+    })
+}
+
 /// Opens `relative` below `folder` without following any link and without leaving the folder.
 fn open_beneath(
     folder: BorrowedFd<'_>,
@@ -306,6 +426,14 @@ fn open_beneath(
     flags: OFlags,
     mode: Mode,
 ) -> io::Result<OwnedFd> {
+    let relative = match relative.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => relative,
+    };
+    // A path of any length may be below a folder; one call takes less.
+    if relative.as_os_str().len() >= PATH_BYTES_MAX {
+        return open_by_components(folder, relative, flags, mode);
+    }
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
     // EAGAIN: a rename came in between, and the kernel could not tell whether `..` leads out.
     for _ in 0..ATTEMPTS_MAX {
@@ -397,8 +525,12 @@ const FOLDER: OFlags = OFlags::DIRECTORY
     .union(OFlags::RDONLY)
     .union(OFlags::CLOEXEC);
 
+/// `PATH_MAX` of Linux.
+const PATH_BYTES_MAX: usize = 4096;
 /// Attempts at a path that is being renamed meanwhile.
 const ATTEMPTS_MAX: usize = 64;
+
+mod way;
 
 #[cfg(test)]
 mod tests;

@@ -9,7 +9,8 @@
 //! - `map`: a file mapped read-only that survives truncation and I/O errors.
 //! - [`cpu`]: which core this thread is on, may be on, and must stay on.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
-//! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet.
+//! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet;
+//!   [`identity`]: which users they can be told apart as; [`descriptors`]: how many of them fit.
 //! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
 //!   [`fuse_ring`]: its queues over io_uring; [`file_system`]: to file systems that are to end.
@@ -36,6 +37,7 @@ pub mod bpf;
 pub mod clock;
 pub mod counters;
 pub mod cpu;
+pub mod descriptors;
 pub mod epoll_entry;
 mod error;
 pub mod file_system;
@@ -43,8 +45,10 @@ pub mod folder;
 pub mod fuse_device;
 pub mod fuse_ring;
 pub mod futex;
+pub mod identity;
 pub mod interface;
 pub mod interface_features;
+mod linkless;
 pub mod local_socket;
 pub mod loop_control;
 pub mod machine;

@@ -26,7 +26,7 @@
 
 use crate::SysError;
 use rustix::event::{PollFd, PollFlags};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::net::{
     self, AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -35,7 +35,7 @@ use rustix::net::{
 use rustix::process::{Pid, PidfdFlags};
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
@@ -43,13 +43,17 @@ use std::time::Duration;
 pub const DESCRIPTORS_MAX: usize = 4;
 
 /// The credentials of the other side, as the kernel saw them when the connection was made.
+///
+/// Who the peer *is* is its user. The process id is for people: it is 0 for a peer outside of this
+/// process's PID namespace (a container's, or the host's for a container), and another process may
+/// have it by the time that it is used. [`process_of`] holds on to the process itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
-    /// Process id.
+    /// Process id; 0 where this process's PID namespace has none for it.
     pub pid: i32,
-    /// User id.
+    /// User id, as this process's user namespace has it ([`crate::identity`]).
     pub uid: u32,
-    /// Group id.
+    /// Group id, likewise.
     pub gid: u32,
 }
 
@@ -95,12 +99,32 @@ pub fn connect(path: &Path) -> Result<OwnedFd, SysError> {
 ///
 /// # Errors
 /// [`SysError::Call`].
+#[allow(unsafe_code)] // rustix takes the process id for one that is never 0, which it may be.
 pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, SysError> {
-    let peer = net::sockopt::socket_peercred(socket).map_err(refused("SO_PEERCRED"))?;
+    let mut peer = libc::ucred {
+        pid: 0,
+        uid: u32::MAX,
+        gid: u32::MAX,
+    };
+    let mut bytes = size_as::<libc::ucred>();
+    // SAFETY: the kernel writes at most `bytes` bytes to the structure, which is that long; any
+    // bytes are a value of it.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut bytes,
+        )
+    };
+    if answer != 0 || bytes != size_as::<libc::ucred>() {
+        return Err(refused("SO_PEERCRED")(last_errno()));
+    }
     Ok(Peer {
-        pid: peer.pid.as_raw_nonzero().get(),
-        uid: peer.uid.as_raw(),
-        gid: peer.gid.as_raw(),
+        pid: peer.pid,
+        uid: peer.uid,
+        gid: peer.gid,
     })
 }
 
@@ -134,10 +158,7 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, SysError> {
             // The kernel says how many there are, 65,536 at most.
             Some(libc::ERANGE) if count > groups.len() => groups.resize(count, 0),
             Some(libc::ENOPROTOOPT) => return Ok(Vec::new()),
-            errno => {
-                let errno = Errno::from_raw_os_error(errno.unwrap_or(0));
-                return Err(refused("SO_PEERGROUPS")(errno));
-            }
+            _ => return Err(refused("SO_PEERGROUPS")(last_errno())),
         }
     }
 }
@@ -163,11 +184,31 @@ pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
 /// `include/uapi/asm-generic/socket.h`, Linux 6.16.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// A descriptor that becomes readable when the process ends. `None` where there is no such process
-/// (any more), or where the kernel has no such descriptors.
+/// A descriptor of the process that made a connection, which becomes readable when it ends. The
+/// kernel gives the process itself (`SO_PEERPIDFD`, Linux 6.5 and newer), in whatever PID namespace
+/// it is; an older one gives the process that has `peer`'s id now. `None` where the process has
+/// ended, and where it has no id here and the kernel is older: then the connection's hang-up alone
+/// tells of its end.
 #[must_use]
-pub fn process_end(pid: i32) -> Option<OwnedFd> {
-    rustix::process::pidfd_open(Pid::from_raw(pid)?, PidfdFlags::empty()).ok()
+#[allow(unsafe_code)] // An option that has no safe wrapper.
+pub fn process_of(socket: BorrowedFd<'_>, peer: &Peer) -> Option<OwnedFd> {
+    let mut pidfd: libc::c_int = -1;
+    let mut bytes = size_as::<libc::c_int>();
+    // SAFETY: the kernel writes a number of `bytes` bytes to a place that is that long.
+    let answer = unsafe {
+        libc::getsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            SO_PEERPIDFD,
+            (&raw mut pidfd).cast(),
+            &raw mut bytes,
+        )
+    };
+    if answer == 0 && pidfd >= 0 {
+        // SAFETY: a descriptor that the kernel has just made for this call, close-on-exec.
+        return Some(unsafe { OwnedFd::from_raw_fd(pidfd) });
+    }
+    rustix::process::pidfd_open(Pid::from_raw(peer.pid)?, PidfdFlags::empty()).ok()
 }
 
 /// Sends one message, with descriptors; never waits.
@@ -327,22 +368,6 @@ pub fn pair() -> Result<(OwnedFd, OwnedFd), SysError> {
         .map_err(refused("socketpair"))
 }
 
-/// Takes the exclusive lock of the file at `path`, which is made if need be; `None` where another
-/// process has it. The lock ends with the descriptor, also when its process is killed.
-///
-/// # Errors
-/// [`SysError::Call`] where the file cannot be made or opened.
-pub fn lock_file(path: &Path) -> Result<Option<OwnedFd>, SysError> {
-    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let file = rustix::fs::open(path, flags, Mode::from_raw_mode(0o600))
-        .map_err(refused("opening a lock file"))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(file)),
-        Err(Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(refused("flock")(error)),
-    }
-}
-
 /// Effective user id of this process.
 #[must_use]
 pub fn effective_uid() -> u32 {
@@ -354,6 +379,17 @@ fn open(more: SocketFlags) -> Result<OwnedFd, SysError> {
     net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
         .map_err(refused("socket"))
 }
+
+fn size_as<T>() -> libc::socklen_t {
+    libc::socklen_t::try_from(size_of::<T>()).unwrap_or(0)
+}
+
+fn last_errno() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::INVAL)
+}
+
+/// Of Linux's asm-generic/socket.h; the crate `libc` lacks it.
+const SO_PEERPIDFD: libc::c_int = 77;
 
 fn refused(call: &'static str) -> impl Fn(Errno) -> SysError {
     move |source| SysError::Call {
@@ -422,21 +458,35 @@ mod tests {
         drain(bell.as_fd());
         poll(&[bell.as_fd()], &mut ready, Duration::ZERO).unwrap();
         assert_eq!(ready, [false]);
-        let mut child = std::process::Command::new("true").spawn().unwrap();
-        let end = process_end(child.id() as i32).unwrap();
-        poll(&[end.as_fd()], &mut ready, Duration::from_secs(20)).unwrap();
-        assert_eq!(ready, [true]);
-        child.wait().unwrap();
     }
 
     #[test]
-    fn a_lock_has_one_holder() {
+    fn the_end_of_the_process_that_connected_is_seen() {
         let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("lock");
-        let first = lock_file(&path).unwrap();
-        assert!(first.is_some());
-        assert!(lock_file(&path).unwrap().is_none());
-        drop(first);
-        assert!(lock_file(&path).unwrap().is_some());
+        let path = folder.path().join("socket");
+        let listener = listen(&path, 0o600, 4).unwrap();
+        // It connects and waits for its input's end.
+        let program = "import socket, sys\n\
+                       s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)\n\
+                       s.connect(sys.argv[1])\n\
+                       sys.stdin.read()\n";
+        let mut child = std::process::Command::new("python3")
+            .args(["-c", program])
+            .arg(&path)
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .expect("python3; scripts/setup installs it");
+        let mut ready = Vec::new();
+        poll(&[listener.as_fd()], &mut ready, Duration::from_secs(60)).unwrap();
+        let server = accept(listener.as_fd()).unwrap().unwrap();
+        let peer = peer(server.as_fd()).unwrap();
+        assert_eq!(peer.pid, child.id() as i32);
+        let end = process_of(server.as_fd(), &peer).unwrap();
+        poll(&[end.as_fd()], &mut ready, Duration::ZERO).unwrap();
+        assert_eq!(ready, [false]);
+        drop(child.stdin.take());
+        poll(&[end.as_fd()], &mut ready, Duration::from_secs(60)).unwrap();
+        assert_eq!(ready, [true]);
+        child.wait().unwrap();
     }
 }

@@ -15,11 +15,11 @@
 //! assert_eq!(shared_futex::wake(&word, u32::MAX), 0, "nobody sleeps");
 //! ```
 
-use crate::SysError;
 pub use crate::futex::Woken;
+use crate::{SysError, clock};
 use rustix::io::Errno;
 use rustix::thread::futex::{self, Flags, Timespec, Wait, WaitFlags, WaitPtr, WaitvFlags};
-use rustix::time::{ClockId, clock_gettime};
+use rustix::time::ClockId;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
@@ -66,12 +66,10 @@ pub fn wait_any(words: &[(&AtomicU32, u32)], timeout: Duration) -> Result<Woken,
         wait.flags = WaitFlags::SIZE_U32;
     }
     // This call takes a moment, not a length of time.
-    let now = clock_gettime(ClockId::Monotonic);
-    let nanoseconds = now.tv_nsec + i64::from(timeout.subsec_nanos());
-    let whole_s = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX / 4);
+    let until = Duration::from_nanos(clock::now_ns()).saturating_add(timeout);
     let until = Timespec {
-        tv_sec: now.tv_sec.saturating_add(whole_s) + nanoseconds / 1_000_000_000,
-        tv_nsec: nanoseconds % 1_000_000_000,
+        tv_sec: i64::try_from(until.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: until.subsec_nanos().into(),
     };
     let waits = &waits[..words.len()];
     match futex::waitv(waits, WaitvFlags::empty(), Some(&until), ClockId::Monotonic) {

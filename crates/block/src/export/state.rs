@@ -26,9 +26,10 @@ pub(crate) use super::fuse::place::detach as detach_mount;
 use super::loopdev;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
+use sidecore_sys::folder::{Folder, FolderError};
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Record of the mounts and devices of one server.
@@ -236,33 +237,22 @@ impl StateDir {
     /// When the directory cannot be made.
     pub fn lock_all(&self) -> Result<File, ExportError> {
         let failed = |error| ExportError::state(&self.path, error);
-        let mut builder = DirBuilder::new();
-        builder
-            .recursive(true)
-            .mode(0o755)
-            .create(&self.path)
-            .map_err(failed)?;
-        self.check_owner().map_err(failed)?;
+        self.trusted(true)?;
         let file = lock_file(&self.path.join("lock")).map_err(failed)?;
         rustix::fs::flock(&file, FlockOperation::LockExclusive).map_err(|e| failed(e.into()))?;
         Ok(file)
     }
 
     /// In a directory that everybody may write to, somebody else may have made ours first, to have
-    /// us unmount for him.
-    fn check_owner(&self) -> io::Result<()> {
-        let user = rustix::process::geteuid().as_raw();
-        for path in [Some(&*self.path), self.path.parent()]
-            .into_iter()
-            .flatten()
-        {
-            let metadata = std::fs::symlink_metadata(path)?;
-            if metadata.uid() != user && metadata.uid() != 0 {
-                let text = format!("{} belongs to user {}", path.display(), metadata.uid());
-                return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
-            }
-        }
-        Ok(())
+    /// us unmount for him: it and all above it must be this user's or root's. Then nobody else
+    /// changes what the path leads to, as long as it is used.
+    fn trusted(&self, make: bool) -> Result<(), ExportError> {
+        let opened = match make {
+            true => Folder::create_trusted(&self.path, 0o755),
+            false => Folder::open_trusted(&self.path),
+        };
+        let failed = |error: FolderError| ExportError::state(&self.path, error.into_io());
+        opened.map(drop).map_err(failed)
     }
 
     fn paths(&self) -> Result<Vec<PathBuf>, ExportError> {
@@ -272,6 +262,7 @@ impl StateDir {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(failed(error)),
         };
+        self.trusted(false)?;
         let mut paths = Vec::new();
         for entry in listing {
             let entry = entry.map_err(failed)?;

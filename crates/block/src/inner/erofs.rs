@@ -9,38 +9,38 @@
 //! those that it had, to the length that it had when its name was looked at.
 
 use super::chunks::Chunks;
-use super::{InnerError, tree};
-use rustix::fs::{OFlags, SeekFrom, lgetxattr, llistxattr, seek};
+use super::tree::{self, Visit, identity};
+use super::{InnerError, size_bytes};
+use rustix::fs::{FileType, OFlags, SeekFrom, Stat, seek};
+use rustix::fs::{fgetxattr, flistxattr, fstat, getxattr, listxattr, readlinkat};
 use rustix::io::Errno;
 use sidecore_erofs::write::{CHUNK_BYTES, Id, Layout, Meta, Node, Tree, Unfit, is_storable};
+use sidecore_sys::folder::Folder;
 use std::collections::HashMap;
-use std::fs::{self, File, Metadata, OpenOptions};
+use std::ffi::OsStr;
+use std::fs::File;
 use std::io;
 use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Writes an erofs of `directory`, whose `entries` are sorted, to `file`.
+/// Writes an erofs of `directory` to `file`.
 pub(super) fn make(
-    directory: &Path,
-    entries: &[PathBuf],
+    directory: &Folder,
     file: &File,
     scratch: &Path,
     epoch: Option<u64>,
 ) -> Result<(), InnerError> {
-    let seen = Seen::look(directory, entries, epoch)?;
+    let seen = Seen::look(directory, epoch)?;
     let uuid = match epoch {
         Some(_) => seen.identity.uuid(),
         None => random_uuid(scratch)?,
     };
-    let (contents, firsts) = (seen.contents, seen.firsts);
-    let path_of = |id: Id| match firsts[id as usize] {
-        Some(entry) => directory.join(&entries[entry as usize]),
-        None => directory.to_owned(),
-    };
+    let (contents, names) = (seen.contents, seen.names);
     let unfit = |error: Unfit| InnerError::Unfit {
-        path: path_of(error.id),
+        path: directory.path().join(names.path(error.id)),
         source: error.what,
     };
     let failed = |source| InnerError::Store {
@@ -50,9 +50,18 @@ pub(super) fn make(
     let mut layout = Layout::new(seen.tree).map_err(unfit)?;
     let mut chunks = Chunks::new(file, layout.data_at());
     let mut buffer = vec![0; CHUNK_BYTES as usize];
+    // The directory of the last file: all of one come one behind the other.
+    let mut here: Option<(Id, Folder)> = None;
     for content in &contents {
-        let path = path_of(content.id);
-        let mut reader = Reader::open(&path, content)?;
+        let path = directory.path().join(names.path(content.id));
+        let folder = match here.take().filter(|(id, _)| *id == content.directory) {
+            Some((_, folder)) => folder,
+            None => directory
+                .beneath(&names.path(content.directory))
+                .map_err(InnerError::reading(&path))?,
+        };
+        let (_, folder) = here.insert((content.directory, folder));
+        let mut reader = Reader::open(folder, names.name(content.id), &path, content)?;
         while let Some(piece) = reader.next(&mut buffer)? {
             let (count, at) = match piece {
                 Piece::Hole(count) => (count, None),
@@ -78,8 +87,8 @@ pub(super) fn make(
 /// A file whose contents are to be stored.
 struct Content {
     id: Id,
-    /// Number of its directory's entry, by which the order goes.
-    directory: Option<u32>,
+    /// The directory of its first name, by which the order goes.
+    directory: Id,
     /// Device and inode.
     identity: (u64, u64),
     size_bytes: u64,
@@ -93,78 +102,98 @@ impl Content {
     }
 }
 
+/// The first name of each inode, in its directory; the root has none.
+struct Names(Vec<(Id, Box<OsStr>)>);
+
+impl Names {
+    fn name(&self, id: Id) -> &OsStr {
+        &self.0[id as usize].1
+    }
+
+    /// Path of an inode inside the tree; empty for the root.
+    fn path(&self, id: Id) -> PathBuf {
+        let mut names = Vec::new();
+        let mut at = id;
+        while at != 0 {
+            let (above, name) = &self.0[at as usize];
+            names.push(&**name);
+            at = *above;
+        }
+        names.into_iter().rev().collect()
+    }
+}
+
 /// A tree as its names and attributes were found.
 struct Seen {
     tree: Tree,
     /// In the order in which they are stored.
     contents: Vec<Content>,
-    /// The first entry of each inode; none for the root.
-    firsts: Vec<Option<u32>>,
+    names: Names,
     identity: tree::Identity,
 }
 
 impl Seen {
-    fn look(directory: &Path, entries: &[PathBuf], epoch: Option<u64>) -> Result<Self, InnerError> {
+    fn look(directory: &Folder, epoch: Option<u64>) -> Result<Self, InnerError> {
         let mut attributes = Attributes::new();
-        let metadata = fs::metadata(directory).map_err(InnerError::reading(directory))?;
-        attributes.read(directory)?;
+        let root = directory.path();
+        let stat = directory.stat().map_err(InnerError::reading(root))?;
+        attributes.read(directory.as_fd(), root)?;
         let unfit_at = |path: &Path| {
-            let path = path.to_owned();
+            let path = root.join(path);
             move |error: Unfit| InnerError::Unfit {
                 path,
                 source: error.what,
             }
         };
         let mut seen = Self {
-            tree: Tree::new(meta(&metadata, epoch), attributes.each())
-                .map_err(unfit_at(directory))?,
+            tree: Tree::new(meta(&stat, epoch), attributes.each())
+                .map_err(unfit_at(Path::new("")))?,
             contents: Vec::new(),
-            firsts: vec![None],
+            names: Names(vec![(0, Box::default())]),
             identity: tree::Identity::default(),
         };
-        let mut directories: HashMap<&Path, (Id, Option<u32>)> = HashMap::new();
-        directories.insert(Path::new(""), (0, None));
+        // From the root down to the directory of the entry that is visited.
+        let mut above: Vec<Id> = vec![0];
         let mut linked: HashMap<(u64, u64), Id> = HashMap::new();
-        for (number, entry) in entries.iter().enumerate() {
-            let number = u32::try_from(number).ok();
-            let path = directory.join(entry);
-            let metadata = fs::symlink_metadata(&path).map_err(InnerError::reading(&path))?;
-            seen.identity.add(entry, Some(&metadata));
-            let identity = (metadata.dev(), metadata.ino());
-            let is_linked = metadata.nlink() > 1 && !metadata.is_dir();
-            let above = entry.parent().and_then(|above| directories.get(above));
-            // Sorted as they are, a directory comes before what is in it.
-            let &(parent, parent_number) = above.unwrap_or(&(0, None));
-            let known = linked.get(&identity).copied().filter(|_| is_linked);
+        tree::walk(directory, |visit| {
+            above.truncate(visit.depth + 1);
+            // A directory is visited before what is in it.
+            let parent = above[visit.depth];
+            let stat = visit.stat;
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            seen.identity.add(visit.path, stat);
+            let is_linked = stat.st_nlink > 1 && kind != FileType::Directory;
+            let known = linked.get(&identity(stat)).copied().filter(|_| is_linked);
+            let name = visit.path.file_name().unwrap_or_default();
             let id = match known {
                 Some(id) => id,
                 None => {
-                    attributes.read(&path)?;
+                    attributes.read(visit.file, &root.join(visit.path))?;
                     let id = seen
-                        .add(&path, &metadata, epoch, &attributes)?
-                        .map_err(unfit_at(&path))?;
-                    seen.firsts.push(number);
-                    if metadata.is_dir() {
-                        directories.insert(entry, (id, number));
-                    }
-                    if metadata.is_file() {
+                        .add(root, visit, epoch, &attributes)?
+                        .map_err(unfit_at(visit.path))?;
+                    seen.names.0.push((parent, name.into()));
+                    if kind == FileType::RegularFile {
                         seen.contents.push(Content {
                             id,
-                            directory: parent_number,
-                            identity,
-                            size_bytes: metadata.len(),
-                            is_sparse: is_sparse(&metadata),
+                            directory: parent,
+                            identity: identity(stat),
+                            size_bytes: size_bytes(stat),
+                            is_sparse: is_sparse(stat),
                         });
                     }
                     if is_linked {
-                        linked.insert(identity, id);
+                        linked.insert(identity(stat), id);
                     }
                     id
                 }
             };
-            let name = entry.file_name().unwrap_or_default().as_bytes();
-            seen.tree.link(parent, name, id).map_err(unfit_at(&path))?;
-        }
+            if kind == FileType::Directory {
+                above.push(id);
+            }
+            let named = seen.tree.link(parent, name.as_bytes(), id);
+            named.map_err(unfit_at(visit.path))
+        })?;
         // Stable: the files of one directory stay in the order of their names.
         seen.contents.sort_by_key(|content| content.directory);
         Ok(seen)
@@ -172,58 +201,57 @@ impl Seen {
 
     fn add(
         &mut self,
-        path: &Path,
-        metadata: &Metadata,
+        root: &Path,
+        visit: &Visit<'_>,
         epoch: Option<u64>,
         attributes: &Attributes,
     ) -> Result<Result<Id, Unfit>, InnerError> {
-        let kind = metadata.file_type();
+        let stat = visit.stat;
         let (major, minor) = {
-            let device = metadata.rdev();
+            let device = stat.st_rdev;
             (rustix::fs::major(device), rustix::fs::minor(device))
         };
         let target;
-        let node = if kind.is_file() {
-            Node::File {
-                size_bytes: metadata.len(),
-                may_be_hole: is_sparse(metadata),
+        let node = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Node::File {
+                size_bytes: size_bytes(stat),
+                may_be_hole: is_sparse(stat),
+            },
+            FileType::Directory => Node::Directory,
+            FileType::Symlink => {
+                let read = readlinkat(visit.file, "", Vec::new());
+                target = read
+                    .map_err(|errno| InnerError::reading(&root.join(visit.path))(errno.into()))?;
+                Node::Link(target.as_bytes())
             }
-        } else if kind.is_dir() {
-            Node::Directory
-        } else if kind.is_symlink() {
-            target = fs::read_link(path).map_err(InnerError::reading(path))?;
-            Node::Link(target.as_os_str().as_bytes())
-        } else if kind.is_char_device() {
-            Node::CharacterDevice(major, minor)
-        } else if kind.is_block_device() {
-            Node::BlockDevice(major, minor)
-        } else if kind.is_fifo() {
-            Node::Fifo
-        } else {
-            Node::Socket
+            FileType::CharacterDevice => Node::CharacterDevice(major, minor),
+            FileType::BlockDevice => Node::BlockDevice(major, minor),
+            FileType::Fifo => Node::Fifo,
+            FileType::Socket | FileType::Unknown => Node::Socket,
         };
-        Ok(self
-            .tree
-            .add(meta(metadata, epoch), node, attributes.each()))
+        Ok(self.tree.add(meta(stat, epoch), node, attributes.each()))
     }
 }
 
 /// True where less is stored than there is.
-fn is_sparse(metadata: &Metadata) -> bool {
-    metadata.blocks().saturating_mul(512) < metadata.len()
+fn is_sparse(stat: &Stat) -> bool {
+    super::stored_bytes(stat) < size_bytes(stat)
 }
 
-fn meta(metadata: &Metadata, epoch: Option<u64>) -> Meta {
-    let found = (metadata.mtime(), metadata.mtime_nsec());
+fn meta(stat: &Stat, epoch: Option<u64>) -> Meta {
+    let found = (
+        stat.st_mtime,
+        i64::try_from(stat.st_mtime_nsec).unwrap_or_default(),
+    );
     let latest = epoch.map_or((i64::MAX, 0), |epoch| {
         (epoch.try_into().unwrap_or(i64::MAX), 0)
     });
     let (mtime_s, mtime_ns) = found.min(latest);
     Meta {
         // The rest says the kind.
-        permissions: (metadata.mode() & 0o7777) as u16,
-        uid: metadata.uid(),
-        gid: metadata.gid(),
+        permissions: (stat.st_mode & 0o7777) as u16,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
         mtime_s,
         mtime_ns: u32::try_from(mtime_ns).unwrap_or_default(),
     }
@@ -245,12 +273,19 @@ impl Attributes {
         }
     }
 
-    /// Reads those of `path` itself that erofs can hold; others belong to the file system that it
-    /// lies on.
-    fn read(&mut self, path: &Path) -> Result<(), InnerError> {
+    /// Reads those of `file`, a link's own ones included, that erofs can hold; others belong to the
+    /// file system that it lies on. `path` is for messages.
+    fn read(&mut self, file: BorrowedFd<'_>, path: &Path) -> Result<(), InnerError> {
         let failed = |errno: Errno| InnerError::reading(path)(errno.into());
         self.found.clear();
-        let len = match llistxattr(path, &mut self.names[..]) {
+        let mut reach = None;
+        let mut listed = flistxattr(file, &mut self.names[..]);
+        if listed == Err(Errno::BADF) {
+            // Opened by O_PATH: the calls for descriptors refuse it, its path in /proc leads to it.
+            let path = reach.insert(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            listed = listxattr(&**path, &mut self.names[..]);
+        }
+        let len = match listed {
             Ok(len) => len,
             // The file system has none.
             Err(Errno::NOTSUP) => return Ok(()),
@@ -260,7 +295,11 @@ impl Attributes {
             if !is_storable(name) {
                 continue;
             }
-            match lgetxattr(path, name, &mut self.value[..]) {
+            let got = match &reach {
+                Some(path) => getxattr(&**path, name, &mut self.value[..]),
+                None => fgetxattr(file, name, &mut self.value[..]),
+            };
+            match got {
                 Ok(len) => self.found.push((name.to_vec(), self.value[..len].to_vec())),
                 // Gone meanwhile.
                 Err(Errno::NODATA) => {}
@@ -297,16 +336,26 @@ enum Piece {
 }
 
 impl<'p> Reader<'p> {
-    fn open(path: &'p Path, content: &Content) -> Result<Self, InnerError> {
+    /// Opens the file that is `name` in `folder`; `path` is for messages.
+    fn open(
+        folder: &Folder,
+        name: &OsStr,
+        path: &'p Path,
+        content: &Content,
+    ) -> Result<Self, InnerError> {
         let failed = InnerError::reading(path);
-        // Whatever has the name by now: nothing waits for a pipe's writer.
-        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
-        let file = OpenOptions::new()
-            .read(true)
-            .custom_flags(flags.bits().cast_signed())
-            .open(path)
-            .map_err(&failed)?;
-        let metadata = file.metadata().map_err(&failed)?;
+        let opened = folder.open_file(Path::new(name), OFlags::RDONLY | OFlags::NOCTTY, 0);
+        let file = match opened {
+            Ok(file) => file,
+            // A link by now.
+            Err(error) if error.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {
+                return Err(InnerError::Changed {
+                    path: path.to_owned(),
+                });
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        let stat = fstat(&file).map_err(|errno| failed(errno.into()))?;
         let mut reader = Self {
             file,
             path,
@@ -316,7 +365,8 @@ impl<'p> Reader<'p> {
             data: 0..0,
         };
         // A number alone may be another file's by now.
-        if !metadata.is_file() || (metadata.dev(), metadata.ino()) != content.identity {
+        let kind = FileType::from_raw_mode(stat.st_mode);
+        if kind != FileType::RegularFile || identity(&stat) != content.identity {
             return Err(reader.changed());
         }
         if !reader.is_sparse {

@@ -12,7 +12,8 @@
 //! all: a tree with many copies (licences, translations, two versions of a package) packs to about
 //! what squashfs makes of it. The others are made by the programs of their own packages.
 //!
-//! The tree should hold still meanwhile. A file that grows is cut off where it ended when its name
+//! Another user may change the tree meanwhile: nothing outside of it is ever read (`tree`,
+//! `still`). It should hold still all the same. A file that grows is cut off where it ended when its name
 //! was looked at; one that becomes shorter, or another file, is an error; what is written over
 //! others' bytes is not noticed.
 //!
@@ -22,17 +23,20 @@
 
 mod chunks;
 mod erofs;
+mod still;
 mod tree;
 
 use crate::pack::output;
+use rustix::fs::Stat;
 use sidecore_erofs::write::{CHUNK_BYTES, Fault};
-use std::fs::{self, File};
+use sidecore_sys::folder::Folder;
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::str::FromStr;
+use still::Still;
 
 /// Which file system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -128,6 +132,20 @@ pub enum InnerError {
         /// The file.
         path: PathBuf,
     },
+    /// Another user could lead a program out of the directory.
+    #[error(
+        "{program} walks by names, and {} can be changed by {user} meanwhile, which could lead it \
+         to files outside; take --inner erofs, or pack as root",
+        path.display()
+    )]
+    Changeable {
+        /// The program.
+        program: &'static str,
+        /// The directory inside that others may change.
+        path: PathBuf,
+        /// The others, in words.
+        user: String,
+    },
     /// `SOURCE_DATE_EPOCH` is no time.
     #[error("SOURCE_DATE_EPOCH is `{0}`, not a number of seconds since 1970; correct or unset it")]
     Epoch(String),
@@ -174,18 +192,17 @@ impl InnerError {
 ///
 /// # Errors
 /// [`InnerError`].
-pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerError> {
+pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, InnerError> {
     let file = output::nameless(scratch).map_err(|source| InnerError::Scratch {
         path: scratch.to_owned(),
         source,
     })?;
     let epoch = source_date_epoch()?;
-    let entries = tree::entries(directory)?;
     let free_bytes = free_bytes(scratch);
     let made = match kind {
-        Kind::Erofs => erofs::make(directory, &entries, &file, scratch, epoch),
+        Kind::Erofs => erofs::make(directory, &file, scratch, epoch),
         Kind::Squashfs => make_squashfs(directory, &file, epoch),
-        Kind::Ext4 => make_ext4(directory, &entries, &file, scratch, epoch),
+        Kind::Ext4 => make_ext4(directory, &file, scratch, epoch),
     };
     let Err(failure) = made else {
         return Ok(file);
@@ -199,7 +216,7 @@ pub fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerE
     if !is_about_room {
         return Err(failure);
     }
-    let needed_bytes = Size::of(directory, &entries)?.stored_bytes;
+    let needed_bytes = Size::of(directory)?.stored_bytes;
     Err(match free_bytes {
         Some(free_bytes) if free_bytes < needed_bytes => InnerError::NoRoom {
             failure: failure.into(),
@@ -227,24 +244,26 @@ fn path_of(file: &File) -> PathBuf {
     ))
 }
 
-fn make_squashfs(directory: &Path, file: &File, epoch: Option<u64>) -> Result<(), InnerError> {
+fn make_squashfs(directory: &Folder, file: &File, epoch: Option<u64>) -> Result<(), InnerError> {
+    let still = Still::of(directory, MKSQUASHFS)?;
     let mut command = Command::new(MKSQUASHFS.name);
     // It has no UUID, and its times follow SOURCE_DATE_EPOCH by themselves.
-    command.arg(directory).arg(path_of(file));
+    command.arg(".").arg(path_of(file));
+    command.current_dir(still.path());
     command.args(["-noappend", "-no-progress", "-quiet"]);
     command.args(["-noI", "-noD", "-noF", "-noX"]);
     run(set_time(&mut command, epoch), MKSQUASHFS, directory)
 }
 
 fn make_ext4(
-    directory: &Path,
-    entries: &[PathBuf],
+    directory: &Folder,
     file: &File,
     scratch: &Path,
     epoch: Option<u64>,
 ) -> Result<(), InnerError> {
+    let still = Still::of(directory, MKFS_EXT4)?;
     let image = path_of(file);
-    let size = Size::of(directory, entries)?;
+    let size = Size::of(directory)?;
     file.set_len(size.ext4_bytes())
         .map_err(|source| InnerError::Scratch {
             path: scratch.to_owned(),
@@ -255,7 +274,7 @@ fn make_ext4(
     command.args(["-q", "-F", "-b", "4096", "-m", "0"]);
     command.args(["-O", "^has_journal,^resize_inode"]);
     let extended = "lazy_itable_init=0,root_owner=0:0";
-    match epoch.map(|_| tree::uuid(directory, entries)) {
+    match epoch.map(|_| tree::uuid(directory)).transpose()? {
         Some(uuid) => {
             let extended = format!("{extended},hash_seed={uuid}");
             command.args(["-U", &uuid, "-E", &extended]);
@@ -263,7 +282,8 @@ fn make_ext4(
         None => drop(command.args(["-E", extended])),
     }
     command.arg("-N").arg(size.inodes().to_string());
-    command.arg("-d").arg(directory).arg(&image);
+    command.arg("-d").arg(".").arg(&image);
+    command.current_dir(still.path());
     run(set_time(&mut command, epoch), MKFS_EXT4, directory)?;
     // The tree has no such directory, and nothing will ever be found in it.
     let mut remove = Command::new("debugfs");
@@ -313,7 +333,7 @@ fn free_bytes(directory: &Path) -> Option<u64> {
     Some(room.f_bavail.saturating_mul(room.f_frsize))
 }
 
-fn run(command: &mut Command, program: Program, directory: &Path) -> Result<(), InnerError> {
+fn run(command: &mut Command, program: Program, directory: &Folder) -> Result<(), InnerError> {
     let output = command
         .stdin(Stdio::null())
         .output()
@@ -329,7 +349,7 @@ fn run(command: &mut Command, program: Program, directory: &Path) -> Result<(), 
         }
         return Err(InnerError::Failed {
             program: program.name,
-            path: directory.to_owned(),
+            path: directory.path().to_owned(),
             said: last_words(&said),
         });
     }
@@ -348,16 +368,15 @@ struct Size {
 }
 
 impl Size {
-    fn of(directory: &Path, entries: &[PathBuf]) -> Result<Self, InnerError> {
+    fn of(directory: &Folder) -> Result<Self, InnerError> {
         let mut size = Self::default();
-        for entry in entries {
-            let path = directory.join(entry);
-            let metadata = fs::symlink_metadata(&path).map_err(InnerError::reading(&path))?;
+        tree::walk(directory, |visit| {
             size.entries += 1;
-            let bytes = metadata.len().div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+            let bytes = size_bytes(visit.stat).div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
             size.bytes += bytes;
-            size.stored_bytes += bytes.min(metadata.blocks().saturating_mul(512));
-        }
+            size.stored_bytes += bytes.min(stored_bytes(visit.stat));
+            Ok(())
+        })?;
         Ok(size)
     }
 
@@ -371,6 +390,18 @@ impl Size {
         let tables = self.inodes() * (256 + 64) + self.entries * BLOCK_BYTES / 8;
         (contents + tables + (16 << 20)).div_ceil(1 << 20) << 20
     }
+}
+
+/// Length of a file in bytes, holes included.
+fn size_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
+
+/// Bytes that a file takes on its file system.
+fn stored_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks)
+        .unwrap_or_default()
+        .saturating_mul(512)
 }
 
 fn last_words(text: &str) -> String {

@@ -2,8 +2,13 @@
 
 use super::*;
 use sidecore_erofs::{Erofs, Extent};
+use std::fs;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+
+fn make(directory: &Path, kind: Kind, scratch: &Path) -> Result<File, InnerError> {
+    super::make(&Folder::open(directory).unwrap(), kind, scratch)
+}
 
 fn tree() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
@@ -150,7 +155,7 @@ fn a_full_disk_is_named_with_what_is_needed() {
 #[test]
 fn a_trees_uuid_is_its_own_and_goes_with_it() {
     let (first, second) = (tree(), tree());
-    let uuid = |tree: &Path| tree::uuid(tree, &tree::entries(tree).unwrap());
+    let uuid = |tree: &Path| tree::uuid(&Folder::open(tree).unwrap()).unwrap();
     let text = uuid(first.path());
     assert_eq!((text.len(), text.as_bytes()[14]), (36, b'8'), "{text}");
     assert_eq!(text, uuid(second.path()));

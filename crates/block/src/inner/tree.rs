@@ -1,42 +1,223 @@
-//! The entries of a directory tree, in an order of their own, and a UUID that follows from them.
+//! A directory tree, walked through descriptors in an order of its own, and a UUID that follows
+//! from it.
+//!
+//! Why here: another user may change the tree while it is packed, so that a path that is looked up
+//! twice may lead to two files, the second one outside. Each entry is opened once, in its directory
+//! that is open, without following a link; all that is said of it comes from that descriptor.
+//!
+//! Must stay true: the order is that of sorted paths; at most [`OPEN_MAX`] directories are open,
+//! however deep the tree. A directory that has to be opened again is reached from the root without
+//! following a link, and must be the same one.
 
 use super::InnerError;
+use rustix::fs::{FileType, Mode, OFlags, RawDir, Stat, fstat, openat};
+use rustix::io::Errno;
+use sidecore_sys::folder::Folder;
+use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3;
 
-/// Every entry below `directory`, relative to it, sorted. Symbolic links are not followed.
-pub(super) fn entries(directory: &Path) -> Result<Vec<PathBuf>, InnerError> {
-    let mut found = Vec::new();
-    let mut waiting = vec![PathBuf::new()];
-    while let Some(inside) = waiting.pop() {
-        let path = directory.join(&inside);
-        let failed = InnerError::reading(&path);
-        for entry in fs::read_dir(&path).map_err(&failed)? {
-            let entry = entry.map_err(&failed)?;
-            let name = inside.join(entry.file_name());
-            if entry.file_type().map_err(&failed)?.is_dir() {
-                waiting.push(name.clone());
-            }
-            found.push(name);
+/// An entry of the tree, open.
+pub(super) struct Visit<'w> {
+    /// Its path inside the tree.
+    pub(super) path: &'w Path,
+    /// Directories between the root and it.
+    pub(super) depth: usize,
+    pub(super) stat: &'w Stat,
+    /// Directories and regular files are open for reading, all else by `O_PATH`.
+    pub(super) file: BorrowedFd<'w>,
+}
+
+/// Visits every entry below `root`, sorted by path. Symbolic links are not followed.
+pub(super) fn walk(
+    root: &Folder,
+    mut visit: impl FnMut(&Visit<'_>) -> Result<(), InnerError>,
+) -> Result<(), InnerError> {
+    let mut walk = Walk {
+        root,
+        levels: Vec::new(),
+        path: PathBuf::new(),
+        listing: Vec::with_capacity(LISTING_BYTES),
+    };
+    // A description of its own: where its listing stands is nobody else's business.
+    let again = openat(root, ".", DIRECTORY, Mode::empty());
+    let opened = again.and_then(|file| fstat(&file).map(|stat| (file, stat)));
+    let (file, stat) = opened.map_err(|errno| walk.failed(errno.into()))?;
+    walk.enter(file, &stat)?;
+    while let Some(level) = walk.levels.last_mut() {
+        let Some(name) = level.names.pop() else {
+            walk.levels.pop();
+            walk.path.pop();
+            continue;
+        };
+        if level.folder.is_none() {
+            walk.open_again()?;
+        }
+        walk.path.push(&name.name);
+        let depth = walk.levels.len() - 1;
+        let folder = walk.levels.last().and_then(|level| level.folder.as_ref());
+        let opened = folder.map(|folder| open(folder.as_fd(), &name.name, name.kind));
+        let Some(Some((file, stat))) = opened.transpose().map_err(|error| walk.failed(error))?
+        else {
+            return Err(walk.changed());
+        };
+        visit(&Visit {
+            path: &walk.path,
+            depth,
+            stat: &stat,
+            file: file.as_fd(),
+        })?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => walk.enter(file, &stat)?,
+            _ => drop(walk.path.pop()),
         }
     }
-    found.sort_unstable();
-    Ok(found)
+    Ok(())
+}
+
+/// A walk on its way.
+struct Walk<'r> {
+    root: &'r Folder,
+    /// The directories from the root down to where it stands.
+    levels: Vec<Level>,
+    /// Path of the last one, or of the entry that is being visited.
+    path: PathBuf,
+    /// Room for a part of a listing; empty.
+    listing: Vec<u8>,
+}
+
+struct Level {
+    /// None where too many are open.
+    folder: Option<OwnedFd>,
+    identity: (u64, u64),
+    /// Entries that were not visited yet, the next one last.
+    names: Vec<Name>,
+}
+
+struct Name {
+    name: OsString,
+    /// Its kind when the directory was listed.
+    kind: FileType,
+}
+
+impl Walk<'_> {
+    /// Lists the directory at the path.
+    fn enter(&mut self, folder: OwnedFd, stat: &Stat) -> Result<(), InnerError> {
+        let mut names = Vec::new();
+        let mut listing = std::mem::take(&mut self.listing);
+        let mut entries = RawDir::new(&folder, listing.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|errno| self.failed(errno.into()))?;
+            let name = entry.file_name().to_bytes();
+            if name != b"." && name != b".." {
+                names.push(Name {
+                    name: OsString::from_vec(name.to_vec()),
+                    kind: entry.file_type(),
+                });
+            }
+        }
+        self.listing = listing;
+        names.sort_unstable_by(|a, b| b.name.cmp(&a.name));
+        self.levels.push(Level {
+            folder: Some(folder),
+            identity: identity(stat),
+            names,
+        });
+        if let Some(far) = self.levels.len().checked_sub(OPEN_MAX + 1) {
+            self.levels[far].folder = None;
+        }
+        Ok(())
+    }
+
+    /// Opens the last directories again, from the root down.
+    fn open_again(&mut self) -> Result<(), InnerError> {
+        let first = self.levels.len().saturating_sub(OPEN_MAX);
+        // The root's own level has no name.
+        let names: Vec<&OsStr> = self.path.iter().collect();
+        let above: PathBuf = names[..first].iter().collect();
+        let mut here = match first {
+            0 => openat(self.root, ".", DIRECTORY, Mode::empty()).map_err(io::Error::from),
+            _ => self.root.beneath(&above).map(Folder::into_descriptor),
+        };
+        for at in first..self.levels.len() {
+            let folder = here.map_err(|error| self.failed(error))?;
+            let stat = fstat(&folder).map_err(|errno| self.failed(errno.into()))?;
+            if identity(&stat) != self.levels[at].identity {
+                return Err(self.changed());
+            }
+            here = match names.get(at) {
+                Some(name) => openat(&folder, *name, DIRECTORY, Mode::empty()).map_err(Into::into),
+                None => Err(Errno::NOENT.into()),
+            };
+            self.levels[at].folder = Some(folder);
+        }
+        Ok(())
+    }
+
+    fn failed(&self, source: io::Error) -> InnerError {
+        InnerError::Directory {
+            path: self.root.path().join(&self.path),
+            source,
+        }
+    }
+
+    fn changed(&self) -> InnerError {
+        InnerError::Changed {
+            path: self.root.path().join(&self.path),
+        }
+    }
+}
+
+/// Opens an entry as what it is now; none where it never is the same twice. Pipes and devices are
+/// not opened but by `O_PATH`: nothing waits for a writer, no driver is asked.
+fn open(
+    folder: BorrowedFd<'_>,
+    name: &OsStr,
+    listed: FileType,
+) -> io::Result<Option<(OwnedFd, Stat)>> {
+    let mut kind = listed;
+    for _ in 0..ATTEMPTS_MAX {
+        let flags = match kind {
+            FileType::Directory => DIRECTORY,
+            FileType::RegularFile => REGULAR,
+            _ => OTHER,
+        };
+        let file = match openat(folder, name, flags, Mode::empty()) {
+            Ok(file) => file,
+            // Something else by now.
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::NXIO) if flags != OTHER => {
+                kind = FileType::Unknown;
+                continue;
+            }
+            Err(errno) => return Err(errno.into()),
+        };
+        let stat = fstat(&file)?;
+        let found = FileType::from_raw_mode(stat.st_mode);
+        if found == kind || !matches!(found, FileType::Directory | FileType::RegularFile) {
+            return Ok(Some((file, stat)));
+        }
+        kind = found;
+    }
+    Ok(None)
+}
+
+/// Device and inode.
+pub(super) fn identity(stat: &Stat) -> (u64, u64) {
+    (stat.st_dev, stat.st_ino)
 }
 
 /// A UUID (RFC 9562, version 8) from the names, kinds and sizes in the tree: the same for the same
 /// tree, wherever it lies, and hardly ever for two.
-pub(super) fn uuid(directory: &Path, entries: &[PathBuf]) -> String {
+pub(super) fn uuid(root: &Folder) -> Result<String, InnerError> {
     let mut identity = Identity::default();
-    for entry in entries {
-        // One that is gone by now fails in the program that reads it.
-        let metadata = fs::symlink_metadata(directory.join(entry)).ok();
-        identity.add(entry, metadata.as_ref());
-    }
+    walk(root, |visit| {
+        identity.add(visit.path, visit.stat);
+        Ok(())
+    })?;
     let mut text = String::new();
     for (index, byte) in identity.uuid().into_iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
@@ -44,7 +225,7 @@ pub(super) fn uuid(directory: &Path, entries: &[PathBuf]) -> String {
         }
         let _ = write!(text, "{byte:02x}");
     }
-    text
+    Ok(text)
 }
 
 /// The UUID of a tree, whose entries come one after the other.
@@ -52,14 +233,15 @@ pub(super) fn uuid(directory: &Path, entries: &[PathBuf]) -> String {
 pub(super) struct Identity(Xxh3);
 
 impl Identity {
-    /// Adds an entry by its name inside the tree.
-    pub(super) fn add(&mut self, entry: &Path, metadata: Option<&fs::Metadata>) {
-        self.0.update(entry.as_os_str().as_bytes());
-        if let Some(metadata) = metadata {
-            let bytes = if metadata.is_dir() { 0 } else { metadata.len() };
-            self.0.update(&metadata.mode().to_le_bytes());
-            self.0.update(&bytes.to_le_bytes());
-        }
+    /// Adds an entry by its path inside the tree.
+    pub(super) fn add(&mut self, path: &Path, stat: &Stat) {
+        self.0.update(path.as_os_str().as_bytes());
+        let bytes = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => 0,
+            _ => u64::try_from(stat.st_size).unwrap_or_default(),
+        };
+        self.0.update(&stat.st_mode.to_le_bytes());
+        self.0.update(&bytes.to_le_bytes());
         self.0.update(&[0]);
     }
 
@@ -68,3 +250,23 @@ impl Identity {
         bits.to_be_bytes()
     }
 }
+
+/// Directories that are open at once; limits of descriptors begin at hundreds.
+const OPEN_MAX: usize = 32;
+/// Looks at an entry that is another thing each time.
+const ATTEMPTS_MAX: usize = 8;
+/// Bytes of a listing that are taken at once, as readdir(3) takes them.
+const LISTING_BYTES: usize = 32 << 10;
+const OTHER: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+const REGULAR: OFlags = OFlags::RDONLY
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+const DIRECTORY: OFlags = OFlags::RDONLY
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,8 @@
 //! Making, opening, cloning and describing overlays by their paths.
 //!
 //! Why here: names of files, locks and what belongs together are judged here, once.
-//! Must stay true: a file that is there is never replaced; a layer below is known again by its name
+//! Must stay true: a file that is there is never replaced; no link of another user is followed, and
+//! a new file is made, and removed where that fails, in a folder that is opened once; a layer below is known again by its name
 //! and by standing still since.
 //! Called from: any thread; blocks on the disk.
 
@@ -14,7 +15,10 @@ use super::load;
 use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
-use std::fs::{File, OpenOptions};
+use rustix::fs::OFlags;
+use sidecore_sys::folder::{Folder, open_named};
+use std::ffi::OsString;
+use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -47,7 +51,7 @@ pub fn create(
         lock: new_lock(Some(base))?,
     };
     superblock.check_sizes()?;
-    make(path, &superblock, Some(base))
+    make(path, &superblock, Some(base)).map(drop)
 }
 
 /// Grain of a new overlay on a device of this size unless another is asked for: the smallest that
@@ -145,8 +149,7 @@ fn open_layer(
     map_bytes: usize,
 ) -> Result<Layer, OverlayError> {
     let open = || {
-        let file = OpenOptions::new().read(true).write(writable).open(path);
-        let file = file.map_err(OverlayError::read)?;
+        let file = open_named(path, access(writable), 0).map_err(OverlayError::read)?;
         let store = FileStore::lock(file, writable).map_err(OverlayError::read)?;
         let store = store.ok_or(OverlayError::InUse)?;
         // Before anything is written to it.
@@ -155,8 +158,8 @@ fn open_layer(
         let layer = Layer::open(Box::new(store), key, writable, map_bytes)?;
         if writable {
             // A flush promises that the file is there, too: its name lies in the directory.
-            let directory = File::open(directory_of(path)).and_then(|it| it.sync_all());
-            directory.map_err(OverlayError::write)?;
+            let (folder, _) = Folder::of_file(path).map_err(OverlayError::write)?;
+            folder.sync().map_err(OverlayError::write)?;
         }
         Ok(layer)
     };
@@ -194,7 +197,7 @@ pub fn clone(
     base: Option<&Identity>,
     may_link: bool,
 ) -> Result<CloneKind, OverlayError> {
-    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = open_named(path, access(true), 0);
     let file = file.map_err(|error| OverlayError::read(error).of(path))?;
     let lock = |file| FileStore::lock(file, true).map_err(OverlayError::read);
     let copy = file.try_clone().map_err(OverlayError::read)?;
@@ -209,7 +212,7 @@ pub fn clone(
     if !superblock.frozen {
         let seal = seal_for(&superblock, base).map_err(|error| error.of(path))?;
         // The new one first: a frozen overlay without a clone would serve nobody.
-        make_above(path, new, &superblock, base)?;
+        let made = make_above(path, new, &superblock, base)?;
         let frozen = Superblock {
             frozen: true,
             generation: superblock.generation + 1,
@@ -217,7 +220,7 @@ pub fn clone(
         };
         // Whatever its log holds stays there: readers take it as it is. The sync is for that, too.
         if let Err(error) = write_superblocks(&store, &frozen, &seal) {
-            let _ = std::fs::remove_file(new);
+            made.remove();
             return Err(error.of(path));
         }
         return Ok(CloneKind::Layer);
@@ -245,7 +248,8 @@ fn clone_frozen(
     new: &Path,
     base: Option<&Identity>,
 ) -> Result<CloneKind, OverlayError> {
-    let file = File::open(path).map_err(|error| OverlayError::read(error).of(path))?;
+    let file = open_named(path, access(false), 0);
+    let file = file.map_err(|error| OverlayError::read(error).of(path))?;
     let store = FileStore::unlocked(file);
     let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
     if !superblock.frozen {
@@ -261,7 +265,7 @@ fn make_above(
     new: &Path,
     below: &Superblock,
     base: Option<&Identity>,
-) -> Result<(), OverlayError> {
+) -> Result<New, OverlayError> {
     let superblock = Superblock {
         id: random()?,
         salt: u64::from_le_bytes(random()?),
@@ -308,9 +312,9 @@ fn reflink(
     base: Option<&Identity>,
 ) -> Result<bool, OverlayError> {
     let seal = seal_for(superblock, base)?;
-    let copy = create_new(new)?;
+    let (made, copy) = New::create(new)?;
     if rustix::fs::ioctl_ficlone(&copy, file).is_err() {
-        let _ = std::fs::remove_file(new);
+        made.remove();
         return Ok(false);
     }
     let store = FileStore::unlocked(copy);
@@ -328,31 +332,58 @@ fn reflink(
         store.sync().map_err(OverlayError::write)
     })();
     if let Err(error) = renamed {
-        let _ = std::fs::remove_file(new);
+        made.remove();
         return Err(error);
     }
     Ok(true)
 }
 
-fn make(path: &Path, superblock: &Superblock, base: Option<&Identity>) -> Result<(), OverlayError> {
+fn make(
+    path: &Path,
+    superblock: &Superblock,
+    base: Option<&Identity>,
+) -> Result<New, OverlayError> {
     let seal = seal_for(superblock, base)?;
-    let store = FileStore::unlocked(create_new(path)?);
-    write_superblocks(&store, superblock, &seal).map_err(|error| {
-        let _ = std::fs::remove_file(path);
-        error.of(path)
-    })
+    let (made, file) = New::create(path)?;
+    let store = FileStore::unlocked(file);
+    match write_superblocks(&store, superblock, &seal) {
+        Ok(()) => Ok(made),
+        Err(error) => {
+            made.remove();
+            Err(error.of(path))
+        }
+    }
 }
 
-fn create_new(path: &Path) -> Result<File, OverlayError> {
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(path);
-    file.map_err(|source| {
-        let what = "cannot make the overlay";
-        OverlayError::Io { what, source }.of(path)
-    })
+/// Place of a file that was made just now.
+struct New {
+    folder: Folder,
+    name: OsString,
+}
+
+impl New {
+    fn create(path: &Path) -> Result<(Self, File), OverlayError> {
+        let failed = |source| {
+            let what = "cannot make the overlay";
+            OverlayError::Io { what, source }.of(path)
+        };
+        let (folder, name) = Folder::of_file(path).map_err(failed)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let file = folder.open_file(Path::new(&name), flags, 0o666);
+        Ok((Self { folder, name }, file.map_err(failed)?))
+    }
+
+    /// Removes it again. Best effort: there is an error to report already.
+    fn remove(&self) {
+        let _ = self.folder.remove_file(&self.name);
+    }
+}
+
+fn access(writable: bool) -> OFlags {
+    match writable {
+        true => OFlags::RDWR,
+        false => OFlags::RDONLY,
+    }
 }
 
 fn directory_of(path: &Path) -> &Path {
@@ -395,7 +426,7 @@ pub struct Description {
 /// [`OverlayError`].
 pub fn describe(path: &Path) -> Result<Description, OverlayError> {
     let describe = || {
-        let file = File::open(path).map_err(OverlayError::read)?;
+        let file = open_named(path, access(false), 0).map_err(OverlayError::read)?;
         let again = file.try_clone().map_err(OverlayError::read)?;
         let locked = FileStore::lock(file, false).map_err(OverlayError::read)?;
         let (superblock, _) = load::superblock(&FileStore::unlocked(again))?;
@@ -438,7 +469,8 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
 /// [`OverlayError`] where the file cannot be read: an overlay must not be taken for an image.
 pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     let mut head = [0; 8];
-    let read = File::open(path).and_then(|mut file| file.read_exact(&mut head));
+    let opened = open_named(path, access(false) | OFlags::NONBLOCK, 0);
+    let read = opened.and_then(|mut file| file.read_exact(&mut head));
     match read {
         Ok(()) => Ok(super::format::is_overlay(&head)),
         Err(error) => match error.kind() {

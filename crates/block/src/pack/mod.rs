@@ -31,7 +31,7 @@ use output::Output;
 use sidecore_offload::{OffloadError, Pool, PoolConfig};
 use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -418,17 +418,16 @@ impl Sink {
         let (kind, path) = match target {
             Target::Stdout => (SinkKind::Stdout(io::stdout()), "standard output".into()),
             Target::Path(path, existing) => {
-                let found = std::fs::metadata(path).ok();
-                if found.is_some_and(|found| source == Some((found.dev(), found.ino()))) {
-                    return Err(PackError::SameFile {
-                        path: path.to_owned(),
-                    });
-                }
                 let output =
                     Output::create(path, existing).map_err(|source| PackError::Target {
                         path: path.to_owned(),
                         source,
                     })?;
+                if source.is_some() && output.replaces() == source {
+                    return Err(PackError::SameFile {
+                        path: path.to_owned(),
+                    });
+                }
                 (SinkKind::File(output), path.to_owned())
             }
         };

@@ -2,16 +2,21 @@
 //!
 //! Why here: Ctrl-C, a crash or a full disk during `pack` must not leave half an image where a
 //! whole one is expected. The bytes go to a file without a name (`O_TMPFILE`) in the same
-//! directory, which the kernel drops if we die; where the file system has no such files, to a
-//! hidden name beside the target, removed when this value is dropped.
-//! Must stay true: the target's name is touched by nothing but one `link` or `rename`, after the
-//! bytes are on disk.
+//! directory, which the kernel drops if we die; where the file system has no such files, to one
+//! with a name that nobody can guess, removed when this value is dropped.
+//! Must stay true: the directory is opened once, and the target's name in it is touched by nothing
+//! but one `link` or `rename`, after the bytes are on disk: another user who exchanges the
+//! directory, or puts a link in the target's place, leads nothing elsewhere.
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
-use std::fs::{self, File, OpenOptions};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use sidecore_sys::folder::{Folder, open_named};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 /// Treatment of a file that already has the target's name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +33,12 @@ pub enum Existing {
 #[derive(Debug)]
 pub(super) struct Output {
     file: File,
-    target: PathBuf,
+    folder: Folder,
+    name: OsString,
     kind: Kind,
+    /// Device and inode of what has the target's name.
+    replaces: Option<(u64, u64)>,
+    existing: Existing,
 }
 
 #[derive(Debug)]
@@ -37,7 +46,7 @@ enum Kind {
     /// Has no name yet.
     Nameless,
     /// Has this name until it is finished.
-    Hidden(PathBuf),
+    Hidden(OsString),
     /// Is the target itself (a block device).
     Straight,
 }
@@ -45,66 +54,68 @@ enum Kind {
 impl Output {
     /// Opens an output that will be called `target`.
     pub(super) fn create(target: &Path, existing: Existing) -> io::Result<Self> {
-        match fs::metadata(target) {
-            Ok(found) if found.is_file() && existing != Existing::Keep => {}
-            Ok(found) if found.is_file() => {
-                return Err(io::Error::new(
-                    io::ErrorKind::AlreadyExists,
-                    "it exists already, and --no-clobber was given",
-                ));
+        let refused = |kind, text: &str| Err(io::Error::new(kind, text));
+        let found = match open_named(target, OFlags::PATH, 0) {
+            Ok(found) => Some(found.metadata()?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let is_straight = match &found {
+            None => false,
+            Some(found) if found.is_file() && existing != Existing::Keep => false,
+            Some(found) if found.is_file() => {
+                return refused(io::ErrorKind::AlreadyExists, CLOBBERS);
             }
-            Ok(found) if found.is_dir() => {
-                return Err(io::Error::new(
+            Some(found) if found.is_dir() => {
+                return refused(
                     io::ErrorKind::IsADirectory,
                     "it is a directory; name a file in it",
-                ));
+                );
             }
-            Ok(_) if existing == Existing::Force => {
-                return Ok(Self {
-                    file: OpenOptions::new().read(true).write(true).open(target)?,
-                    target: target.to_owned(),
-                    kind: Kind::Straight,
-                });
-            }
-            Ok(_) => {
-                return Err(io::Error::new(
+            Some(_) if existing == Existing::Force => true,
+            Some(_) => {
+                return refused(
                     io::ErrorKind::AlreadyExists,
                     "it is no regular file; give --force to write straight onto it, \
                      which destroys what it holds",
-                ));
+                );
             }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
-        }
-        let directory = directory_of(target);
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let (file, kind) = match rustix::fs::open(directory, flags, Mode::from_raw_mode(0o666)) {
-            Ok(file) => (File::from(file), Kind::Nameless),
-            // Not every file system has them, and old kernels take the flag for O_DIRECTORY.
-            Err(
-                rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL,
-            ) => {
-                let hidden = hidden_name(target);
-                let mut options = OpenOptions::new();
-                let file = options
-                    .read(true)
-                    .write(true)
-                    .create_new(true)
-                    .open(&hidden)?;
-                (file, Kind::Hidden(hidden))
+        };
+        let (folder, name) = Folder::of_file(target)?;
+        let (file, kind) = if is_straight {
+            let file = open_named(target, OFlags::RDWR, 0)?;
+            // Nothing is written to what has taken its place.
+            if file.metadata()?.is_file() {
+                return Err(io::Error::other("it has just become another file"));
             }
-            Err(error) => return Err(error.into()),
+            (file, Kind::Straight)
+        } else {
+            match without_name(&folder, 0o666)? {
+                Some(file) => (file, Kind::Nameless),
+                None => {
+                    let (hidden, file) = folder.temporary(0o666)?;
+                    (file, Kind::Hidden(hidden))
+                }
+            }
         };
         Ok(Self {
             file,
-            target: target.to_owned(),
+            folder,
+            name,
             kind,
+            replaces: found.map(|found| (found.dev(), found.ino())),
+            existing,
         })
     }
 
     /// The file behind it.
     pub(super) fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Device and inode of the file whose place it takes.
+    pub(super) fn replaces(&self) -> Option<(u64, u64)> {
+        self.replaces
     }
 
     /// True when the bytes that are never written read as zeros.
@@ -117,83 +128,67 @@ impl Output {
         self.file.sync_all()?;
         match std::mem::replace(&mut self.kind, Kind::Straight) {
             Kind::Straight => return Ok(()),
-            Kind::Hidden(hidden) => {
-                fs::rename(&hidden, &self.target).inspect_err(|_| {
-                    let _ = fs::remove_file(&hidden);
-                })?;
-            }
+            Kind::Hidden(hidden) => self.take_place(&hidden)?,
             Kind::Nameless => self.link()?,
         }
         // The name is on disk only when the directory is.
-        File::open(directory_of(&self.target))?.sync_all()
+        self.folder.sync()
     }
 
     fn link(&self) -> io::Result<()> {
         let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let link =
-            |name: &Path| rustix::fs::linkat(CWD, &nameless, CWD, name, AtFlags::SYMLINK_FOLLOW);
-        match link(&self.target) {
-            Err(rustix::io::Errno::EXIST) => {
+        let link = |name: &OsStr| {
+            rustix::fs::linkat(CWD, &nameless, &self.folder, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        match link(&self.name) {
+            Err(Errno::EXIST) if self.existing == Existing::Keep => {
+                Err(io::Error::new(io::ErrorKind::AlreadyExists, CLOBBERS))
+            }
+            Err(Errno::EXIST) => {
                 // A link does not replace; a rename does.
-                let hidden = hidden_name(&self.target);
+                let hidden = self.folder.unused_name();
                 link(&hidden)?;
-                fs::rename(&hidden, &self.target).inspect_err(|_| {
-                    let _ = fs::remove_file(&hidden);
-                })
+                self.take_place(&hidden)
             }
             other => Ok(other?),
         }
+    }
+
+    fn take_place(&self, hidden: &OsStr) -> io::Result<()> {
+        self.folder.rename(hidden, &self.name).inspect_err(|_| {
+            let _ = self.folder.remove_file(hidden);
+        })
     }
 }
 
 impl Drop for Output {
     fn drop(&mut self) {
         if let Kind::Hidden(hidden) = &self.kind {
-            let _ = fs::remove_file(hidden);
+            let _ = self.folder.remove_file(hidden);
         }
     }
 }
 
 /// A file without a name in `directory`, or one with a name that is removed at once.
 pub(crate) fn nameless(directory: &Path) -> io::Result<File> {
+    let folder = Folder::open(directory)?;
+    if let Some(file) = without_name(&folder, 0o600)? {
+        return Ok(file);
+    }
+    let (hidden, file) = folder.temporary(0o600)?;
+    folder.remove_file(&hidden)?;
+    Ok(file)
+}
+
+/// A file without a name in `folder`; none where its file system has no such files.
+fn without_name(folder: &Folder, mode: u32) -> io::Result<Option<File>> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    match rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600)) {
-        Ok(file) => Ok(File::from(file)),
-        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::ISDIR | rustix::io::Errno::INVAL) => {
-            let name = hidden_name(&directory.join("inner"));
-            let file = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .create_new(true)
-                .open(&name)?;
-            fs::remove_file(&name)?;
-            Ok(file)
-        }
+    match openat(folder, ".", flags, Mode::from_raw_mode(mode)) {
+        Ok(file) => Ok(Some(file.into())),
+        // Not every file system has them, and old kernels take the flag for O_DIRECTORY.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }
 
-fn directory_of(target: &Path) -> &Path {
-    match target.parent() {
-        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
-        Some(parent) => parent,
-        None => Path::new("/"),
-    }
-}
-
-fn hidden_name(target: &Path) -> PathBuf {
-    let name = target.file_name().unwrap_or_default().to_string_lossy();
-    // Unique among the processes of this machine; a name left over by a crash of another is not
-    // taken over.
-    let mut number = 0;
-    loop {
-        let hidden = format!(".{name}.{}.{number}.tmp", std::process::id());
-        let hidden = target.with_file_name(hidden);
-        if fs::symlink_metadata(&hidden).is_err() || number == HIDDEN_NAMES_MAX {
-            return hidden;
-        }
-        number += 1;
-    }
-}
-
-const HIDDEN_NAMES_MAX: u32 = 1000;
+const CLOBBERS: &str = "it exists already, and --no-clobber was given";

@@ -9,6 +9,8 @@ use super::compressed;
 use crate::format::ReadAt;
 use crate::format::foreign::{self, Foreign};
 use crate::inner;
+use rustix::fs::OFlags;
+use sidecore_sys::folder::{self, Folder};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -76,13 +78,15 @@ impl Source {
             path: path.to_owned(),
             source,
         };
-        let metadata = std::fs::metadata(path).map_err(failed)?;
+        let opened = folder::open_named(path, OFlags::RDONLY, 0).map_err(failed)?;
+        let metadata = opened.metadata().map_err(failed)?;
         let mut made = None;
         let file = if metadata.is_dir() {
             made = Some(kind);
-            inner::make(path, kind, scratch)?
+            let directory = Folder::from_descriptor(path.to_owned(), opened.into());
+            inner::make(&directory, kind, scratch)?
         } else {
-            File::open(path).map_err(failed)?
+            opened
         };
         let size_bytes = match file.metadata().map_err(failed)?.file_type() {
             kind if kind.is_file() => Some(file.size_bytes().map_err(failed)?),

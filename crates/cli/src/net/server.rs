@@ -1,12 +1,14 @@
 //! `sidecore net echo`, `discard`, `source`, `http` and `iperf3`.
 
 use super::up::read_setup;
-use crate::{Outcome, output, signals};
+use crate::signals::Ending;
+use crate::{Outcome, output};
 use anyhow::{Context, Result};
 use sidecore_net::hosted;
 use sidecore_net::sock::client::{Client, ClientOptions, siblings};
 use sidecore_net::sock::control::find_socket;
 use sidecore_net_apps::{Service, serve_engines};
+use sidecore_sys::descriptors;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -31,7 +33,9 @@ impl Args {
         let any = || SocketAddr::from((Ipv6Addr::UNSPECIFIED, service.port()));
         let address = self.address.unwrap_or_else(any);
         let trust = self.server.trust();
-        let stop = signals::raise_on(&[signals::SIGINT, signals::SIGTERM])?;
+        let signals = Ending::begin()?;
+        let stop = signals.flag();
+        descriptors::raise_limit();
         let options = ClientOptions {
             trust,
             ..ClientOptions::default()
@@ -55,7 +59,9 @@ impl Args {
             output::line(&format!("ready {address}")).ok();
         };
         let served = serve_engines(clients, service, address, &stop, listening)
-            .with_context(|| format!("cannot serve at {address}"))?;
+            .with_context(|| format!("cannot serve at {address}"));
+        signals.end();
+        let served = served?;
         output::json(&served)?;
         Ok(Outcome::Done)
     }

@@ -1,11 +1,11 @@
 //! `sidecore net up`.
 
-use crate::{Outcome, output, signals::Watch};
-use anyhow::{Context, Result};
+use crate::{Outcome, output, signals::Ending};
+use anyhow::{Context, Result, bail};
 use sidecore_net::setup::Setup;
+use sidecore_sys::descriptors;
+use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The configuration is TOML: a NIC, addresses, routes; docs/net.md explains all of it.
 #[derive(clap::Args)]
@@ -19,13 +19,12 @@ pub(crate) struct Args {
 
 impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
+        let signals = Ending::begin()?;
+        descriptors::raise_limit();
         let mut setup = read_setup(&self.config)?;
         setup.socket = self.socket.or(setup.socket);
-        let signals = Watch::begin()?;
         let up = setup.bring_up_engines()?;
-        let stop = Arc::new(AtomicBool::new(false));
-        let raised = Arc::clone(&stop);
-        let watching = signals.stop_with(move || raised.store(true, Ordering::Release))?;
+        let stop = signals.flag();
         // Nobody may read it: the stack serves all the same.
         let said = output::line(&format!("ready {} on {}", up.socket.display(), up.nic_name));
         if said
@@ -35,7 +34,7 @@ impl Args {
             return said.map(|()| Outcome::Problem);
         }
         let ran = up.run(&stop);
-        watching.end();
+        signals.end();
         ran?;
         Ok(Outcome::Done)
     }
@@ -43,7 +42,18 @@ impl Args {
 
 /// Reads the configuration of a stack.
 pub(super) fn read_setup(path: &Path) -> Result<Setup> {
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let named = || format!("cannot read {}", path.display());
+    let mut text = String::new();
+    let file = std::fs::File::open(path).with_context(named)?;
+    // One byte more, to see what is longer.
+    let read = file.take(SETUP_BYTES_MAX + 1).read_to_string(&mut text);
+    if read.with_context(named)? as u64 > SETUP_BYTES_MAX {
+        bail!(
+            "{} has more than {SETUP_BYTES_MAX} bytes, as no configuration has; give another file",
+            path.display()
+        );
+    }
     Setup::parse(&text).with_context(|| path.display().to_string())
 }
+
+const SETUP_BYTES_MAX: u64 = 1 << 20;

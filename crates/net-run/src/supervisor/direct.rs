@@ -319,8 +319,9 @@ impl Supervisor {
 
     /// The session whose near end this is.
     fn session_of(&self, near: &OwnedFd, name: &Name) -> Option<u64> {
-        let by = rustix::net::sockopt::socket_peercred(near).ok()?.pid;
-        let is_ours = by == rustix::process::getpid() && name.process == std::process::id();
+        let by = sidecore_sys::local_socket::peer(near.as_fd()).ok()?.pid;
+        let own = std::process::id();
+        let is_ours = i64::from(by) == i64::from(own) && name.process == own;
         let key = self.direct.named.get(&name.number).copied();
         key.filter(|key| is_ours && is_accepting(*key))
     }

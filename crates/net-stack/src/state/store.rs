@@ -3,7 +3,7 @@
 use super::LOCAL_SESSIONS;
 use super::hot::{Hot, Path};
 use crate::error::NetError;
-use crate::memory::{MemorySource, Use};
+use crate::memory::{MemoryError, MemorySource, Use};
 use sidecore_bare::{Memory, prefetch};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -42,11 +42,18 @@ impl<Cold: Default> Store<Cold> {
         };
         let behind = sessions_max.saturating_sub(LOCAL_SESSIONS);
         let main = (behind > 0).then(|| source.provide(behind * size_of::<Hot>(), Use::Sparse));
+        let mut cold = Vec::new();
+        // A number from a configuration may be more than the machine has memory for.
+        let reserved = cold.try_reserve_exact(sessions_max);
+        reserved.map_err(|error| MemoryError {
+            bytes: sessions_max.saturating_mul(size_of::<Cold>()),
+            reason: format!("{error}; lower `sessions_max`"),
+        })?;
         Ok(Self {
             local: source.provide(LOCAL_SESSIONS * size_of::<Hot>(), Use::LocalStore)?,
             main: main.transpose()?,
             paths: source.provide(sessions_max.max(1) * size_of::<Path>(), Use::Sparse)?,
-            cold: Vec::with_capacity(sessions_max),
+            cold,
             free: Vec::new(),
             sessions_max,
         })
@@ -173,5 +180,34 @@ where
     match T::mut_from_bytes(&mut bytes[at * size..(at + 1) * size]) {
         Ok(value) => value,
         Err(_) => unreachable!("a region is aligned to a page"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Gives little of whatever is asked for.
+    struct Mean;
+
+    impl MemorySource for Mean {
+        fn provide(&mut self, _bytes: usize, _purpose: Use) -> Result<Memory, MemoryError> {
+            Memory::zeroed(64).ok_or(MemoryError {
+                bytes: 64,
+                reason: "none at all".to_owned(),
+            })
+        }
+    }
+
+    #[test]
+    fn more_sessions_than_there_is_memory_for_are_refused() {
+        // Of 2^40 bytes in all where there is no other limit, and more than an address can be.
+        for sessions_max in [usize::MAX / 1024, usize::MAX / 2] {
+            let made = Store::<[u64; 64]>::new(Placement::MainMemory, sessions_max, &mut Mean);
+            let Err(NetError::Memory(error)) = made else {
+                panic!("{sessions_max} sessions");
+            };
+            assert!(error.to_string().contains("`sessions_max`"), "{error}");
+        }
     }
 }

@@ -17,8 +17,8 @@ use sidecore_sys::SysError;
 use sidecore_sys::local_socket::{self, Peer};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -81,6 +81,18 @@ pub enum SockError {
         uid: u32,
         /// The user of this process.
         own_uid: u32,
+    },
+    /// The engine's user is not mapped in this process's user namespace; nothing was sent to it.
+    #[error(
+        "{socket} is served by a user whom this user namespace does not map (shown as {uid}), so \
+         that it cannot be told from others; nothing was sent there; map the user, or run this \
+         outside"
+    )]
+    Unmapped {
+        /// The socket.
+        socket: PathBuf,
+        /// The number that stands for all users that are not mapped.
+        uid: u32,
     },
     /// The engine said no.
     #[error("the engine refuses: {reason}")]
@@ -146,6 +158,7 @@ impl From<AttachError> for SockError {
                 uid,
                 own_uid,
             },
+            AttachError::Unmapped { socket, uid } => Self::Unmapped { socket, uid },
             AttachError::Refused { reason } => Self::Refused { reason },
             AttachError::Silent { socket, waited_ms } => Self::Silent { socket, waited_ms },
             AttachError::Nonsense { socket } => Self::Nonsense { socket },
@@ -203,6 +216,8 @@ pub struct Admission {
     pub bytes_max: u64,
     /// Of these, the most of one user other than root and the engine's own.
     pub user_bytes_max: u64,
+    /// Engines of this process, each with a socket: they share its descriptors.
+    pub engines: usize,
 }
 
 impl Default for Admission {
@@ -213,6 +228,7 @@ impl Default for Admission {
             user_connections_max: 64,
             bytes_max: 2 << 30,
             user_bytes_max: 512 << 20,
+            engines: 1,
         }
     }
 }
@@ -231,6 +247,7 @@ impl Admission {
                 user_bytes_max: self.user_bytes_max,
             },
             cpus: Vec::new(),
+            doors: self.engines,
             remedy: |_| "add it to `allow_uids` in the engine's configuration".to_owned(),
         }
     }
@@ -248,6 +265,8 @@ pub(super) const PROTOCOL: Protocol = Protocol {
 pub struct Control {
     mailbox: Arc<Mailbox>,
     stop: Arc<AtomicBool>,
+    failure: Arc<Mutex<Option<SysError>>>,
+    failed: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -262,6 +281,9 @@ impl Control {
             .map_err(|error| SockError::of_socket(error, path))?;
         let (mailbox, engine) = Mailbox::new()?;
         let stop = Arc::new(AtomicBool::new(false));
+        let failure = Arc::new(Mutex::new(None));
+        let failed = Arc::new(AtomicBool::new(false));
+        let (fails, has_failed) = (Arc::clone(&failure), Arc::clone(&failed));
         let doorkeeper = Doorkeeper {
             door,
             mailbox: Arc::clone(&mailbox),
@@ -270,7 +292,13 @@ impl Control {
         };
         let thread = std::thread::Builder::new()
             .name("sidecore-net-door".to_owned())
-            .spawn(move || doorkeeper.run())
+            .spawn(move || {
+                if let Err(error) = doorkeeper.run() {
+                    *fails.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    // Release: partner of the Acquire in `failure`.
+                    has_failed.store(true, Ordering::Release);
+                }
+            })
             .map_err(SockError::Thread)?;
         let server = Server::new(Arc::clone(&mailbox), engine);
         let thread = Some(thread);
@@ -278,10 +306,24 @@ impl Control {
             Self {
                 mailbox,
                 stop,
+                failure,
+                failed,
                 thread,
             },
             server,
         ))
+    }
+
+    /// The error for which no process can attach any more, and which does not pass; once. The
+    /// engine is to end with it. A load where there is none.
+    #[must_use]
+    pub fn failure(&self) -> Option<SysError> {
+        // Acquire: partner of the Release in the door's thread.
+        if !self.failed.load(Ordering::Acquire) {
+            return None;
+        }
+        let mut failure = self.failure.lock().unwrap_or_else(PoisonError::into_inner);
+        failure.take()
     }
 }
 
@@ -305,17 +347,16 @@ struct Doorkeeper {
 }
 
 impl Doorkeeper {
-    fn run(mut self) {
+    fn run(mut self) -> Result<(), SysError> {
         while !self.stop.load(Ordering::Acquire) {
-            match self.door.wait(&[self.mailbox.control_bell()], TICK) {
-                Ok(woken) if woken == [true] => self.mailbox.drain_control(),
-                Ok(_) => {}
-                // Out of memory, at worst: it is tried again.
-                Err(_) => std::thread::sleep(TICK),
+            let woken = self.door.wait(&[self.mailbox.control_bell()], TICK)?;
+            if woken == [true] {
+                self.mailbox.drain_control();
             }
             self.look_at_door();
             self.pass_answer_on();
         }
+        Ok(())
     }
 
     fn look_at_door(&mut self) {

@@ -4,6 +4,7 @@ use super::buffer::Buffer;
 use super::error::ClientError;
 use crate::shm::slot::{RANGES_MAX, WORDS};
 use std::ops::Range;
+use std::time::Duration;
 
 /// The arguments of one call: up to 6 words, and up to 4 inputs and outputs together.
 #[derive(Debug, Default)]
@@ -13,6 +14,8 @@ pub struct Args<'a> {
     pub(crate) outputs: [Option<(&'a mut Buffer, Range<usize>)>; RANGES_MAX],
     pub(crate) input_count: usize,
     pub(crate) output_count: usize,
+    /// See [`Self::within`].
+    pub(crate) within: Option<Duration>,
     /// The first limit that was exceeded; reported when the call is made.
     broken: Option<(&'static str, usize, usize)>,
 }
@@ -73,6 +76,15 @@ impl<'a> Args<'a> {
         }
         self.output_count += 1;
         self.note_count();
+        self
+    }
+
+    /// The most time that the call may take, where only the daemon has the kernel:
+    /// [`ClientError::Late`] afterwards, within some milliseconds. Others are done by this process
+    /// where an engine is held up ([`ClientOptions::held_up_max`](super::ClientOptions)).
+    #[must_use]
+    pub fn within(mut self, time_max: Duration) -> Self {
+        self.within = Some(time_max);
         self
     }
 

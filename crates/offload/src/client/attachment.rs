@@ -10,7 +10,7 @@ use super::call::{Asked, ask};
 use super::error::ClientError;
 use super::jobs::{Job, JobId, Outcome, Queue};
 use super::link::{self, Link, Slot};
-use super::{ATTACH_TIME_MAX, ClientOptions};
+use super::{ATTACH_TIME_MAX, ClientOptions, Wait};
 use crate::served::Reply;
 use crate::shm::introduction::Question;
 use crate::shm::segment::Lease;
@@ -170,7 +170,8 @@ impl Attachment {
             return Err(ClientError::Lost);
         }
         // It waits though the engine is held up: who owns the outputs is not known here.
-        let answer = ask(&mut slot, engine, &packet, self.spin_cycles, false, |_| {});
+        let wait = Wait::Until(None);
+        let answer = ask(&mut slot, engine, &packet, self.spin_cycles, wait, |_| {});
         match answer {
             Some(Asked::Answered(result)) => result,
             Some(Asked::HeldUp) | None => Err(ClientError::Lost),

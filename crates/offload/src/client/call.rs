@@ -4,7 +4,7 @@ use super::args::Args;
 use super::buffer::Buffer;
 use super::error::ClientError;
 use super::link::{Link, Progress, Slot, Waits, Watch};
-use super::{Client, KernelId};
+use super::{Client, KernelId, Wait};
 use crate::served::{Memory, Reply, Request};
 use crate::shm::layout::{Pair, Status};
 use crate::shm::segment::Lease;
@@ -24,10 +24,12 @@ pub(super) fn call(
     mut args: Args<'_>,
 ) -> Result<Reply, ClientError> {
     args.checked()?;
-    if let Some((engine, mut slot)) = client.claim() {
+    let wait = Wait::of(client, kernel, args.within);
+    if let Some((engine, mut slot)) = client.claim(wait) {
         let mut at = Engine {
             engine,
             slot: &mut slot,
+            wait,
         };
         match at.run(client, kernel, &mut args) {
             Tried::Done(result) => {
@@ -35,6 +37,12 @@ pub(super) fn call(
                 return result;
             }
             Tried::NoEngine => {}
+            Tried::NoRoom if kernel.is_remote => {
+                return Err(ClientError::ArenaFull {
+                    kernel: client.name_of(kernel),
+                });
+            }
+            Tried::NoRoom => {}
             Tried::GivenUp => {
                 client.counters.given_up.fetch_add(1, Ordering::Relaxed);
                 // Whatever the daemon still writes, it writes where nobody looks any more.
@@ -48,8 +56,13 @@ pub(super) fn call(
                 let leases = outputs.filter_map(|(buffer, _)| buffer.move_home());
                 let leases = Arc::new(leases.collect());
                 slot.leave_behind(engine, leases);
+                if kernel.is_remote {
+                    return Err(client.late(kernel, args.within));
+                }
             }
         }
+    } else if kernel.is_remote && client.is_attached() {
+        return Err(client.late(kernel, args.within));
     } else {
         // The next call may find a daemon.
         drop(client.link());
@@ -58,10 +71,29 @@ pub(super) fn call(
     on_host(client, kernel, args)
 }
 
+impl Client {
+    fn name_of(&self, kernel: KernelId) -> &'static str {
+        let entry = self.options.registry.entry(kernel.index);
+        entry.map_or("", |entry| entry.name)
+    }
+
+    /// The error of a kernel that only the daemon has, after the wait for it.
+    #[cold]
+    pub(super) fn late(&self, kernel: KernelId, within: Option<Duration>) -> ClientError {
+        let waited = within.or(self.options.remote_time_max).unwrap_or_default();
+        ClientError::Late {
+            kernel: self.name_of(kernel),
+            waited_ms: u64::try_from(waited.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+}
+
 enum Tried {
     Done(Result<Reply, ClientError>),
-    /// No daemon, or it has no such kernel, or the arena has no room for the call's memory.
+    /// No daemon, or it has no such kernel.
     NoEngine,
+    /// The arena has no room for the call's memory.
+    NoRoom,
     GivenUp,
     /// The engine does not move on; the request was left there.
     HeldUp,
@@ -71,6 +103,7 @@ enum Tried {
 struct Engine<'a> {
     engine: usize,
     slot: &'a mut Slot,
+    wait: Wait,
 }
 
 impl Engine<'_> {
@@ -79,7 +112,7 @@ impl Engine<'_> {
         let Some(link) = self.slot.link(self.engine, || client.link()) else {
             return Tried::NoEngine;
         };
-        let Some(number) = link.number(kernel.0) else {
+        let Some(number) = link.number(kernel.index) else {
             return Tried::NoEngine;
         };
         let mut packet = Packet {
@@ -91,7 +124,7 @@ impl Engine<'_> {
         if args.has_memory() {
             match place_memory(link, args, &mut packet) {
                 Some(leases) => staged = Some(leases),
-                None => return Tried::NoEngine,
+                None => return Tried::NoRoom,
             }
         }
         let tried = self.request(client, &packet).unwrap_or(Tried::GivenUp);
@@ -110,7 +143,7 @@ impl Engine<'_> {
             engine,
             packet,
             client.spin_cycles,
-            true,
+            self.wait,
             |link| {
                 if let Some(better) = link.better_engine(engine) {
                     client.preferred.store(better, Ordering::Relaxed);
@@ -131,16 +164,15 @@ pub(super) enum Asked {
     HeldUp,
 }
 
-/// Makes a request of the attachment of a slot and waits for its answer; `slow` is told where that
-/// takes long, `leaves` says whether the wait ends where the engine does not move on. `None` where
-/// the link was given up.
+/// Makes a request of the attachment of a slot and waits for its answer, for as long as `wait`
+/// says; `slow` is told where that takes long. `None` where the link was given up.
 #[inline]
 pub(super) fn ask(
     slot: &mut Slot,
     engine: usize,
     packet: &Packet,
     spin_cycles: u64,
-    leaves: bool,
+    wait: Wait,
     slow: impl FnOnce(&Link),
 ) -> Option<Asked> {
     let (link, sequence, waits) = slot.next()?;
@@ -155,7 +187,11 @@ pub(super) fn ask(
         let mut watch = Watch::new(link);
         let mut progress = Progress::new(link, engine);
         while !pending.nap(&mut watch)? {
-            if leaves && progress.is_held_up(link, engine) {
+            let ends = match wait {
+                Wait::UntilHeldUp => progress.is_held_up(link, engine),
+                Wait::Until(_) => wait.is_over(),
+            };
+            if ends {
                 return Some(Asked::HeldUp);
             }
         }
@@ -330,9 +366,9 @@ pub(super) fn place_input(
 /// Runs the kernel's host version on this thread.
 #[cold]
 fn on_host(client: &Client, kernel: KernelId, args: Args<'_>) -> Result<Reply, ClientError> {
-    let Some(entry) = client.options.registry.entry(kernel.0) else {
+    let Some(entry) = client.options.registry.entry(kernel.index) else {
         return Err(ClientError::UnknownKernel {
-            name: format!("number {}", kernel.0),
+            name: format!("number {}", kernel.index),
         });
     };
     let gone = AtomicBool::new(false);

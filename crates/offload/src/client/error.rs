@@ -34,6 +34,19 @@ pub enum ClientError {
         /// The user of this process.
         own_uid: u32,
     },
+    /// The daemon's user is not mapped in this process's user namespace, so that it cannot be told
+    /// from others; nothing was sent to it.
+    #[error(
+        "{} is served by a user whom this user namespace does not map (shown as {uid}), so that it \
+         cannot be told from others; nothing was sent there; map the user, or run this outside",
+        socket.display()
+    )]
+    Unmapped {
+        /// The socket.
+        socket: PathBuf,
+        /// The number that stands for all users that are not mapped.
+        uid: u32,
+    },
     /// The daemon refused the client.
     #[error("the daemon refused: {reason}")]
     Refused {
@@ -66,6 +79,27 @@ pub enum ClientError {
         value: usize,
         /// The limit of its number.
         limit: usize,
+    },
+    /// A kernel that only the daemon has was not done in time: its engine is at another request, or
+    /// at this one. The outputs are as they were.
+    #[error(
+        "kernel `{kernel}`, which only the daemon has, was not done within {waited_ms} ms; its \
+         engine is busy (`sidecore top`): allow more time, or start the daemon with more engines"
+    )]
+    Late {
+        /// Its name.
+        kernel: &'static str,
+        /// The time waited, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The buffers of a call do not fit the arena, and only the daemon has the kernel.
+    #[error(
+        "the buffers of a call of `{kernel}`, which only the daemon has, find no room in the \
+         arena; free some, or ask for a larger arena (`ClientOptions::arena_bytes`)"
+    )]
+    ArenaFull {
+        /// The kernel's name.
+        kernel: &'static str,
     },
     /// The kernel gave an error on an engine.
     #[error("{text}")]
@@ -107,6 +141,7 @@ impl From<AttachError> for ClientError {
                 uid,
                 own_uid,
             },
+            AttachError::Unmapped { socket, uid } => Self::Unmapped { socket, uid },
             AttachError::Refused { reason } => Self::Refused { reason },
             AttachError::Silent { socket, waited_ms } => Self::Silent { socket, waited_ms },
             AttachError::System(source) => Self::System(source),

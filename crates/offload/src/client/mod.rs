@@ -23,7 +23,9 @@
 //! **An engine may be held up**, by another client's long request, or on a machine that has no core
 //! for it. A call that waits for one that has not moved on for a millisecond
 //! ([`ClientOptions::held_up_max`]) is done on the caller's core in the same way, and the engine is
-//! left alone until it has answered.
+//! left alone until it has answered. A kernel that this process cannot run itself
+//! ([`Registry::with_remote`]) is waited for instead, for as long as the caller says
+//! ([`ClientOptions::remote_time_max`], [`Args::within`]).
 //!
 //! **Jobs** are calls that nobody waits for yet: [`Client::submit`] gives a [`Ticket`] to wait for,
 //! ask or await, [`Client::post`] leaves the outcome to [`Client::poll`] and [`Client::wait`].
@@ -95,6 +97,10 @@ pub struct ClientOptions {
     /// (or gets no core, on a busy machine) before it is done on the caller's own core; 1 ms. The
     /// engine may do it, too, when it comes to it; that result is seen by nobody.
     pub held_up_max: Duration,
+    /// The same for a kernel that only the daemon has ([`Registry::with_remote`]), its own run
+    /// included: [`ClientError::Late`] afterwards. None, as by default: it waits for as long as the
+    /// daemon lives. [`Args::within`] is for one call.
+    pub remote_time_max: Option<Duration>,
 }
 
 impl Default for ClientOptions {
@@ -106,6 +112,7 @@ impl Default for ClientOptions {
             trust: Trust::default(),
             silence_max: Duration::from_millis(STALE_MS),
             held_up_max: Duration::from_millis(1),
+            remote_time_max: None,
         }
     }
 }
@@ -126,7 +133,11 @@ impl ClientOptions {
 
 /// A kernel of a client's registry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct KernelId(usize);
+pub struct KernelId {
+    index: usize,
+    /// Only a daemon has it.
+    is_remote: bool,
+}
 
 /// Counts of calls by the place where they ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -246,7 +257,10 @@ impl Client {
     pub fn kernel(&self, name: &str) -> Result<KernelId, ClientError> {
         let found = self.options.registry.find(name);
         found
-            .map(KernelId)
+            .map(|index| KernelId {
+                index,
+                is_remote: self.options.registry.is_remote(index),
+            })
             .ok_or_else(|| ClientError::UnknownKernel {
                 name: name.to_owned(),
             })
@@ -265,7 +279,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Engine`] and [`ClientError::Host`] where the kernel failed;
-    /// [`ClientError::Limit`] for arguments that a request cannot carry.
+    /// [`ClientError::Limit`] for arguments that a request cannot carry; [`ClientError::Late`] and
+    /// [`ClientError::ArenaFull`] for a kernel that only the daemon has.
     #[inline]
     pub fn call(&self, kernel: KernelId, args: Args<'_>) -> Result<Reply, ClientError> {
         call::call(self, kernel, args)
@@ -320,9 +335,9 @@ impl Client {
 
     /// The pair of an engine that no other thread of this process uses: of the one used last if it
     /// is free, else of another; waits where other threads have them all. `None` where there are no
-    /// engines, or all are held up.
+    /// engines, or all are held up for longer than `wait` says.
     #[inline]
-    fn claim(&self) -> Option<(usize, MutexGuard<'_, Slot>)> {
+    fn claim(&self, wait: Wait) -> Option<(usize, MutexGuard<'_, Slot>)> {
         let engines = self.engines.load(Ordering::Relaxed);
         let preferred = self.preferred.load(Ordering::Relaxed);
         if let Some(mut slot) = self.slots[..engines]
@@ -332,7 +347,7 @@ impl Client {
         {
             return Some((preferred, slot));
         }
-        self.claim_another(engines, preferred)
+        self.claim_another(engines, preferred, wait)
     }
 
     #[cold]
@@ -340,20 +355,38 @@ impl Client {
         &self,
         engines: usize,
         preferred: usize,
+        wait: Wait,
     ) -> Option<(usize, MutexGuard<'_, Slot>)> {
-        let others = (1..engines.max(1)).map(|step| (preferred + step) % engines);
-        for engine in others {
-            if let Some(mut slot) = self.slots[engine].try_lock()
-                && !slot.is_held_up()
-            {
-                return Some((engine, slot));
+        loop {
+            let all = (0..engines).map(|step| (preferred + step) % engines);
+            for engine in all {
+                if let Some(mut slot) = self.slots[engine].try_lock()
+                    && !slot.is_held_up()
+                {
+                    return Some((engine, slot));
+                }
+            }
+            // All are in use, or held up: threads that come here spread over them.
+            let turn = self.counters.waits.fetch_add(1, Ordering::Relaxed);
+            let engine = (turn as usize).checked_rem(engines)?;
+            match wait {
+                Wait::UntilHeldUp => {
+                    let mut slot = self.slots[engine].lock();
+                    return (!slot.is_held_up()).then_some((engine, slot));
+                }
+                Wait::Until(_) if wait.is_over() || !self.is_attached() => return None,
+                Wait::Until(_) => {
+                    let slot = self.slots[engine].try_lock_for(CLAIM_PAUSE);
+                    if let Some(mut slot) = slot {
+                        if !slot.is_held_up() {
+                            return Some((engine, slot));
+                        }
+                        drop(slot);
+                        std::thread::sleep(CLAIM_PAUSE);
+                    }
+                }
             }
         }
-        // All are in use, or held up: threads that come here spread over them.
-        let turn = self.counters.waits.fetch_add(1, Ordering::Relaxed);
-        let engine = (turn as usize).checked_rem(engines)?;
-        let mut slot = self.slots[engine].lock();
-        (!slot.is_held_up()).then_some((engine, slot))
     }
 
     /// Takes a new attachment into use.
@@ -434,6 +467,34 @@ pub fn status(socket: impl AsRef<Path>, trust: &Trust) -> Result<Status, ClientE
     serde_json::from_slice(&answer.body).map_err(|_| ClientError::Nonsense)
 }
 
+/// For how long a call waits for an engine.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wait {
+    /// Until the engine does not move on: somebody else can do it.
+    UntilHeldUp,
+    /// Until this moment, or for as long as the daemon lives: nobody else can.
+    Until(Option<Instant>),
+}
+
+impl Wait {
+    /// For a kernel: `within` is the caller's limit, where it gave one.
+    #[inline]
+    fn of(client: &Client, kernel: KernelId, within: Option<Duration>) -> Self {
+        if !kernel.is_remote {
+            return Self::UntilHeldUp;
+        }
+        let limit = within.or(client.options.remote_time_max);
+        Self::Until(limit.and_then(|limit| Instant::now().checked_add(limit)))
+    }
+
+    /// True once the time is up.
+    pub(crate) fn is_over(self) -> bool {
+        matches!(self, Self::Until(Some(until)) if Instant::now() >= until)
+    }
+}
+
+/// Between two looks at engines that are all held up.
+const CLAIM_PAUSE: Duration = Duration::from_millis(1);
 /// The longest time that a daemon may take to answer.
 const ATTACH_TIME_MAX: Duration = Duration::from_secs(2);
 /// Between two looks for the answer of a daemon to whom we attach again.

@@ -17,7 +17,7 @@ use super::buffer::Buffer;
 use super::call::{Pending, place_input};
 use super::error::ClientError;
 use super::link::{Link, Progress, Slot, Watch};
-use super::{Client, KernelId};
+use super::{Client, KernelId, Wait};
 use crate::served::{Memory, Pairwise, Reply, Request, SUM_BLOCK_VALUES};
 use crate::shm::segment::Lease;
 use crate::shm::slot::{Packet, RANGES_MAX, WORDS};
@@ -146,9 +146,15 @@ impl Client {
         }
         let mut results: Vec<Option<Result<Reply, ClientError>>> = Vec::new();
         results.resize_with(count, || None);
+        let wait = Wait::of(self, kernel, None);
         let width = match self.link() {
             Some(link) if count > 0 => {
-                let width = self.on_engines(&link, kernel, inputs, outputs, &pieces, &mut results);
+                let loop_ = Loop {
+                    kernel,
+                    pieces: &pieces,
+                    wait,
+                };
+                let width = self.on_engines(&link, &loop_, inputs, outputs, &mut results);
                 if link.is_dead() {
                     // Whatever the daemon still writes, it writes where nobody looks any more.
                     outputs
@@ -198,13 +204,17 @@ impl Client {
     fn on_engines(
         &self,
         link: &Arc<Link>,
-        kernel: KernelId,
+        loop_: &Loop<'_>,
         inputs: &[&Buffer],
         outputs: &mut [&mut Buffer],
-        pieces: &[Piece],
         results: &mut [Option<Result<Reply, ClientError>>],
     ) -> usize {
-        let Some(number) = link.number(kernel.0) else {
+        let &Loop {
+            kernel,
+            pieces,
+            wait,
+        } = loop_;
+        let Some(number) = link.number(kernel.index) else {
             return 0;
         };
         let Some((packets, _staged)) = packets(link, number, inputs, outputs, pieces) else {
@@ -212,7 +222,7 @@ impl Client {
         };
         let others = link.others();
         let units = u32::try_from(pieces.len()).unwrap_or(u32::MAX);
-        let class = ClassId(u16::try_from(kernel.0).unwrap_or(u16::MAX));
+        let class = ClassId(u16::try_from(kernel.index).unwrap_or(u16::MAX));
         let arrival = Arrival {
             task: TaskId(link.client.into()),
             class,
@@ -224,14 +234,17 @@ impl Client {
             waiting: 0,
         };
         let decision = self.policy.lock().arrive(self.now_ns(), &arrival);
-        let Decision::Engines(width) = decision else {
-            return 0;
+        let width = match decision {
+            Decision::Engines(width) => width.get() as usize,
+            // Where nobody else can do it, one engine does.
+            _ if kernel.is_remote => 1,
+            _ => return 0,
         };
-        let mut lanes = self.lanes(link, width.get() as usize);
+        let mut lanes = self.lanes(link, width, wait);
         let taken = lanes.len();
         let begun_ns = self.now_ns();
         if taken > 0 {
-            drive(link, &mut lanes, &packets, results, self.spin_cycles);
+            drive(link, &mut lanes, &packets, results, self.spin_cycles, wait);
             leave_behind(&mut lanes, outputs);
         }
         drop(lanes);
@@ -253,7 +266,7 @@ impl Client {
 
     /// Takes up to `width` engines of `link` that no other thread of this process uses, those first
     /// that serve nobody; waits for one if there is none.
-    fn lanes<'a>(&'a self, link: &'a Arc<Link>, width: usize) -> Vec<Lane<'a>> {
+    fn lanes<'a>(&'a self, link: &'a Arc<Link>, width: usize, wait: Wait) -> Vec<Lane<'a>> {
         let mut lanes = Vec::with_capacity(width);
         let free = (0..link.engines).filter(|&engine| link.activity.serving(engine).is_none());
         let busy = (0..link.engines).filter(|&engine| link.activity.serving(engine).is_some());
@@ -268,7 +281,7 @@ impl Client {
             }
         }
         if lanes.is_empty()
-            && let Some((engine, slot)) = self.claim()
+            && let Some((engine, slot)) = self.claim(wait)
         {
             lanes.extend(Lane::new(link, engine, slot));
         }
@@ -284,9 +297,9 @@ impl Client {
         pieces: &[Piece],
         results: &mut [Option<Result<Reply, ClientError>>],
     ) -> Result<usize, ClientError> {
-        let Some(entry) = self.options.registry.entry(kernel.0) else {
+        let Some(entry) = self.options.registry.entry(kernel.index) else {
             return Err(ClientError::UnknownKernel {
-                name: format!("number {}", kernel.0),
+                name: format!("number {}", kernel.index),
             });
         };
         let inputs: Vec<SharedSlice<'_>> = inputs
@@ -307,6 +320,9 @@ impl Client {
         for (piece, result) in pieces.iter().zip(results) {
             if result.is_some() {
                 continue;
+            }
+            if kernel.is_remote && self.is_attached() {
+                return Err(self.late(kernel, None));
             }
             let mut memory = Memory::new(&gone);
             for (index, range) in &piece.inputs[..piece.input_count] {
@@ -340,6 +356,13 @@ impl Client {
     fn now_ns(&self) -> u64 {
         u64::try_from(self.started.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
+}
+
+/// The work of a loop, and for how long it waits.
+struct Loop<'l> {
+    kernel: KernelId,
+    pieces: &'l [Piece],
+    wait: Wait,
 }
 
 /// An engine that takes part, with its present piece.
@@ -377,6 +400,7 @@ fn drive<'a>(
     packets: &[Packet],
     results: &mut [Option<Result<Reply, ClientError>>],
     spin_cycles: u64,
+    wait: Wait,
 ) {
     let mut next = 0;
     let mut watch = Watch::new(link);
@@ -433,7 +457,10 @@ fn drive<'a>(
                 let watched = lane
                     .progress
                     .get_or_insert_with(|| Progress::new(link, engine));
-                lane.held_up = watched.is_held_up(link, engine);
+                lane.held_up = match wait {
+                    Wait::UntilHeldUp => watched.is_held_up(link, engine),
+                    Wait::Until(_) => wait.is_over(),
+                };
             }
         }
     }

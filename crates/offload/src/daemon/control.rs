@@ -5,9 +5,12 @@
 //! nothing, says nonsense, or does not read its answer is closed ([`Door`]).
 
 use super::DaemonOptions;
+use super::crew::{Crew, Running};
 use super::engine::Bench;
+use super::error::DaemonError;
 use super::roster::Roster;
 use super::status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
+use super::{Ended, Stop};
 use crate::served::Entry;
 use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::{Attached, KernelName, Question};
@@ -23,7 +26,6 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// An attached client.
@@ -49,9 +51,8 @@ pub(crate) struct Control {
     door: Door<Client>,
     activity: Arc<ActivityPage>,
     roster: Arc<Roster>,
-    benches: Vec<Arc<Bench>>,
-    threads: Vec<JoinHandle<()>>,
-    poker: Arc<OwnedFd>,
+    crew: Crew,
+    stop: Arc<Stop>,
     started: Instant,
     samples: VecDeque<Sample>,
     attached_total: u64,
@@ -63,54 +64,64 @@ impl Control {
         door: Door<Client>,
         activity: Arc<ActivityPage>,
         roster: Arc<Roster>,
-        benches: Vec<Arc<Bench>>,
-        threads: Vec<JoinHandle<()>>,
-        poker: Arc<OwnedFd>,
+        crew: Crew,
+        stop: Arc<Stop>,
     ) -> Self {
         Self {
             options,
             door,
             activity,
             roster,
-            benches,
-            threads,
-            poker,
+            crew,
+            stop,
             started: Instant::now(),
             samples: VecDeque::new(),
             attached_total: 0,
         }
     }
 
-    /// Serves until it is poked or an engine breaks.
-    pub(crate) fn run(mut self) {
+    /// Serves until it is told to stop, or cannot go on.
+    pub(crate) fn run(mut self) -> Ended {
         // Where it is allowed, clients need not wait long to attach on a busy machine.
         cpu::set_nice(-10).ok();
+        let failure = self.serve().err();
+        Ended {
+            running: self.end(),
+            failure,
+        }
+    }
+
+    /// # Errors
+    /// The reason why it cannot go on.
+    fn serve(&mut self) -> Result<(), DaemonError> {
         let tick = Duration::from_millis(TICK_MS);
         let mut next_tick = Instant::now() + tick;
         let mut next_sample = Instant::now();
-        loop {
+        while !self.stop.is_raised() {
             let now = Instant::now();
             if now >= next_tick {
                 next_tick = now + tick;
                 self.sample_widths();
+                self.look_at_engines();
                 if now >= next_sample {
                     self.sample();
                     next_sample = now + SAMPLE_EVERY;
                 }
             }
-            let broken = |bench: &Arc<Bench>| bench.broken.load(Ordering::Relaxed);
-            if self.benches.iter().any(broken) {
-                break;
+            if let Some(engine) = self.crew.broken() {
+                return Err(DaemonError::Broken { engine });
             }
             let timeout = next_tick.saturating_duration_since(Instant::now());
-            match self.door.wait(&[self.poker.as_fd()], timeout) {
-                Ok(woken) if woken == [true] => break,
-                Ok(_) => self.look_at_door(),
-                // Out of memory, at worst: it is tried again.
-                Err(_) => std::thread::sleep(timeout),
-            }
+            self.door.wait(&[self.stop.descriptor()], timeout)?;
+            self.look_at_door();
         }
-        self.end();
+        Ok(())
+    }
+
+    /// Looks for engines whose client is gone and whose kernel does not return.
+    fn look_at_engines(&mut self) {
+        let attached: Vec<u32> = self.sessions().map(|session| session.client).collect();
+        self.crew.look(|client| attached.contains(&client));
     }
 
     /// Answers new connections, and drops clients that are gone.
@@ -166,7 +177,7 @@ impl Control {
     /// Has the memory of a session made.
     fn order(&mut self, from: ConnectionId, arena_bytes: u64) -> Result<(), String> {
         let arena_bytes_max = self.options.arena_bytes_max;
-        let bytes = layout::segment_bytes(self.benches.len(), arena_bytes);
+        let bytes = layout::segment_bytes(self.crew.len(), arena_bytes);
         let Some(bytes) = bytes.filter(|_| arena_bytes <= arena_bytes_max) else {
             return Err(format!(
                 "an arena of {arena_bytes} bytes asked for, the daemon gives {arena_bytes_max} at \
@@ -185,8 +196,11 @@ impl Control {
         arena_bytes: u64,
         (segment, lent): (Segment, OwnedFd),
     ) {
-        let engines = self.benches.len();
-        let taken: Vec<u32> = self.sessions().map(|session| session.client).collect();
+        let engines = self.crew.len();
+        let attached = self.sessions().map(|session| session.client);
+        // A number that an engine still serves would be taken for the new client's.
+        let served = (0..engines).filter_map(|engine| self.activity.serving(engine));
+        let taken: Vec<u32> = attached.chain(served).collect();
         let client = (0..).find(|client| !taken.contains(client)).unwrap_or(0);
         let names = Names {
             client,
@@ -254,7 +268,7 @@ impl Control {
 
     /// Notes how many engines serve each client at this moment.
     fn sample_widths(&mut self) {
-        let serving: Vec<_> = (0..self.benches.len())
+        let serving: Vec<_> = (0..self.crew.len())
             .filter_map(|engine| self.activity.serving(engine))
             .collect();
         for client in self.door.sessions_mut() {
@@ -271,8 +285,8 @@ impl Control {
         let sample = Sample {
             at_cycles: clock::cycles(),
             engines: self
-                .benches
-                .iter()
+                .crew
+                .benches()
                 .map(|bench| busy_cycles(bench))
                 .collect(),
             clients: self
@@ -299,7 +313,7 @@ impl Control {
         let none = Sample::default();
         let before = self.samples.front().unwrap_or(&none);
         let window_cycles = clock::cycles().wrapping_sub(before.at_cycles).max(1);
-        let benches = self.benches.iter().enumerate();
+        let benches = self.crew.benches().enumerate();
         let engines: Vec<EngineStatus> = benches
             .map(|(engine, bench)| {
                 let busy = busy_cycles(bench);
@@ -364,7 +378,9 @@ impl Control {
 
     fn engine_status(&self, engine: usize, bench: &Bench, busy_percent: f64) -> EngineStatus {
         let client = self.activity.serving(engine);
-        let state = if client.is_some() {
+        let state = if self.crew.is_orphaned(engine) {
+            EngineState::Orphaned
+        } else if client.is_some() {
             EngineState::Busy
         } else if bench.asleep.load(Ordering::Relaxed) {
             EngineState::Asleep
@@ -382,24 +398,22 @@ impl Control {
             stalls: bench.stalls.load(Ordering::Relaxed),
             stall_us: clock::cycles_to_ns(bench.stall_cycles.load(Ordering::Relaxed)) / 1000,
             sleeps: bench.sleeps.load(Ordering::Relaxed),
+            left_behind: self.crew.left_behind(engine) as u64,
         }
     }
 
     /// Announces the end: clients see it at their next look; kernels that run see that their
-    /// clients are gone.
-    fn end(self) {
+    /// clients are gone. Those that do not return in time are named.
+    fn end(self) -> Vec<Running> {
         self.activity.end();
         for session in self.sessions() {
             session.gone.store(true, Ordering::Relaxed);
         }
+        self.roster.end();
         // The socket goes first, so that nobody attaches to a daemon that ends; then the
         // connections.
         drop(self.door);
-        self.roster.end();
-        for thread in self.threads {
-            // A broken engine printed its panic.
-            thread.join().ok();
-        }
+        self.crew.end(END_TIME_MAX)
     }
 }
 
@@ -438,6 +452,7 @@ fn client_status(client: &Client, share_percent: f64, engines: &[EngineStatus]) 
         .iter()
         .filter(|engine| engine.client == Some(session.client))
         .count();
+    // A process of another PID namespace has none here, and 0 is none.
     let command = std::fs::read_to_string(format!("/proc/{}/comm", session.peer.pid));
     ClientStatus {
         client: session.client,
@@ -458,8 +473,10 @@ fn percent(part: u64, whole: u64) -> f64 {
     (part as f64 / whole as f64 * 100.0).min(100.0)
 }
 
-/// Time between two notes of the figures, and the notes that are kept: about a second's worth.
+/// The time that kernels have to return when the daemon ends.
+const END_TIME_MAX: Duration = Duration::from_millis(300);
 /// Name of clients' segments in lists of open files.
 pub(super) const SEGMENT_NAME: &str = "sidecore-client";
+/// Time between two notes of the figures, and the notes that are kept: about a second's worth.
 const SAMPLE_EVERY: Duration = Duration::from_millis(100);
 const SAMPLES_MAX: usize = 10;

@@ -28,7 +28,7 @@ use sidecore_engine::Core;
 use sidecore_sync::{Shared, SleepWord};
 use sidecore_sys::{clock, cpu, shared_futex};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Statistics that an engine's thread publishes to the control thread. All relaxed: figures for
@@ -48,8 +48,15 @@ pub(crate) struct Bench {
     /// Times that it went to sleep.
     pub(crate) sleeps: AtomicU64,
     pub(crate) asleep: AtomicBool,
+    /// Number of the kernel that was run last.
+    pub(crate) kernel: AtomicU32,
+    /// The thread's number in the system.
+    pub(crate) thread: AtomicI32,
     /// Set if the thread ended without being asked to.
     pub(crate) broken: AtomicBool,
+    /// Set where another thread takes the engine over: this one takes no more requests. Published
+    /// by the roster's generation.
+    pub(crate) abandoned: AtomicBool,
 }
 
 impl Bench {
@@ -64,8 +71,32 @@ impl Bench {
             stall_cycles: AtomicU64::new(0),
             sleeps: AtomicU64::new(0),
             asleep: AtomicBool::new(false),
+            kernel: AtomicU32::new(u32::MAX),
+            thread: AtomicI32::new(0),
             broken: AtomicBool::new(false),
+            abandoned: AtomicBool::new(false),
         }
+    }
+
+    /// Figures of the thread that takes the engine over: they go on from these.
+    pub(crate) fn successor(&self) -> Self {
+        let next = Self::new(self.cpu);
+        let begun = self.begun_cycles.load(Ordering::Relaxed);
+        let running = match begun {
+            0 => 0,
+            begun => clock::cycles().saturating_sub(begun),
+        };
+        for (counter, before, more) in [
+            (&next.calls, &self.calls, 1),
+            (&next.failures, &self.failures, 1),
+            (&next.busy_cycles, &self.busy_cycles, running),
+            (&next.stalls, &self.stalls, 0),
+            (&next.stall_cycles, &self.stall_cycles, 0),
+            (&next.sleeps, &self.sleeps, 0),
+        ] {
+            counter.store(before.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+        }
+        next
     }
 }
 
@@ -169,6 +200,7 @@ impl Server {
 
     /// Serves until the roster ends.
     pub(crate) fn run(mut self) {
+        self.bench.thread.store(cpu::thread_id(), Ordering::Relaxed);
         // A refusal costs speed, not results. The niceness keeps the kernel from putting clients
         // on this core while others have room.
         cpu::pin(self.bench.cpu).ok();
@@ -181,7 +213,7 @@ impl Server {
         let mut idle_since = polled_cycles;
         loop {
             if self.roster.generation() != self.generation {
-                if self.roster.has_ended() {
+                if self.roster.has_ended() || self.bench.abandoned.load(Ordering::Relaxed) {
                     break;
                 }
                 self.reload();
@@ -298,6 +330,7 @@ impl Server {
         let packet = pair.call.packet(bell);
         let session = &**session;
         let began = clock::cycles();
+        self.bench.kernel.store(packet.kernel, Ordering::Relaxed);
         self.bench.begun_cycles.store(began, Ordering::Relaxed);
         // Relaxed: only this thread writes it.
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
@@ -400,10 +433,17 @@ impl Server {
                 let known = before
                     .iter()
                     .find(|seat| Arc::ptr_eq(&seat.session, &session));
+                // What an earlier thread of this engine has answered is not served again.
+                let answered = || {
+                    session
+                        .pair(self.engine)
+                        .map(|pair| pair.call.last_answered())
+                };
+                let seen = known.map(|seat| seat.seen).or_else(answered);
                 Seat {
                     user: place_of(session.peer.uid),
                     session,
-                    seen: known.map_or(0, |seat| seat.seen),
+                    seen: seen.unwrap_or(0),
                     patience: known.map_or(0, |seat| seat.patience),
                     account: known.map_or_else(Account::default, |seat| seat.account),
                     quiet: true,

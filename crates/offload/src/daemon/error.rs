@@ -85,6 +85,12 @@ pub enum DaemonError {
         /// The reason.
         source: std::io::Error,
     },
+    /// The thread of an engine ended by a panic, which would be our bug.
+    #[error("engine {engine} has failed; its panic is above")]
+    Broken {
+        /// The engine.
+        engine: usize,
+    },
     /// The operating system refused something else.
     #[error(transparent)]
     System(#[from] SysError),

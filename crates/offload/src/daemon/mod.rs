@@ -1,9 +1,9 @@
 //! The daemon: one process that owns the machine's engines and serves others over shared memory.
 //!
 //! Top-down: [`Daemon`] is started with [`DaemonOptions`]; `control` accepts clients, keeps the
-//! heart beating and answers status questions; `engine` is the thread of one engine, which polls
-//! the bells of all clients; who may attach, and what each user may take, is `sidecore_attach`'s;
-//! [`Status`] is what `sidecore top` shows.
+//! heart beating and answers status questions; `crew` keeps the engines' threads; `engine` is the
+//! thread of one engine, which polls the bells of all clients; who may attach, and what each user
+//! may take, is `sidecore_attach`'s; [`Status`] is what `sidecore top` shows.
 //!
 //! Why here: on a machine where several programs want engines, each with a pool of its own would
 //! fight over cores. Must stay true: an engine never waits for a client, and what a client writes
@@ -32,6 +32,7 @@
 //! ```
 
 mod control;
+mod crew;
 mod engine;
 mod error;
 #[doc(hidden)]
@@ -41,6 +42,7 @@ mod roster;
 mod status;
 mod turns;
 
+pub use crew::Running;
 pub use error::DaemonError;
 pub use status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
 
@@ -55,16 +57,16 @@ use crate::shm::activity::ActivityPage;
 use crate::shm::introduction::PROTOCOL;
 use crate::shm::layout::{self, ARENA_BYTES_DEFAULT};
 use control::{Control, SEGMENT_NAME};
-use engine::{Bench, Server};
+use crew::Crew;
 use heart::Heart;
 use roster::Roster;
 use sidecore_attach::{Door, DoorOptions, Quota, Trust};
-use sidecore_engine::{Core, CoreOptions};
+use sidecore_engine::CoreOptions;
 use sidecore_sys::{cpu, local_socket, shared_futex};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -131,6 +133,7 @@ impl DaemonOptions {
         };
         DoorOptions {
             cpus,
+            doors: 1,
             allow: self.allow.clone(),
             quota: Quota {
                 places_max: self.clients_max,
@@ -163,13 +166,58 @@ pub fn find_socket(trust: &Trust) -> PathBuf {
 }
 
 /// A daemon that serves. Dropping it stops it: engines end what they are running, clients that wait
-/// finish on their own cores.
+/// finish on their own cores. An engine whose kernel does not return within a third of a second is
+/// left to the process's end.
 #[derive(Debug)]
 pub struct Daemon {
     socket: PathBuf,
-    poker: Arc<OwnedFd>,
-    control: Option<JoinHandle<()>>,
+    stop: Arc<Stop>,
+    control: Option<JoinHandle<Ended>>,
     engines: usize,
+    clients_max: usize,
+}
+
+/// The end of a daemon.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Engines that still run a kernel. Their threads go with the process; a program that ends
+    /// should do so without the C library's clean-up (`_exit`), which may wait for what the kernel
+    /// holds.
+    pub running: Vec<Running>,
+    /// The reason where it ended without having been stopped.
+    pub failure: Option<DaemonError>,
+}
+
+/// What tells a daemon to stop.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    /// The truth; the descriptor is what wakes the control thread for it.
+    raised: AtomicBool,
+    poker: OwnedFd,
+}
+
+impl Stop {
+    fn new() -> Result<Self, DaemonError> {
+        Ok(Self {
+            raised: AtomicBool::new(false),
+            poker: local_socket::poker()?,
+        })
+    }
+
+    fn raise(&self) {
+        // Release: partner of the Acquire in `is_raised`.
+        self.raised.store(true, Ordering::Release);
+        local_socket::poke(self.poker.as_fd());
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.poker.as_fd()
+    }
 }
 
 impl Daemon {
@@ -200,46 +248,16 @@ impl Daemon {
         if let Some(bytes) = layout::segment_bytes(engines, ARENA_BYTES_DEFAULT) {
             door.expect(SEGMENT_NAME, bytes);
         }
+        let clients_max = door.places_max();
         let activity = Arc::new(ActivityPage::new(&cpu_of_engine)?);
         let roster = Arc::new(Roster::default());
-        let mut benches = Vec::with_capacity(engines);
-        let mut threads = Vec::with_capacity(engines);
-        for (engine, &cpu) in cpu_of_engine.iter().enumerate() {
-            let bench = Arc::new(Bench::new(cpu));
-            let server = Server::new(
-                engine,
-                Core::new(options.core)?,
-                &options,
-                Arc::clone(&activity),
-                Arc::clone(&roster),
-                Arc::clone(&bench),
-                engines > cpus.len(),
-            )?;
-            benches.push(bench);
-            let thread = std::thread::Builder::new()
-                .name(format!("engine-{engine}"))
-                .spawn(move || server.run())
-                .map_err(|source| {
-                    roster.end();
-                    DaemonError::Thread { source }
-                })?;
-            threads.push(thread);
-        }
-        let poker = Arc::new(local_socket::poker()?);
-        let no_thread = |source| {
-            roster.end();
-            DaemonError::Thread { source }
-        };
-        let heart = Heart::start(Arc::clone(&activity)).map_err(no_thread)?;
-        let control = Control::new(
-            options,
-            door,
-            activity,
-            Arc::clone(&roster),
-            benches,
-            threads,
-            Arc::clone(&poker),
-        );
+        let stop = Arc::new(Stop::new()?);
+        let heart = Heart::start(Arc::clone(&activity));
+        let heart = heart.map_err(|source| DaemonError::Thread { source })?;
+        let shares_core = engines > cpus.len();
+        let crew = Crew::start(&options, &activity, &roster, &cpu_of_engine, shares_core)?;
+        let ending = Arc::clone(&roster);
+        let control = Control::new(options, door, activity, roster, crew, Arc::clone(&stop));
         let control = std::thread::Builder::new()
             .name("sidecore-daemon".to_owned())
             .spawn(move || {
@@ -250,14 +268,18 @@ impl Daemon {
                 if !host_cpus.is_empty() {
                     cpu::stay_on(&host_cpus).ok();
                 }
-                control.run();
+                control.run()
             })
-            .map_err(no_thread)?;
+            .map_err(|source| {
+                ending.end();
+                DaemonError::Thread { source }
+            })?;
         Ok(Self {
             socket,
-            poker,
+            stop,
             control: Some(control),
             engines,
+            clients_max,
         })
     }
 
@@ -273,16 +295,23 @@ impl Daemon {
         self.engines
     }
 
+    /// The most clients at once: as in the options, or fewer where this process may not have open
+    /// as many descriptors as they need.
+    #[must_use]
+    pub fn clients_max(&self) -> usize {
+        self.clients_max
+    }
+
     /// A handle that stops it from another thread or a signal's handler thread, while this one is
     /// in [`Self::wait`].
     #[must_use]
     pub fn stopper(&self) -> Stopper {
-        Stopper(Arc::clone(&self.poker))
+        Stopper(Arc::clone(&self.stop))
     }
 
-    /// Waits until the daemon was stopped.
-    pub fn wait(mut self) {
-        self.join();
+    /// Waits until the daemon was stopped, or cannot go on.
+    pub fn wait(mut self) -> Ended {
+        self.join()
     }
 
     /// Stops it and waits until its threads have ended and its socket is gone.
@@ -290,29 +319,28 @@ impl Daemon {
         drop(self);
     }
 
-    fn join(&mut self) {
-        if let Some(control) = self.control.take() {
-            // Its panic was printed; there is nothing to undo.
-            control.join().ok();
-        }
+    fn join(&mut self) -> Ended {
+        // Its panic was printed; there is nothing to undo.
+        let ended = self.control.take().map(JoinHandle::join);
+        ended.and_then(Result::ok).unwrap_or_default()
     }
 }
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        local_socket::poke(self.poker.as_fd());
+        self.stop.raise();
         self.join();
     }
 }
 
 /// Handle that stops a daemon from any thread.
 #[derive(Debug, Clone)]
-pub struct Stopper(Arc<OwnedFd>);
+pub struct Stopper(Arc<Stop>);
 
 impl Stopper {
     /// Asks the daemon to stop; does not wait for it.
     pub fn stop(&self) {
-        local_socket::poke(self.0.as_fd());
+        self.0.raise();
     }
 }
 

@@ -54,8 +54,9 @@ impl Roster {
         self.ended.load(Ordering::Relaxed)
     }
 
-    fn announce(&self) {
-        // Release: publishes the list and the end.
+    /// Has the engines look around.
+    pub(crate) fn announce(&self) {
+        // Release: publishes the list, the end, and marks of engines' threads.
         self.generation.fetch_add(1, Ordering::Release);
         shared_futex::wake(&self.generation, u32::MAX);
     }

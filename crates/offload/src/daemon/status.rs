@@ -68,6 +68,8 @@ pub enum EngineState {
     Polling,
     /// Asleep.
     Asleep,
+    /// Serving a request whose client is gone: the kernel has not returned.
+    Orphaned,
 }
 
 /// One engine.
@@ -94,6 +96,10 @@ pub struct EngineStatus {
     pub stall_us: u64,
     /// Times that it went to sleep.
     pub sleeps: u64,
+    /// Threads that this engine has left behind: each runs a kernel that has not returned, for a
+    /// client that is gone.
+    #[serde(default)]
+    pub left_behind: u64,
 }
 
 /// One client.
@@ -102,7 +108,7 @@ pub struct EngineStatus {
 pub struct ClientStatus {
     /// Its number, which may be given again after its end.
     pub client: u32,
-    /// Its process.
+    /// Its process; 0 where it is in a PID namespace that the daemon does not see.
     pub pid: i32,
     /// Its user.
     pub uid: u32,

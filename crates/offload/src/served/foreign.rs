@@ -101,6 +101,7 @@ pub(super) fn entry(kernel: Box<dyn Foreign>) -> Entry {
         version: kernel.version(),
         hash: kernel.hash(),
         expected: None,
+        is_remote: false,
         store_bytes,
         engine: Box::leak(Box::new(
             move |core: &mut Core, request: &Request, memory: &Memory<'_>| {

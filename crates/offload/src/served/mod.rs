@@ -283,6 +283,8 @@ pub(crate) struct Entry {
     /// The hash that a daemon's kernel must have to be called.
     pub(crate) expected: Option<KernelHash>,
     pub(crate) store_bytes: usize,
+    /// Only a daemon has it: `host` is an error.
+    pub(crate) is_remote: bool,
     pub(crate) engine: EngineFn,
     pub(crate) host: HostFn,
     pub(crate) prepare: PrepareFn,
@@ -376,7 +378,8 @@ impl Registry {
     }
 
     /// Adds a kernel that only a daemon has: calls of it fail where no daemon serves it in this
-    /// version, and with this hash where one is given.
+    /// version, and with this hash where one is given. Where one does, they wait for an engine, up
+    /// to the caller's limit (`ClientOptions::remote_time_max`, `Args::within`).
     ///
     /// # Errors
     /// As [`Self::with`].
@@ -392,6 +395,7 @@ impl Registry {
             hash,
         }));
         entry.expected = hash;
+        entry.is_remote = true;
         self.with_entry(entry)
     }
 
@@ -431,6 +435,11 @@ impl Registry {
         self.entries.iter().position(|entry| entry.name == name)
     }
 
+    /// True if only a daemon has that kernel.
+    pub(crate) fn is_remote(&self, number: usize) -> bool {
+        self.entry(number).is_some_and(|entry| entry.is_remote)
+    }
+
     /// The names, by number.
     pub fn names(&self) -> impl Iterator<Item = &'static str> + '_ {
         self.entries.iter().map(|entry| entry.name)
@@ -452,6 +461,7 @@ fn entry<S: Served>() -> Entry {
         version: S::VERSION,
         hash: KernelHash::of_built_in(S::NAME, S::VERSION, S::BUILD),
         expected: None,
+        is_remote: false,
         store_bytes: S::LS,
         engine: &|core, request, memory| core.run::<Run<S>>((request, memory)),
         host: &S::host,

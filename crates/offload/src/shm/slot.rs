@@ -158,6 +158,12 @@ impl CallSlot {
         self.done.load(Ordering::Acquire) as u32 == sequence
     }
 
+    /// Engine: the number of the request that was answered last here; 0 in a new slot.
+    pub(crate) fn last_answered(&self) -> u32 {
+        // Acquire: partner of the Release in `publish` by an earlier thread of this engine.
+        self.done.load(Ordering::Acquire) as u32
+    }
+
     /// Client: copies the answer out, once it was given.
     #[inline]
     pub(crate) fn answer(&self) -> Answer {

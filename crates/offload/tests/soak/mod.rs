@@ -31,9 +31,10 @@ pub(crate) struct Report {
 /// Plays one of the roles of a child process.
 pub(crate) fn play(role: &str, socket: &Path) {
     match role {
-        "daemon" => Daemon::start(options(socket))
-            .expect("the daemon starts")
-            .wait(),
+        "daemon" => {
+            let daemon = Daemon::start(options(socket)).expect("the daemon starts");
+            assert!(daemon.wait().failure.is_none());
+        }
         "client" => {
             let load = Load::new(socket, u64::from(std::process::id()));
             load.run(&AtomicBool::new(false));

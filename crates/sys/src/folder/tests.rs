@@ -109,3 +109,104 @@ fn a_moved_folder_is_still_reached() {
     assert!(root.path().join("after/name").exists());
     assert!(!before.join("name").exists());
 }
+
+#[test]
+fn own_links_lead_on_and_those_of_others_do_not() {
+    let root = scratch();
+    let at = |name: &str| root.path().join(name);
+    std::fs::create_dir(at("folder")).unwrap();
+    std::fs::write(at("folder/file"), "text").unwrap();
+    symlink("folder", at("link")).unwrap();
+    symlink("../link/file", at("folder/again")).unwrap();
+    let read = |name: &str| {
+        let mut text = String::new();
+        let mut file = open_named(&at(name), OFlags::RDONLY, 0)?;
+        file.read_to_string(&mut text).map(|_| text)
+    };
+    for name in [
+        "folder/file",
+        "link/file",
+        "link/again",
+        "folder/../link/again",
+    ] {
+        assert_eq!(read(name).unwrap(), "text", "{name}");
+    }
+    let path_alone = open_named(&at("link/again"), OFlags::PATH, 0).unwrap();
+    assert!(path_alone.metadata().unwrap().is_file());
+    for name in ["nothing", "link/nothing"] {
+        assert_eq!(read(name).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+    symlink("round", at("round")).unwrap();
+    assert_eq!(read("round").unwrap_err().raw_os_error(), Some(libc::ELOOP));
+    if rustix::process::geteuid().is_root() {
+        std::os::unix::fs::lchown(at("link"), Some(54_321), None).unwrap();
+        for name in ["link/file", "folder/again"] {
+            let text = read(name).unwrap_err().to_string();
+            assert!(text.contains("a link of user 54321"), "{text}");
+        }
+        assert!(Folder::open(&at("link")).is_err());
+        assert!(Folder::of_file(&at("link/new")).is_err());
+        assert!(Folder::create_own(&at("link/new"), 0o700).is_err());
+        write_named(&at("link/new"), 0o600, |_| Ok(())).unwrap_err();
+        assert!(!at("folder/new").exists());
+    }
+}
+
+#[test]
+fn descriptors_that_were_handed_over_are_opened_by_their_paths() {
+    let (reader, mut writer) = io::pipe().unwrap();
+    writer.write_all(b"text").unwrap();
+    drop(writer);
+    let path = format!("/dev/fd/{}", reader.as_raw_fd());
+    let mut file = open_named(Path::new(&path), OFlags::RDONLY, 0).unwrap();
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "text");
+}
+
+#[test]
+fn a_file_that_is_written_anew_keeps_its_mode_and_its_link() {
+    let root = scratch();
+    let at = |name: &str| root.path().join(name);
+    std::fs::write(at("file"), "old").unwrap();
+    set_mode(&at("file"), 0o604);
+    symlink("file", at("link")).unwrap();
+    write_named(&at("link"), 0o666, |file| file.write_all(b"new")).unwrap();
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"new");
+    assert!(std::fs::symlink_metadata(at("link")).unwrap().is_symlink());
+    let mode = std::fs::metadata(at("file")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o7777, 0o604);
+    // What is no regular file stays what it is.
+    write_named(Path::new("/dev/null"), 0o666, |file| file.write_all(b"new")).unwrap();
+}
+
+#[test]
+fn an_own_folder_may_lie_where_others_write() {
+    let root = scratch();
+    let open = root.path().join("open");
+    std::fs::create_dir(&open).unwrap();
+    set_mode(&open, 0o777);
+    let folder = Folder::create_own(&open.join("own"), 0o700).unwrap();
+    folder.create_inside(OsStr::new("part"), 0o700).unwrap();
+    set_mode(&open.join("own/part"), 0o720);
+    let refused = folder.create_inside(OsStr::new("part"), 0o700).unwrap_err();
+    assert!(matches!(refused, FolderError::Writable { .. }), "{refused}");
+    symlink(root.path(), open.join("own/link")).unwrap();
+    folder.create_inside(OsStr::new("link"), 0o700).unwrap_err();
+    let refused = Folder::create_own(&open, 0o700).unwrap_err();
+    assert!(matches!(refused, FolderError::Writable { .. }), "{refused}");
+}
+
+#[test]
+fn a_path_below_a_folder_may_have_any_length() {
+    let root = scratch();
+    let mut here = Folder::open(root.path()).unwrap();
+    let mut path = PathBuf::new();
+    let name = OsString::from("n".repeat(250));
+    for _ in 0..20 {
+        here = here.create_inside(&name, 0o700).unwrap();
+        path.push(&name);
+    }
+    let found = Folder::open(root.path()).unwrap().beneath(&path).unwrap();
+    assert_eq!(found.stat().unwrap().st_ino, here.stat().unwrap().st_ino);
+}

@@ -1,20 +1,22 @@
 //! Files that change between the look at their names and the reading of their contents.
 
 use super::*;
+use std::fs::{self, OpenOptions};
 
 fn content(path: &Path) -> Content {
-    let metadata = fs::metadata(path).unwrap();
+    let stat = rustix::fs::stat(path).unwrap();
     Content {
         id: 1,
-        directory: None,
-        identity: (metadata.dev(), metadata.ino()),
-        size_bytes: metadata.len(),
-        is_sparse: is_sparse(&metadata),
+        directory: 0,
+        identity: identity(&stat),
+        size_bytes: size_bytes(&stat),
+        is_sparse: is_sparse(&stat),
     }
 }
 
 fn read(path: &Path, content: &Content) -> Result<Vec<u8>, InnerError> {
-    let mut reader = Reader::open(path, content)?;
+    let (folder, name) = Folder::of_file(path).unwrap();
+    let mut reader = Reader::open(&folder, &name, path, content)?;
     let mut buffer = vec![0xEE; CHUNK_BYTES as usize];
     let mut bytes = Vec::new();
     while let Some(piece) = reader.next(&mut buffer)? {
@@ -74,7 +76,7 @@ fn another_file_in_its_place_is_not_read() {
     fs::remove_file(&path).unwrap();
     std::os::unix::fs::symlink("/etc/passwd", &path).unwrap();
     let error = read(&path, &before).unwrap_err();
-    assert!(matches!(error, InnerError::Directory { .. }), "{error}");
+    assert!(matches!(error, InnerError::Changed { .. }), "{error}");
     fs::remove_file(&path).unwrap();
     let mode = rustix::fs::Mode::from_raw_mode(0o600);
     let kind = rustix::fs::FileType::Fifo;
@@ -93,7 +95,8 @@ fn holes_are_not_read() {
     file.set_len(1 << 30).unwrap();
     file.write_all_at(b"here", (1 << 29) + 5).unwrap();
     let content = content(&path);
-    let mut reader = Reader::open(&path, &content).unwrap();
+    let (folder, name) = Folder::of_file(&path).unwrap();
+    let mut reader = Reader::open(&folder, &name, &path, &content).unwrap();
     let mut buffer = vec![0xEE; CHUNK_BYTES as usize];
     let (mut holes, mut read) = (0, 0);
     while let Some(piece) = reader.next(&mut buffer).unwrap() {

@@ -559,7 +559,7 @@ fn packet(link: &Link, job: &mut Job) -> Option<(JobPacket, Vec<Lease>)> {
         return with_ranges(link, packet, &ranges, Vec::new());
     }
     let packet = JobPacket {
-        kernel: link.number(job.kernel.0)?,
+        kernel: link.number(job.kernel.index)?,
         words,
         inputs: job.inputs.len() as u8,
         outputs: job.output_count() as u8,

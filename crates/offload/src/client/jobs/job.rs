@@ -54,7 +54,11 @@ impl Job {
         inputs: &[(u64, u64)],
         outputs: &[(u64, u64)],
     ) -> Self {
-        let mut job = Self::new(KernelId(usize::MAX)).words(words);
+        let mut job = Self::new(KernelId {
+            index: usize::MAX,
+            is_remote: true,
+        })
+        .words(words);
         job.places = Some(Places {
             number,
             inputs: inputs.len(),
@@ -160,9 +164,9 @@ impl Job {
         if self.places.is_some() {
             return Err(ClientError::Lost);
         }
-        let Some(entry) = registry.entry(self.kernel.0) else {
+        let Some(entry) = registry.entry(self.kernel.index) else {
             return Err(ClientError::UnknownKernel {
-                name: format!("number {}", self.kernel.0),
+                name: format!("number {}", self.kernel.index),
             });
         };
         let request = self.request();

@@ -12,7 +12,7 @@ use crate::shm::ring::{JOB_RANGES_MAX, JobSlot};
 use crate::shm::session::Session;
 use sidecore_engine::Core;
 use sidecore_sys::{SharedSlice, clock};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 impl Server {
     /// True if a job of this client has the turn: where no request asks, or it had the last one.
@@ -50,7 +50,14 @@ impl Server {
         // Relaxed: only this thread writes it.
         let count = self.bench.calls.load(Ordering::Relaxed) as u32;
         self.activity.serve(self.engine, session.client, count);
-        let failed = run(&mut self.core, &self.registry, session, jobs, place);
+        let failed = run(
+            &mut self.core,
+            &self.registry,
+            session,
+            jobs,
+            place,
+            &self.bench.kernel,
+        );
         drop(serving);
         self.activity.rest(self.engine, count);
         // In its turn: a client that asks to be woken at every job pays for it.
@@ -72,12 +79,13 @@ fn run(
     session: &Session,
     jobs: Jobs<'_>,
     place: usize,
+    kernel: &AtomicU32,
 ) -> bool {
     let Some(slot) = jobs.slot(place) else {
         return true; // No such place: a client that writes rubbish, and gets no answer.
     };
     let status = if slot.begin() {
-        answer(core, registry, session, slot)
+        answer(core, registry, session, slot, kernel)
     } else {
         Status::TakenBack
     };
@@ -86,8 +94,15 @@ fn run(
 }
 
 /// Runs a job that was begun and writes its answer.
-fn answer(core: &mut Core, registry: &Registry, session: &Session, slot: &JobSlot) -> Status {
+fn answer(
+    core: &mut Core,
+    registry: &Registry,
+    session: &Session,
+    slot: &JobSlot,
+    kernel: &AtomicU32,
+) -> Status {
     let packet = slot.packet();
+    kernel.store(packet.kernel, Ordering::Relaxed);
     let Some(entry) = registry.entry(packet.kernel as usize) else {
         slot.answer(&Reply::default().words, "");
         return Status::UnknownKernel;

@@ -1,0 +1,610 @@
+//! The server's end of all connections: who may come in, who is introduced, who is gone.
+//!
+//! ```text
+//! connect ──► accept ── credentials ──► pending ── question: attach ──► attached ──► parted
+//!                          │ refused       │ silent for 2 s, crowded out       hung up, died,
+//!                          ▼               ▼                                   or over
+//! ```
+//!
+//! A server's control thread calls [`Door::wait`], then takes events until there are none, and
+//! answers questions as they come: one to attach by an order for a segment, which another thread
+//! makes. Sessions of the service (`S`) are kept here with their connections.
+//!
+//! Why here: everything that needs a system call for each client is done by one thread, so that the
+//! threads that serve need none. Must stay true: nothing here waits for a client; a connection that
+//! says nothing, says nonsense or does not read its answer is closed; connections that have not
+//! attached are limited for each user, and those of one user never take a place from another's. One
+//! thread.
+
+mod book;
+#[cfg(test)]
+mod simulation;
+
+use crate::protocol::QUESTION_BYTES;
+use crate::quota::{Ledger, Quota, Usage};
+use crate::segment::{Makers, Order, Segment};
+use crate::{AdmissionLimits, Allow, ListenError, Protocol, ServerSocket};
+use book::Book;
+use rustix::event::epoll;
+use rustix::io::Errno;
+use sidecore_sys::identity::Identities;
+use sidecore_sys::local_socket::{self, Peer, Received};
+use sidecore_sys::{SysError, descriptors};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Admission and limits.
+#[derive(Debug, Clone)]
+pub struct DoorOptions {
+    /// The users and groups that may attach besides the server's own user and root.
+    pub allow: Allow,
+    /// The limits.
+    pub quota: Quota,
+    /// The remedy for a user who may not attach: the option that admits it.
+    pub remedy: fn(&Peer) -> String,
+    /// The cores that the threads run on which make segments; none: wherever the kernel likes.
+    pub cpus: Vec<usize>,
+    /// Doors of this process: each takes its part of the descriptors that the process may open.
+    pub doors: usize,
+}
+
+/// A connection, until its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionId(pub(crate) u64);
+
+/// An event at the door.
+#[derive(Debug)]
+pub enum Event<S> {
+    /// A client asks. To be answered by [`Door::order`], [`Door::answer`] or [`Door::refuse`], now
+    /// or later.
+    Question {
+        /// Its connection.
+        from: ConnectionId,
+        /// Whose it is.
+        peer: Peer,
+        /// True if it is attached already, or a segment is made for it.
+        is_attached: bool,
+        /// The kind of the question.
+        kind: u32,
+        /// The rest of it.
+        body: [u8; QUESTION_BYTES - 16],
+    },
+    /// A segment that was ordered. To be answered by [`Door::attach`] or [`Door::refuse`].
+    Made {
+        /// The client's connection.
+        to: ConnectionId,
+        /// Whose it is.
+        peer: Peer,
+        /// As it was given to [`Door::order`].
+        tag: u64,
+        /// The segment and the descriptor to hand over; or the limit that is reached, or what the
+        /// operating system said, in words for the client.
+        made: Result<(Segment, OwnedFd), String>,
+    },
+    /// A client that was attached is gone.
+    Parted(S),
+}
+
+/// The server's end of all connections.
+#[derive(Debug)]
+pub struct Door<S> {
+    protocol: Protocol,
+    socket: ServerSocket,
+    options: DoorOptions,
+    identities: Identities,
+    makers: Makers,
+    book: Book<Connection<S>>,
+    /// Has the listener, the makers' bell and all connections: unlike `poll`, it looks at any
+    /// number of them, whatever the limit of descriptors is by now.
+    epoll: OwnedFd,
+    listens: bool,
+    events: VecDeque<Event<S>>,
+    ready: Vec<bool>,
+    begun: Instant,
+    settles_at: Instant,
+}
+
+#[derive(Debug)]
+struct Connection<S> {
+    socket: OwnedFd,
+    peer: Peer,
+    /// Readable when the process ends: a child that inherited the socket does not keep it attached.
+    /// From the first question on.
+    process_end: Option<OwnedFd>,
+    session: Option<S>,
+}
+
+impl<S> Door<S> {
+    /// Takes the socket at `path` and lets processes connect from now on: as many as the options
+    /// allow and this process has descriptors for.
+    ///
+    /// # Errors
+    /// [`ListenError`].
+    pub fn open(
+        protocol: Protocol,
+        path: &Path,
+        mut options: DoorOptions,
+    ) -> Result<Self, ListenError> {
+        let socket = ServerSocket::take(path, options.allow.is_only_owner())?;
+        let makers_ledger = |quota| Ledger::new(quota, local_socket::effective_uid());
+        let room = descriptors::room().saturating_sub(OWN_DESCRIPTORS) / options.doors.max(1);
+        options.quota = options.quota.within(room);
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(call("epoll_create1"))?;
+        let door = Self {
+            protocol,
+            socket,
+            identities: Identities::of_this_process(),
+            makers: Makers::start(makers_ledger(options.quota), &options.cpus)?,
+            options,
+            book: Book::new(AdmissionLimits::default().within(room)),
+            epoll,
+            listens: true,
+            events: VecDeque::new(),
+            ready: Vec::new(),
+            begun: Instant::now(),
+            settles_at: Instant::now(),
+        };
+        door.watch(door.socket.listener(), LISTENER)?;
+        door.watch(door.makers.bell(), BELL)?;
+        Ok(door)
+    }
+
+    /// The socket's path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.socket.path()
+    }
+
+    /// The most clients that can be attached at once: as configured, or fewer where this process
+    /// may not have as many descriptors.
+    #[must_use]
+    pub fn places_max(&self) -> usize {
+        self.options.quota.places_max
+    }
+
+    /// Waits until something happens at the door, or one of `wakers` is readable, `timeout` at
+    /// most; whether each waker is. Events are to be taken afterwards.
+    ///
+    /// # Errors
+    /// [`SysError::Call`] where the kernel will not wait any more, which does not pass: the server
+    /// is to end. Where it is out of memory for a moment, nothing has happened.
+    pub fn wait(
+        &mut self,
+        wakers: &[BorrowedFd<'_>],
+        timeout: Duration,
+    ) -> Result<Vec<bool>, SysError> {
+        let now = self.now();
+        let due = self.book.deadline(now).map(|due| due.saturating_sub(now));
+        let timeout = due.map_or(timeout, |due| due.min(timeout));
+        let mut all = wakers.to_vec();
+        all.push(self.epoll.as_fd());
+        match local_socket::poll(&all, &mut self.ready, timeout) {
+            Ok(()) => {}
+            Err(error) if passes(&error) => {
+                std::thread::sleep(timeout.min(MEMORY_PAUSE));
+                return Ok(vec![false; wakers.len()]);
+            }
+            Err(error) => return Err(error),
+        }
+        let woken = self.ready[..wakers.len()].to_vec();
+        if self.ready[wakers.len()] {
+            self.look()?;
+        }
+        let now = self.now();
+        self.book.expire(now);
+        self.sweep();
+        self.listen(self.book.accepts(now))?;
+        if Instant::now() >= self.settles_at && self.makers.with_ledger(Ledger::has_kept) {
+            self.makers.settle_soon();
+            self.settles_at = Instant::now() + SETTLE_EVERY;
+        }
+        Ok(woken)
+    }
+
+    /// The time since the door was opened.
+    fn now(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    fn watch(&self, descriptor: BorrowedFd<'_>, number: u64) -> Result<(), SysError> {
+        let number = epoll::EventData::new_u64(number);
+        epoll::add(&self.epoll, descriptor, number, epoll::EventFlags::IN)
+            .map_err(call("epoll_ctl"))
+    }
+
+    /// Looks out for new connections, or not for the time being: the listener stays readable.
+    fn listen(&mut self, listens: bool) -> Result<(), SysError> {
+        if listens != self.listens {
+            let flags = if listens {
+                epoll::EventFlags::IN
+            } else {
+                epoll::EventFlags::empty()
+            };
+            let number = epoll::EventData::new_u64(LISTENER);
+            epoll::modify(&self.epoll, self.socket.listener(), number, flags)
+                .map_err(call("epoll_ctl"))?;
+            self.listens = listens;
+        }
+        Ok(())
+    }
+
+    /// Looks at what is ready.
+    fn look(&mut self) -> Result<(), SysError> {
+        let mut ready = Vec::with_capacity(LOOKED_AT_ONCE_MAX);
+        let none = rustix::time::Timespec::default();
+        let space = rustix::buffer::spare_capacity(&mut ready);
+        match epoll::wait(&self.epoll, space, Some(&none)) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(call("epoll_wait")(error)),
+        }
+        // Those that are known before the new ones: who has hung up leaves room.
+        let (mut is_asked_for, mut is_made) = (false, false);
+        for event in &ready {
+            match event.data.u64() {
+                LISTENER => is_asked_for = true,
+                BELL => is_made = true,
+                number => self.look_at(number / 2, number % 2 == 1),
+            }
+        }
+        self.sweep();
+        if is_asked_for {
+            self.accept();
+        }
+        if is_made {
+            self.take_made();
+        }
+        Ok(())
+    }
+
+    /// Looks at a connection: at its socket, or at the end of its process.
+    fn look_at(&mut self, id: u64, is_process: bool) {
+        let Some(guest) = self.book.live(id) else {
+            return;
+        };
+        // What was sent before the end is moot.
+        if is_process || guest.connection.has_ended() {
+            self.book.close(id);
+        } else {
+            self.take_question(id);
+        }
+    }
+
+    /// The next thing that happened.
+    pub fn next_event(&mut self) -> Option<Event<S>> {
+        self.events.pop_front()
+    }
+
+    /// Has a segment of `bytes` bytes made by another thread, charged to the user of a connection;
+    /// [`Event::Made`] brings it, unless the client is gone by then. `name` stands in lists of open
+    /// files, `tag` comes back. Does not block.
+    pub fn order(&mut self, to: ConnectionId, name: &'static str, bytes: usize, tag: u64) {
+        if self.book.expect(to.0)
+            && let Some(guest) = self.book.live(to.0)
+        {
+            self.makers.order(Order {
+                to,
+                uid: guest.uid,
+                name,
+                bytes,
+                tag,
+            });
+        }
+    }
+
+    /// Has memory made ready, by another thread, for the first client of root or the server's own
+    /// user that orders as much under this name: it need not wait until its pages are there, some
+    /// 10 ms for 16 MiB. Later ones find as much as the last one ordered. It is given back where
+    /// nobody comes for a minute. Above 33 MiB nothing is made ready. Does not block.
+    pub fn expect(&self, name: &'static str, bytes: usize) {
+        self.makers.expect(name, bytes);
+    }
+
+    /// Attaches a connection: sends the terms with their descriptors, and keeps the session until
+    /// the client parts. Gives it back where the client is gone.
+    ///
+    /// # Errors
+    /// The session, which was not attached.
+    pub fn attach(
+        &mut self,
+        to: ConnectionId,
+        session: S,
+        terms: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> Result<(), S> {
+        let message = self.protocol.message(crate::protocol::KIND_ATTACH, terms);
+        let Some(guest) = self.book.live_mut(to.0) else {
+            return Err(session);
+        };
+        let socket = guest.connection.socket.as_fd();
+        if local_socket::send(socket, &message, descriptors).is_err() {
+            self.book.close(to.0);
+            return Err(session);
+        }
+        guest.connection.session = Some(session);
+        self.book.attach(to.0);
+        Ok(())
+    }
+
+    /// Answers a question. A client that does not read is parted with.
+    pub fn answer(&mut self, to: ConnectionId, kind: u32, body: &[u8]) {
+        let message = self.protocol.message(kind, body);
+        if let Some(guest) = self.book.live(to.0)
+            && local_socket::send(guest.connection.socket.as_fd(), &message, &[]).is_err()
+        {
+            self.book.close(to.0);
+        }
+    }
+
+    /// Refuses a question and closes the connection.
+    pub fn refuse(&mut self, to: ConnectionId, reason: &str) {
+        self.book.count_refused();
+        if let Some(guest) = self.book.live(to.0) {
+            refuse(&self.protocol, guest.connection.socket.as_fd(), reason);
+            self.book.close(to.0);
+        }
+    }
+
+    /// Parts with the clients whose sessions the service is done with.
+    pub fn part_where(&mut self, is_over: impl Fn(&S) -> bool) {
+        let sessions = self.book.iter().filter(|(_, guest)| {
+            let session = guest.connection.session.as_ref();
+            session.is_some_and(&is_over)
+        });
+        let over: Vec<u64> = sessions.map(|(id, _)| id).collect();
+        over.into_iter().for_each(|id| self.book.close(id));
+        self.sweep();
+    }
+
+    /// The sessions that are attached.
+    pub fn sessions(&self) -> impl Iterator<Item = &S> {
+        let guests = self.book.iter();
+        guests.filter_map(|(_, guest)| guest.connection.session.as_ref())
+    }
+
+    /// The sessions that are attached.
+    pub fn sessions_mut(&mut self) -> impl Iterator<Item = &mut S> {
+        let guests = self.book.iter_mut();
+        guests.filter_map(|(_, guest)| guest.connection.session.as_mut())
+    }
+
+    /// Connections and questions that were refused, crowded out or could not be understood.
+    #[must_use]
+    pub fn refused_total(&self) -> u64 {
+        self.book.refused_total()
+    }
+
+    /// A user's share of this server.
+    #[must_use]
+    pub fn usage(&self, uid: u32) -> Usage {
+        self.makers.with_ledger(|ledger| ledger.usage(uid))
+    }
+
+    /// The users who have segments, and each one's share: what is kept after hanging up counts.
+    #[must_use]
+    pub fn usages(&self) -> Vec<(u32, Usage)> {
+        self.makers.with_ledger(|ledger| ledger.users())
+    }
+
+    fn accept(&mut self) {
+        // Bounded, so that those who are attached are looked at, too.
+        for _ in 0..ACCEPTED_AT_ONCE_MAX {
+            let now = self.now();
+            if !self.book.accepts(now) {
+                return;
+            }
+            match local_socket::accept(self.socket.listener()) {
+                Ok(Some(socket)) => {
+                    if let Ok(peer) = local_socket::peer(socket.as_fd()) {
+                        self.admit(socket, peer, now);
+                    }
+                }
+                Ok(None) => return,
+                // Out of descriptors or of memory.
+                Err(_) => {
+                    if !self.book.run_out(now) {
+                        return;
+                    }
+                }
+            }
+            self.sweep();
+        }
+    }
+
+    /// Keeps a new connection, or refuses it.
+    fn admit(&mut self, socket: OwnedFd, peer: Peer, now: Duration) {
+        if let Err(reason) = self.judge(&socket, &peer) {
+            self.book.count_refused();
+            refuse(&self.protocol, socket.as_fd(), &reason);
+            return;
+        }
+        let is_preferred = self.makers.with_ledger(|it| it.is_preferred(peer.uid));
+        let connection = Connection {
+            socket,
+            peer,
+            process_end: None,
+            session: None,
+        };
+        match self.book.arrive(peer.uid, is_preferred, connection, now) {
+            Ok(id) => {
+                let guest = self.book.live(id);
+                let socket = guest.map(|guest| guest.connection.socket.as_fd());
+                if socket.is_some_and(|socket| self.watch(socket, id * 2).is_err()) {
+                    // The kernel is out of memory, or of watches: as if it had not come.
+                    self.book.close(id);
+                    return;
+                }
+                // An honest client asks at once: it is introduced before others crowd it out.
+                self.take_question(id);
+            }
+            Err(connection) => refuse(
+                &self.protocol,
+                connection.socket.as_fd(),
+                "too many clients wait for their memory; try later",
+            ),
+        }
+    }
+
+    /// Decides who may attach.
+    ///
+    /// # Errors
+    /// The reason, in words for the client.
+    fn judge(&self, socket: &OwnedFd, peer: &Peer) -> Result<(), String> {
+        let own_uid = local_socket::effective_uid();
+        let server = self.protocol.server;
+        if !self.identities.is_user(peer.uid) {
+            return Err(format!(
+                "the {server} runs in a user namespace that does not map this user, so that it \
+                 cannot be told from others (user {}); map the user there, or run a {server} \
+                 outside",
+                peer.uid
+            ));
+        }
+        // Who has no list of groups is judged without one.
+        let mut groups = if self.options.allow.gids.is_empty() {
+            Vec::new()
+        } else {
+            local_socket::peer_groups(socket.as_fd()).unwrap_or_default()
+        };
+        groups.push(peer.gid);
+        groups.retain(|&gid| self.identities.is_group(gid));
+        if self.options.allow.admits(peer.uid, &groups, own_uid) {
+            return Ok(());
+        }
+        Err(format!(
+            "user {} (group {}) may not attach to the {server} of user {own_uid}; {}",
+            peer.uid,
+            peer.gid,
+            (self.options.remedy)(peer)
+        ))
+    }
+
+    /// Takes one message of a connection.
+    fn take_question(&mut self, id: u64) {
+        let Some(guest) = self.book.live_mut(id) else {
+            return;
+        };
+        let has_ordered = guest.has_ordered();
+        let connection = &mut guest.connection;
+        // One byte more than a question, to see what is longer.
+        let mut bytes = [0; QUESTION_BYTES + 1];
+        let length = match local_socket::receive(connection.socket.as_fd(), &mut bytes) {
+            // Descriptors that came with it are closed.
+            Ok(Received::Message(length, _)) => length,
+            Ok(Received::Nothing) => return,
+            Ok(Received::End) | Err(_) => {
+                self.book.close(id);
+                return;
+            }
+        };
+        match self.protocol.parse_question(&bytes[..length]) {
+            Ok((kind, body)) => {
+                let peer = connection.peer;
+                self.follow_process(id);
+                self.events.push_back(Event::Question {
+                    from: ConnectionId(id),
+                    peer,
+                    is_attached: has_ordered,
+                    kind,
+                    body,
+                });
+            }
+            Err(mismatch) => {
+                let reason = self.protocol.reason(mismatch);
+                self.refuse(ConnectionId(id), &reason);
+            }
+        }
+    }
+
+    /// Looks at the process behind a connection from now on. Not for those who say nothing: it is
+    /// some system calls and a descriptor.
+    fn follow_process(&mut self, id: u64) {
+        let Some(guest) = self.book.live_mut(id) else {
+            return;
+        };
+        let connection = &mut guest.connection;
+        if connection.process_end.is_some() {
+            return;
+        }
+        let socket = connection.socket.as_fd();
+        connection.process_end = local_socket::process_of(socket, &connection.peer);
+        let guest = self.book.live(id);
+        if let Some(end) = guest.and_then(|guest| guest.connection.process_end.as_ref()) {
+            // Where that fails, the hang-up tells.
+            self.watch(end.as_fd(), id * 2 + 1).ok();
+        }
+    }
+
+    /// Hands on what was made for those who still wait; the rest is freed again.
+    fn take_made(&mut self) {
+        for (order, made) in self.makers.take_made() {
+            if !self.book.is_expecting(order.to.0) {
+                continue;
+            }
+            if let Some(guest) = self.book.live(order.to.0) {
+                self.events.push_back(Event::Made {
+                    to: order.to,
+                    peer: guest.connection.peer,
+                    tag: order.tag,
+                    made,
+                });
+            }
+        }
+    }
+
+    /// Closes the connections that are to be closed. The kernel forgets their entries with them.
+    fn sweep(&mut self) {
+        for (_, connection) in self.book.take_closed() {
+            // A process's descriptor may be a duplicate that something else holds.
+            if let Some(end) = &connection.process_end {
+                epoll::delete(&self.epoll, end).ok();
+            }
+            epoll::delete(&self.epoll, &connection.socket).ok();
+            self.events.extend(connection.session.map(Event::Parted));
+        }
+    }
+}
+
+impl<S> Connection<S> {
+    /// True once the process behind it has ended, whoever else holds the socket.
+    fn has_ended(&self) -> bool {
+        let end = self.process_end.as_ref();
+        end.is_some_and(|end| local_socket::is_readable(end.as_fd()))
+    }
+}
+
+fn refuse(protocol: &Protocol, socket: BorrowedFd<'_>, reason: &str) {
+    let answer = protocol.message(crate::protocol::KIND_REFUSED, reason.as_bytes());
+    // Who does not read its answer, or is gone, misses it.
+    local_socket::send(socket, &answer, &[]).ok();
+}
+
+fn call(call: &'static str) -> impl Fn(Errno) -> SysError {
+    move |source| SysError::Call {
+        call,
+        source: source.into(),
+    }
+}
+
+/// True for errors of waiting that pass: the kernel is out of memory.
+fn passes(error: &SysError) -> bool {
+    let SysError::Call { source, .. } = error else {
+        return false;
+    };
+    let errno = Errno::from_io_error(source);
+    matches!(errno, Some(Errno::NOMEM | Errno::AGAIN | Errno::INTR))
+}
+
+/// Entries of the epoll that are no connections: those have twice their number, and one more for
+/// their process.
+const LISTENER: u64 = 0;
+const BELL: u64 = 1;
+const ACCEPTED_AT_ONCE_MAX: usize = 64;
+const LOOKED_AT_ONCE_MAX: usize = 256;
+/// Descriptors that a server's process may come to need besides those for its clients.
+const OWN_DESCRIPTORS: usize = 16;
+/// Pause after the kernel was out of memory.
+const MEMORY_PAUSE: Duration = Duration::from_millis(20);
+/// Time between two looks at segments that clients kept after hanging up.
+const SETTLE_EVERY: Duration = Duration::from_millis(100);

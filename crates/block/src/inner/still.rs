@@ -1,0 +1,100 @@
+//! A directory for a program that walks it by names, as `mksquashfs` and `mkfs.ext4` do.
+//!
+//! Why here: another user who may change the tree could put a link in the place of a directory
+//! while such a program walks, and lead it to files that only this process may read. So it walks
+//! through a mount of its own on which the kernel follows no link; where that cannot be had, a tree
+//! that others may change is refused.
+
+use super::{InnerError, Program, tree};
+use rustix::fs::{FileType, Stat};
+use sidecore_sys::folder::Folder;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::{Path, PathBuf};
+
+/// See the module.
+pub(super) enum Still<'d> {
+    /// Nobody else may change it.
+    Closed(&'d Folder),
+    /// No link is followed in it.
+    Linkless(Folder),
+}
+
+impl<'d> Still<'d> {
+    /// For `program`, which makes a file system of `directory`.
+    pub(super) fn of(directory: &'d Folder, program: Program) -> Result<Self, InnerError> {
+        if let Ok(folder) = directory.without_links() {
+            return Ok(Self::Linkless(folder));
+        }
+        Self::closed(directory, program)
+    }
+
+    fn closed(directory: &'d Folder, program: Program) -> Result<Self, InnerError> {
+        let root = directory.path();
+        let check = |path: &Path, stat: &Stat| match changed_by(stat) {
+            None => Ok(()),
+            Some(user) => Err(InnerError::Changeable {
+                program: program.name,
+                path: root.join(path),
+                user,
+            }),
+        };
+        let stat = directory.stat().map_err(InnerError::reading(root))?;
+        check(Path::new(""), &stat)?;
+        tree::walk(directory, |visit| {
+            match FileType::from_raw_mode(visit.stat.st_mode) {
+                FileType::Directory => check(visit.path, visit.stat),
+                _ => Ok(()),
+            }
+        })?;
+        Ok(Self::Closed(directory))
+    }
+
+    /// A path by which a child process goes there before it runs another program.
+    pub(super) fn path(&self) -> PathBuf {
+        let folder = match self {
+            Self::Closed(folder) => folder,
+            Self::Linkless(folder) => folder,
+        };
+        PathBuf::from(format!("/proc/self/fd/{}", folder.as_fd().as_raw_fd()))
+    }
+}
+
+/// Another user who may exchange what is in a directory, in words.
+fn changed_by(stat: &Stat) -> Option<String> {
+    let own = rustix::process::geteuid().as_raw();
+    if stat.st_uid != 0 && stat.st_uid != own {
+        return Some(format!("user {}", stat.st_uid));
+    }
+    let mode = stat.st_mode & 0o7777;
+    // In a sticky directory others exchange what is their own.
+    (mode & 0o022 != 0).then(|| format!("others (mode {mode:04o})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    #[test]
+    fn a_tree_that_others_may_change_is_refused_where_links_cannot_be_ruled_out() {
+        let place = tempfile::tempdir().unwrap();
+        let inside = place.path().join("inside");
+        std::fs::create_dir(&inside).unwrap();
+        let folder = Folder::open(place.path()).unwrap();
+        let program = super::super::MKSQUASHFS;
+        assert!(Still::closed(&folder, program).is_ok());
+        std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o1777)).unwrap();
+        let text = |still: Result<Still<'_>, InnerError>| still.err().unwrap().to_string();
+        let error = text(Still::closed(&folder, program));
+        assert!(
+            error.contains("inside") && error.contains("1777"),
+            "{error}"
+        );
+        assert!(error.contains("--inner erofs"), "{error}");
+        std::fs::set_permissions(&inside, PermissionsExt::from_mode(0o755)).unwrap();
+        if chown(&inside, Some(23457), None).is_ok() {
+            let error = text(Still::closed(&folder, program));
+            assert!(error.contains("user 23457"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Runs a program under ptrace(2) and stops it, and all that it starts, before each system call
+//! that takes a path.
+//!
+//! Why here: what happens between two system calls of a program can be tried at every place, and
+//! not only where a busy machine happens to make room. Source: ptrace(2), seccomp(2).
+
+#![allow(unsafe_code)] // `pre_exec`: the program asks to be traced and puts its filter on.
+
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A call, and its arguments that are a folder's descriptor (none: the working folder) and a path.
+struct Call {
+    number: i64,
+    paths: &'static [(Option<usize>, usize)],
+}
+
+const fn call(number: i64, paths: &'static [(Option<usize>, usize)]) -> Call {
+    Call { number, paths }
+}
+
+const AT: &[(Option<usize>, usize)] = &[(Some(0), 1)];
+const ALONE: &[(Option<usize>, usize)] = &[(None, 0)];
+const BOTH: &[(Option<usize>, usize)] = &[(None, 0), (None, 1)];
+const BOTH_AT: &[(Option<usize>, usize)] = &[(Some(0), 1), (Some(2), 3)];
+
+const CALLS: &[Call] = &[
+    call(libc::SYS_open, ALONE),
+    call(libc::SYS_creat, ALONE),
+    call(libc::SYS_openat, AT),
+    call(libc::SYS_openat2, AT),
+    call(libc::SYS_stat, ALONE),
+    call(libc::SYS_lstat, ALONE),
+    call(libc::SYS_newfstatat, AT),
+    call(libc::SYS_statx, AT),
+    call(libc::SYS_access, ALONE),
+    call(libc::SYS_faccessat, AT),
+    call(libc::SYS_faccessat2, AT),
+    call(libc::SYS_readlink, ALONE),
+    call(libc::SYS_readlinkat, AT),
+    call(libc::SYS_rename, BOTH),
+    call(libc::SYS_renameat, BOTH_AT),
+    call(libc::SYS_renameat2, BOTH_AT),
+    call(libc::SYS_link, BOTH),
+    call(libc::SYS_linkat, BOTH_AT),
+    call(libc::SYS_symlink, &[(None, 1)]),
+    call(libc::SYS_symlinkat, &[(Some(1), 2)]),
+    call(libc::SYS_unlink, ALONE),
+    call(libc::SYS_unlinkat, AT),
+    call(libc::SYS_rmdir, ALONE),
+    call(libc::SYS_mkdir, ALONE),
+    call(libc::SYS_mkdirat, AT),
+    call(libc::SYS_mknodat, AT),
+    call(libc::SYS_truncate, ALONE),
+    call(libc::SYS_chmod, ALONE),
+    call(libc::SYS_fchmodat, AT),
+    call(libc::SYS_chown, ALONE),
+    call(libc::SYS_lchown, ALONE),
+    call(libc::SYS_fchownat, AT),
+    call(libc::SYS_utimensat, AT),
+    call(libc::SYS_chdir, ALONE),
+    call(libc::SYS_statfs, ALONE),
+    call(libc::SYS_getxattr, ALONE),
+    call(libc::SYS_lgetxattr, ALONE),
+    call(libc::SYS_listxattr, ALONE),
+    call(libc::SYS_llistxattr, ALONE),
+    call(libc::SYS_open_tree, AT),
+];
+
+/// The end of a run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Exit(i32),
+    Signal(Signal),
+    /// It did not end in time and was killed.
+    HeldUp,
+}
+
+/// Runs `command` to its end; `before` gets the paths of each call that is about to be made.
+pub(crate) fn run(mut command: Command, before: &mut dyn FnMut(&[PathBuf])) -> End {
+    let rules = CALLS.iter().map(|call| (call.number, Vec::new())).collect();
+    let machine = std::env::consts::ARCH.try_into().unwrap();
+    let filter = SeccompFilter::new(
+        rules,
+        SeccompAction::Allow,
+        SeccompAction::Trace(0),
+        machine,
+    );
+    let filter: BpfProgram = filter.unwrap().try_into().unwrap();
+    let traced = move || {
+        ptrace::traceme()?;
+        seccompiler::apply_filter(&filter).map_err(std::io::Error::other)
+    };
+    // SAFETY: between fork and exec it makes two system calls; it allocates only where one of them
+    // fails, in a test that fails then.
+    unsafe { command.pre_exec(traced) };
+    // Becoming the program stops it; it makes no call that the filter names before.
+    let child = command.spawn().unwrap();
+    let main = Pid::from_raw(child.id().cast_signed());
+    let first = waitpid(main, Some(WaitPidFlag::__WALL)).unwrap();
+    assert!(matches!(first, WaitStatus::Stopped(..)), "{first:?}");
+    let options = Options::PTRACE_O_TRACESECCOMP
+        | Options::PTRACE_O_TRACEFORK
+        | Options::PTRACE_O_TRACEVFORK
+        | Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_EXITKILL;
+    ptrace::setoptions(main, options).unwrap();
+    ptrace::cont(main, None).unwrap();
+    let alive = Arc::new(Mutex::new(BTreeSet::from([main])));
+    let (done, is_done) = channel::<()>();
+    let watched = Arc::clone(&alive);
+    let watch = std::thread::spawn(move || {
+        let late = is_done.recv_timeout(RUN_MAX) == Err(RecvTimeoutError::Timeout);
+        if late {
+            for pid in watched.lock().unwrap().iter() {
+                let _ = kill(*pid, Signal::SIGKILL);
+            }
+        }
+        late
+    });
+    let end = trace(main, &alive, before);
+    drop(done);
+    match watch.join().unwrap() {
+        true => End::HeldUp,
+        false => end,
+    }
+}
+
+fn trace(main: Pid, alive: &Mutex<BTreeSet<Pid>>, before: &mut dyn FnMut(&[PathBuf])) -> End {
+    let mut end = End::Exit(-1);
+    let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
+    while !alive.lock().unwrap().is_empty() {
+        let Ok(status) = waitpid(Pid::from_raw(-1), Some(flags)) else {
+            break;
+        };
+        match status {
+            WaitStatus::Exited(pid, code) => {
+                alive.lock().unwrap().remove(&pid);
+                if pid == main {
+                    end = End::Exit(code);
+                }
+            }
+            WaitStatus::Signaled(pid, signal, _) => {
+                alive.lock().unwrap().remove(&pid);
+                if pid == main {
+                    end = End::Signal(signal);
+                }
+            }
+            WaitStatus::PtraceEvent(pid, _, event) => {
+                if event == libc::PTRACE_EVENT_SECCOMP {
+                    before(&paths(pid));
+                }
+                let _ = ptrace::cont(pid, None);
+            }
+            WaitStatus::Stopped(pid, signal) => {
+                // A new tracee begins with a stop that is the tracer's own.
+                let is_new = alive.lock().unwrap().insert(pid);
+                let own = signal == Signal::SIGSTOP && is_new || signal == Signal::SIGTRAP;
+                let _ = ptrace::cont(pid, (!own).then_some(signal));
+            }
+            _ => {}
+        }
+    }
+    end
+}
+
+/// Absolute paths of the call before which a thread stands; `..` and links are left in them.
+fn paths(pid: Pid) -> Vec<PathBuf> {
+    // One that was killed meanwhile has none.
+    let Ok(registers) = ptrace::getregs(pid) else {
+        return Vec::new();
+    };
+    let number = registers.orig_rax.cast_signed();
+    let arguments = [registers.rdi, registers.rsi, registers.rdx, registers.r10];
+    let Some(call) = CALLS.iter().find(|call| call.number == number) else {
+        return Vec::new();
+    };
+    let each = call.paths.iter().filter_map(|&(folder, path)| {
+        let path = PathBuf::from(std::ffi::OsString::from_vec(text(pid, arguments[path])?));
+        if path.is_absolute() {
+            return Some(path);
+        }
+        let folder = match folder.map(|at| arguments[at] as i32) {
+            Some(folder) if folder != libc::AT_FDCWD => format!("/proc/{pid}/fd/{folder}"),
+            _ => format!("/proc/{pid}/cwd"),
+        };
+        Some(std::fs::read_link(folder).ok()?.join(path))
+    });
+    each.collect()
+}
+
+/// A text of the tracee's memory.
+fn text(pid: Pid, at: u64) -> Option<Vec<u8>> {
+    let memory = File::open(format!("/proc/{pid}/mem")).ok()?;
+    let mut bytes = Vec::new();
+    while bytes.len() < 4096 {
+        let mut piece = [0; 64];
+        let at = at + bytes.len() as u64;
+        // No further than the page's end: the next one may not be there.
+        let room = (4096 - at % 4096).min(64) as usize;
+        memory.read_exact_at(&mut piece[..room], at).ok()?;
+        if let Some(end) = piece[..room].iter().position(|&byte| byte == 0) {
+            bytes.extend(&piece[..end]);
+            return Some(bytes);
+        }
+        bytes.extend(&piece[..room]);
+    }
+    None
+}
+
+/// Longest run; each takes less than a second on a quiet machine.
+const RUN_MAX: Duration = Duration::from_secs(60);
