@@ -24,7 +24,7 @@ pub(crate) fn raise_on(signals: &[i32]) -> Result<Arc<AtomicBool>> {
     Ok(raised)
 }
 
-/// SIGINT, SIGTERM and perhaps SIGHUP, kept for whoever will stop something.
+/// SIGINT, SIGTERM and SIGHUP, kept for whoever will stop something.
 pub(crate) struct Watch(Signals);
 
 /// A thread that stops something on a signal.
@@ -34,21 +34,11 @@ pub(crate) struct Watching {
 }
 
 impl Watch {
-    /// Begins to watch. To be called before anything is listening, so that an early signal leaves
-    /// no socket behind either.
+    /// Begins to watch, the hang-up of a terminal included. To be called before anything is
+    /// listening, so that an early signal leaves no socket behind either.
     pub(crate) fn begin() -> Result<Self> {
-        Self::begin_for(&[SIGINT, SIGTERM])
-    }
-
-    /// As [`Self::begin`], for those that may lose something where a terminal's end kills them.
-    pub(crate) fn begin_with_hangup() -> Result<Self> {
-        Self::begin_for(&[SIGINT, SIGTERM, SIGHUP])
-    }
-
-    fn begin_for(signals: &[i32]) -> Result<Self> {
-        Ok(Self(
-            Signals::new(signals).context("cannot watch for signals")?,
-        ))
+        let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+        Ok(Self(signals.context("cannot watch for signals")?))
     }
 
     /// Calls `stop` on every signal from now on, and for those that came before.

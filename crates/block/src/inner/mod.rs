@@ -13,9 +13,9 @@
 //! what squashfs makes of it. The others are made by the programs of their own packages.
 //!
 //! Another user may change the tree meanwhile: nothing outside of it is ever read (`tree`,
-//! `still`). It should hold still all the same. A file that grows is cut off where it ended when its name
-//! was looked at; one that becomes shorter, or another file, is an error; what is written over
-//! others' bytes is not noticed.
+//! `still`). It should hold still all the same. A file that grows is cut off where it ended when
+//! its name was looked at; one that becomes shorter, or another file, is an error; what is written
+//! over others' bytes is not noticed.
 //!
 //! With `SOURCE_DATE_EPOCH` set (<https://reproducible-builds.org/specs/source-date-epoch/>) the
 //! same tree gives the same bytes: no time is later than that one, and the UUID follows from the

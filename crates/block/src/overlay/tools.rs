@@ -2,8 +2,8 @@
 //!
 //! Why here: names of files, locks and what belongs together are judged here, once.
 //! Must stay true: a file that is there is never replaced; no link of another user is followed, and
-//! a new file is made, and removed where that fails, in a folder that is opened once; a layer below is known again by its name
-//! and by standing still since.
+//! a new file is made, and removed where that fails, in a folder that is opened once; a layer below
+//! is known again by its name and by standing still since.
 //! Called from: any thread; blocks on the disk.
 
 use super::OverlayError;

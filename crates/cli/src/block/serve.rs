@@ -64,7 +64,7 @@ impl Args {
 
     fn serve(&self, addresses: &[Address], tls: Option<Tls>, opened: &Opened) -> Result<()> {
         let source = Arc::clone(&opened.source);
-        let signals = Watch::begin_with_hangup()?;
+        let signals = Watch::begin()?;
         let workers_max = match (source.waits_for_a_network(), opened.is_writable()) {
             (true, _) => FAR_WORKERS_MAX,
             (_, true) => WRITE_WORKERS_MAX,

@@ -55,7 +55,7 @@ fn a_disk_of_eight_tebibytes_goes_round_in_an_image_of_kilobytes() {
             (&info["thin"], &info["raw_bytes"]),
             (&true.into(), &(8 * TIB).into())
         );
-        assert_eq!(info["frames"], 8 * TIB >> 16);
+        assert_eq!(info["frames"], (8 * TIB) >> 16);
         assert!(
             info["index_memory_bytes"].as_u64().unwrap() < 1 << 20,
             "{info}"

@@ -108,6 +108,10 @@ pub(crate) fn run(mut command: Command, before: &mut dyn FnMut(&[PathBuf])) -> E
     // fails, in a test that fails then.
     unsafe { command.pre_exec(traced) };
     // Becoming the program stops it; it makes no call that the filter names before.
+    #[expect(
+        clippy::zombie_processes,
+        reason = "waited for by waitpid, as all tracees are"
+    )]
     let child = command.spawn().unwrap();
     let main = Pid::from_raw(child.id().cast_signed());
     let first = waitpid(main, Some(WaitPidFlag::__WALL)).unwrap();

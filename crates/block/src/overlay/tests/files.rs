@@ -4,7 +4,7 @@ use super::super::identity::Identity;
 use super::super::tools::{CloneKind, clone, create, describe, is_overlay_file, open};
 use super::*;
 use crate::source::{BlockSource, BlockWrites};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 const SIZE: usize = 1 << 20;
 
