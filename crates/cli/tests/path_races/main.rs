@@ -3,8 +3,8 @@
 //!
 //! Must stay true: no byte and no name of what only root reads comes into anything that a command
 //! writes; nothing of root's is changed, made or removed outside; no command is held up. Needs
-//! root, for the other user. `scripts/path-races` runs it longer: `SIDECORE_PATH_RACES` is the number of
-//! exchanges, of all tests together, `SIDECORE_PATH_RACES_SEED` the seed.
+//! root, for the other user. `scripts/path-races` runs it longer: `SIDECORE_PATH_RACES` is the
+//! number of exchanges, of all tests together, `SIDECORE_PATH_RACES_SEED` the seed.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test's helpers may fail it too.
 

@@ -41,7 +41,9 @@ impl<Cold: Default> Store<Cold> {
             Placement::MainMemory => sessions_max,
         };
         let behind = sessions_max.saturating_sub(LOCAL_SESSIONS);
-        let main = (behind > 0).then(|| source.provide(behind * size_of::<Hot>(), Use::Sparse));
+        let main_bytes = behind.saturating_mul(size_of::<Hot>());
+        let main = (behind > 0).then(|| source.provide(main_bytes, Use::Sparse));
+        let paths_bytes = sessions_max.max(1).saturating_mul(size_of::<Path>());
         let mut cold = Vec::new();
         // A number from a configuration may be more than the machine has memory for.
         let reserved = cold.try_reserve_exact(sessions_max);
@@ -52,7 +54,7 @@ impl<Cold: Default> Store<Cold> {
         Ok(Self {
             local: source.provide(LOCAL_SESSIONS * size_of::<Hot>(), Use::LocalStore)?,
             main: main.transpose()?,
-            paths: source.provide(sessions_max.max(1) * size_of::<Path>(), Use::Sparse)?,
+            paths: source.provide(paths_bytes, Use::Sparse)?,
             cold,
             free: Vec::new(),
             sessions_max,
@@ -188,6 +190,7 @@ mod tests {
     use super::*;
 
     /// Gives little of whatever is asked for.
+    #[derive(Debug)]
     struct Mean;
 
     impl MemorySource for Mean {
@@ -203,7 +206,7 @@ mod tests {
     fn more_sessions_than_there_is_memory_for_are_refused() {
         // Of 2^40 bytes in all where there is no other limit, and more than an address can be.
         for sessions_max in [usize::MAX / 1024, usize::MAX / 2] {
-            let made = Store::<[u64; 64]>::new(Placement::MainMemory, sessions_max, &mut Mean);
+            let made = Store::<[u64; 32]>::new(Placement::MainMemory, sessions_max, &mut Mean);
             let Err(NetError::Memory(error)) = made else {
                 panic!("{sessions_max} sessions");
             };

@@ -80,8 +80,6 @@ pub(crate) fn open(url: &str, options: sidecore_remote::Options) -> Arc<RemoteIm
 pub(crate) fn device(image: &Arc<RemoteImage>) -> Arc<Device> {
     let pool = Pool::start(PoolConfig {
         engines: 2,
-        thin: Default::default(),
-        limits: Default::default(),
         ..PoolConfig::default()
     });
     let image = Image::Far(Arc::clone(image) as _);
