@@ -391,7 +391,8 @@ fn serve_one(
     prepare(&stream)?;
     let served = serve_stream(stream, exchange, || desk.introduce(id));
     match served {
-        Err(RdmaError::Late(_) | RdmaError::Ended(_) | RdmaError::Io(_))
+        // Without a message an orderly end is one by this server, which made room, as a rule.
+        Ok(_) | Err(RdmaError::Late(_) | RdmaError::Ended(_) | RdmaError::Io(_))
             if desk.is_unintroduced(id) =>
         {
             Err(RdmaError::NotIntroduced)
