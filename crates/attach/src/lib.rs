@@ -71,11 +71,11 @@ pub use admission::{
     Admission, AdmissionLimits, Arrival, INTRODUCTION_TIME_MAX, PENDING_MAX, USER_PENDING_MAX,
     network_of,
 };
-pub use door::{ConnectionId, Door, DoorOptions, Event};
+pub use door::{Door, DoorOptions, Event};
 pub use error::{AttachError, ListenError};
 pub use identity::{Allow, Trust};
 pub use introduction::{Answer, Introduction, find_socket};
-pub use protocol::Protocol;
+pub use protocol::{ConnectionId, Protocol};
 pub use quota::{Quota, Usage};
 pub use segment::Segment;
 pub use server_socket::{ServerSocket, default_socket};

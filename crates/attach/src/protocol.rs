@@ -20,6 +20,10 @@
 //! assert_eq!(protocol(1).parse(&message), Err(Mismatch::Version(2)));
 //! ```
 
+/// A connection of a server, until its end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnectionId(pub(crate) u64);
+
 /// Asks to attach, and the answer to that.
 pub const KIND_ATTACH: u32 = 1;
 /// Asks for the status, and the answer to that: JSON.

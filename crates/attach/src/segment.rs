@@ -14,7 +14,7 @@
 //! again, or be one of many, and need not wait for memory that can be made ready before. Any
 //! thread.
 
-use crate::door::ConnectionId;
+use crate::protocol::ConnectionId;
 use crate::quota::{Charge, Ledger};
 use parking_lot::{Condvar, Mutex};
 use sidecore_sys::{SharedMap, Sharing, SysError, cpu, local_socket};

@@ -328,7 +328,7 @@ fn a_cache_that_can_keep_nothing_is_said() {
         .status();
     assert!(copied.unwrap().success());
     // 256 directories, the one for files that are being written, and the root: no room for a file.
-    let full = "mkdir full && mount -t tmpfs -o nr_inodes=258 none full && \
+    let full = "mkdir full && mount -t tmpfs -o mode=755,nr_inodes=258 none full && \
                 exec ./sidecore block unpack \"$0\" -o - --cache full";
     let others = "umask 022 && mkdir others && chmod 755 . sidecore && \
                   ./sidecore block unpack \"$0\" -o - --cache others > first && \

@@ -20,7 +20,7 @@ mod book;
 #[cfg(test)]
 mod simulation;
 
-use crate::protocol::QUESTION_BYTES;
+use crate::protocol::{ConnectionId, QUESTION_BYTES};
 use crate::quota::{Ledger, Quota, Usage};
 use crate::segment::{Makers, Order, Segment};
 use crate::{AdmissionLimits, Allow, ListenError, Protocol, ServerSocket};
@@ -49,10 +49,6 @@ pub struct DoorOptions {
     /// Doors of this process: each takes its part of the descriptors that the process may open.
     pub doors: usize,
 }
-
-/// A connection, until its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct ConnectionId(pub(crate) u64);
 
 /// An event at the door.
 #[derive(Debug)]
