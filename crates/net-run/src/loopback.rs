@@ -47,9 +47,12 @@ impl Rendezvous {
     /// # Errors
     /// It cannot be made, or is not so.
     pub(crate) fn at(path: &Path) -> std::io::Result<Self> {
-        // Servers for other users may be in the folder above.
+        // Servers for other users may be in the folder above, which may be sticky (`/tmp`): it is
+        // checked below, as all others on the way.
         let above = path.parent().unwrap_or(path);
-        Folder::create_trusted(above, 0o755).map_err(|error| error.into_io())?;
+        if !above.exists() {
+            Folder::create_trusted(above, 0o755).map_err(|error| error.into_io())?;
+        }
         let folder = Folder::create_trusted(path, 0o700).map_err(|error| error.into_io())?;
         let status = folder.stat()?;
         let own = local_socket::effective_uid();

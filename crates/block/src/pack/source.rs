@@ -14,6 +14,7 @@ use sidecore_sys::folder::{self, Folder};
 use std::fs::File;
 use std::io::{self, Read};
 use std::ops::Range;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -78,7 +79,7 @@ impl Source {
             path: path.to_owned(),
             source,
         };
-        let opened = folder::open_named(path, OFlags::RDONLY, 0).map_err(failed)?;
+        let opened = open_named(path).map_err(failed)?;
         let metadata = opened.metadata().map_err(failed)?;
         let mut made = None;
         let file = if metadata.is_dir() {
@@ -247,6 +248,27 @@ impl Source {
     }
 }
 
+/// Opens what the user named. A pipe is waited for, but not one that another user has put there.
+fn open_named(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    let file = folder::open_named(path, flags, 0)?;
+    let metadata = file.metadata()?;
+    if !std::os::unix::fs::FileTypeExt::is_fifo(&metadata.file_type()) {
+        rustix::fs::fcntl_setfl(&file, OFlags::empty())?;
+        return Ok(file);
+    }
+    let uid = metadata.uid();
+    let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
+    // One without a name was handed over (`/dev/stdin`), whoever made it.
+    let is_named = rustix::fs::fstatfs(&file)?.f_type != PIPES_MAGIC;
+    if is_named && !is_own {
+        let text = format!("it is a pipe of user {uid}, who may never write to it");
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, text));
+    }
+    // The same pipe, now waiting for a writer.
+    File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))
+}
+
 impl Sparse {
     fn new(file: File, size_bytes: u64) -> Self {
         Self {
@@ -323,3 +345,6 @@ pub(super) fn data_from(file: &File, at: u64) -> Range<u64> {
 
 /// Stretches of data that are asked for before it is known what kind of image is made.
 const STRETCHES_MAX: usize = 64 << 10;
+
+/// `PIPEFS_MAGIC` of Linux: the file system of pipes without a name.
+const PIPES_MAGIC: rustix::fs::FsWord = 0x5049_5045;

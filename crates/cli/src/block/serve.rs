@@ -108,7 +108,7 @@ fn describe(image: &Path, writable: bool) -> String {
 }
 
 /// Time for replies under way at the end, where nothing is written.
-const STOP_READING_MAX: Duration = Duration::from_millis(500);
+const STOP_READING_MAX: Duration = Duration::from_millis(750);
 /// Threads of one connection where reads wait for a network: that many requests are under way.
 const FAR_WORKERS_MAX: usize = 32;
 /// Threads of one that takes writes: a flush holds one until the disk has all, and flushes that

@@ -18,6 +18,7 @@ use serde::Serialize;
 use sidecore_papers::results::{Lock, Now, write_whole};
 use sidecore_papers::{About, Catalogue, Found, Kept, Part, Report, Results, Store, page};
 use sidecore_sys::Machine;
+use sidecore_sys::text::printable;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -193,7 +194,7 @@ impl Run<'_> {
                 Ok(_) => "kept".to_owned(),
                 Err(why) => why,
             };
-            output::line(&format!(
+            output::text(&format!(
                 "{:<14} {:>4} s  {}\n{:22}{}",
                 part.id,
                 part.expected_s(quick),
@@ -202,7 +203,7 @@ impl Run<'_> {
                         "sidecore {words}"
                     )),
                 "",
-                kept
+                printable(&kept)
             ))?;
         }
         Ok(Outcome::Done)

@@ -31,8 +31,7 @@ struct Scenario {
     variable: Option<(&'static str, &'static str)>,
     /// Programs without which it is left out.
     needs: &'static str,
-    /// A pipe in a file's place is waited for: as the operand it may be meant, and the programs of
-    /// others open files without asking.
+    /// A pipe in a file's place is waited for: the programs of others open files without asking.
     without_pipes: bool,
 }
 
@@ -67,7 +66,6 @@ const SCENARIOS: &[Scenario] = &[
     Scenario {
         name: "pack a file",
         words: "block pack $HOME/disk -o $ROOT/out.img --engines 1",
-        without_pipes: true,
         ..SCENARIO
     },
     Scenario {
