@@ -265,7 +265,9 @@ pub fn serve_stack(
     let mut waiting = Waiting::new(limits(exchange));
     loop {
         waiting.accept(&mut client.borrow_mut(), listener);
-        match waiting.next(&client.borrow()) {
+        // Not in the `match` itself: the borrow would last until its end.
+        let next = waiting.next(&client.borrow());
+        match next {
             Some((session, peer)) => {
                 let stream = StackStream::new(Rc::clone(&client), session);
                 let served = serve_stream(stream, exchange, || Ok(()));

@@ -385,7 +385,9 @@ const PIECE_BYTES: usize = 16 * CHUNK * ENTRY_BYTES;
 const SLOTS_READ_MAX: u64 = 1 << 32;
 /// Leaves that differ from the file, in bytes of the file, which a log may leave behind: a writer
 /// begins a new log at three quarters of that.
-const LOG_LEAF_BYTES_MAX: usize = super::tools::MAP_BYTES;
+const LOG_LEAF_BYTES_MAX: usize = MAP_BYTES;
+/// Leaves of the map in memory, of the layer that is written.
+pub(super) const MAP_BYTES: usize = 32 << 20;
 /// As many more for what several writers had begun, and for tests with smaller maps.
 const DIRTY_SLACK: usize = 256;
 /// Leaves that runs of zeros may span before the log begins anew: bounds the time of reading it.

@@ -11,7 +11,7 @@ use super::chain::{LAYERS_MAX, Overlay};
 use super::format::{ENTRY_BYTES, GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, Id, Parent, Superblock};
 use super::identity::Identity;
 use super::layer::{Layer, write_superblocks};
-use super::load;
+use super::load::{self, MAP_BYTES};
 use super::seal::{LayerLock, Seal, random};
 use super::store::{FileStore, Store};
 use crate::source::BlockSource;
@@ -483,7 +483,5 @@ pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
 
 /// Pointers to leaves of a new overlay, unless its grain is asked for.
 const POINTERS_MAX: u64 = 1 << 20;
-/// Leaves of the map in memory, of the layer that is written.
-pub(super) const MAP_BYTES: usize = 32 << 20;
-/// The same, of each layer below.
+/// Leaves of the map in memory, of each layer below.
 const LOWER_MAP_BYTES: usize = 4 << 20;

@@ -1,6 +1,6 @@
 //! What makes DEFLATE of a stream's input: blocks, or the base library.
 
-use super::parameters::Parameters;
+use super::parameters::{HISTORY_BYTES, Parameters};
 use super::state::{Ask, Made, Maker, State, Status, continue_check, refuse};
 use crate::engines;
 use crate::forward;
@@ -387,8 +387,6 @@ fn base_result(stream: &mut z_stream, code: c_int, flush: c_int) -> Result<Made,
     }
 }
 
-/// What a block may refer to at most.
-pub(super) const HISTORY_BYTES: usize = 32 << 10;
 /// The most input that becomes blocks before their output is handed over.
 const DIRECT_BYTES_MAX: usize = 32 * BLOCK_BYTES;
 /// From this many bytes on, what a sync flush ends is a block without a history: the size of what

@@ -121,3 +121,6 @@ impl Parameters {
         }
     }
 }
+
+/// What a block may refer to at most.
+pub(super) const HISTORY_BYTES: usize = 32 << 10;

@@ -22,8 +22,7 @@
 //! taken that is not put out. One thread at a time, as zlib asks. Source: zlib 1.3, `deflate.c`.
 
 use super::header;
-use super::makers::HISTORY_BYTES;
-use super::parameters::Parameters;
+use super::parameters::{HISTORY_BYTES, Parameters};
 use crate::forward;
 use crate::io;
 use crate::memory::{Bytes, Memory, NoMemory};
