@@ -58,6 +58,13 @@ impl Disk {
     ) -> io::Result<Option<Self>> {
         let (folder, temporaries) = match Self::folders(directory) {
             Ok(folders) => folders,
+            // Root's, say: there, but closed to this user.
+            Err(FolderError::Call { source, .. })
+                if source.kind() == io::ErrorKind::PermissionDenied && directory.is_dir() =>
+            {
+                warn_of(directory, &source);
+                return Ok(None);
+            }
             Err(FolderError::Call { source, .. }) => return Err(source),
             Err(refused) => {
                 tracing::warn!(
@@ -144,11 +151,7 @@ impl Disk {
         if self.told.swap(true, Ordering::Relaxed) {
             return;
         }
-        tracing::warn!(
-            "--cache keeps nothing in {} ({error}): every frame comes over the network each time; \
-             free space there, or name a directory that you may write in",
-            self.folder.path().display()
-        );
+        warn_of(self.folder.path(), error);
     }
 
     fn write(&self, frame: &Frame, bytes: &[u8]) -> io::Result<()> {
@@ -264,6 +267,14 @@ const PARTS: u64 = 256;
 const SLACK: u64 = 16;
 /// Age at which a temporary file belongs to nobody.
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
+
+fn warn_of(directory: &Path, error: &io::Error) {
+    tracing::warn!(
+        "--cache keeps nothing in {} ({error}): every frame comes over the network each time; \
+         free space there, or name a directory that you may write in",
+        directory.display()
+    );
+}
 
 #[cfg(test)]
 mod tests {
