@@ -133,7 +133,7 @@ pub(crate) fn file(path: &Path, text: &str) -> Result<()> {
     bytes(path, text.as_bytes())
 }
 
-/// As [`file`], of bytes.
+/// As [`file()`], of bytes.
 pub(crate) fn bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     if path == Path::new("-") {
         let mut out = std::io::stdout().lock();
