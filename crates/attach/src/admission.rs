@@ -292,7 +292,7 @@ pub fn network_of(address: IpAddr) -> IpAddr {
 
 enum Room {
     Free,
-    /// Where this connection is.
+    /// Place of this connection.
     Of(u64),
     None,
 }

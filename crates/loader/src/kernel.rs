@@ -31,7 +31,7 @@ pub struct LoadedKernel {
     pub(crate) spoiler: Arc<Spoiler>,
 }
 
-/// What is known of a kernel's care for the control words of floats.
+/// Record of a kernel that changes the control words of floating-point arithmetic.
 #[derive(Debug, Default)]
 pub(crate) struct Spoiler {
     /// It left them changed, which was logged.

@@ -70,7 +70,7 @@ fn a_c_client_calls_and_survives_the_daemon() {
     }
 }
 
-/// Where the kernel's vDSO is not mapped, clocks are system calls.
+/// Clocks are system calls if the kernel's vDSO is not mapped.
 #[test]
 fn a_c_client_runs_under_valgrind() {
     let found = Command::new("valgrind").arg("--version").output();

@@ -1,4 +1,4 @@
-//! What servers send, under a fuzzer: heads, bodies, redirects, refusals, challenges, documents and
+//! Fuzz target of servers' answers: heads, bodies, redirects, refusals, challenges, documents and
 //! logins; and the URLs that users give.
 //!
 //! Status lines and chunks are the HTTP library's to read; `tests/hostile.rs` plays servers that
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 /// the body.
 ///
 /// # Panics
-/// Where something is taken that must not be.
+/// Panics if a forbidden answer is accepted.
 pub fn fuzz_answer(data: &[u8]) {
     let Some((&asked, rest)) = data.split_first() else {
         return;

@@ -1,4 +1,4 @@
-//! What programs do at the edges of a stream: memory that runs out, fork and threads in the middle,
+//! Use at the edges of a stream: memory that runs out, fork and threads in the middle,
 //! calls that zlib answers in its own way. Each case is one that went wrong before.
 
 #![allow(unsafe_code)] // C functions are what is tested

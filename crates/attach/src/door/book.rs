@@ -22,7 +22,7 @@ pub(crate) struct Guest<C> {
     pub(crate) connection: C,
 }
 
-/// How far a connection has come.
+/// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It is up to the client to say what it wants.

@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// What holds at every moment.
+    /// The invariants, checked at every step.
     fn check(&self) {
         let limits = AdmissionLimits::default().within(self.descriptors);
         let waiting = limits.waiting_max + 2 * limits.preferred_waiting_max;

@@ -139,12 +139,12 @@ pub enum ExportError {
     NotFlushed {
         /// The directory or the device.
         place: PathBuf,
-        /// What the kernel or the server says.
+        /// The kernel's or the server's message.
         reason: String,
-        /// What goes on, and the next step.
+        /// The present state, and the next step.
         state: String,
     },
-    /// What was written cannot be made durable.
+    /// Written data cannot be made durable.
     #[error("cannot make durable what was written: {0}")]
     Write(WriteError),
     /// A server ended with something that is not durable.

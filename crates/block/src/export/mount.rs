@@ -54,7 +54,7 @@ pub enum By {
 
 /// Undoes what `serve` set up on `dir`. With `force`, programs that use it do not keep it here:
 /// they get errors where it is only read, and go on with what they have open where it is written.
-/// What was written is flushed by `flusher` before and after.
+/// `flusher` flushes written data before and after.
 ///
 /// # Errors
 /// [`ExportError::NotMounted`], [`ExportError::Busy`] and [`ExportError::NotFlushed`] (nothing has

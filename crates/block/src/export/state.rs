@@ -293,7 +293,7 @@ impl Entry {
         }
     }
 
-    /// What the server has written since, if anything can be read.
+    /// The record that the server has written since, if it can be read.
     pub(crate) fn again(&self) -> Option<Record> {
         let text = std::fs::read(self.path.join("state.json")).ok()?;
         serde_json::from_slice(&text).ok()

@@ -63,7 +63,7 @@ pub struct Options {
     pub tune: Tune,
     /// Number of engines that deflate.
     pub engines: usize,
-    /// What is done with runs of zeros.
+    /// Treatment of runs of zeros.
     pub thin: Thin,
     /// Bounds of the work.
     pub limits: Limits,
@@ -549,7 +549,7 @@ fn is_worth_it(holes: Holes, frame_bytes: u32) -> bool {
         || takes_bytes > HOLES_BYTES_MAX && takes_bytes > holes.data_bytes / HOLES_SHARE
 }
 
-/// What a frame of zeros takes in an image and its tables.
+/// Bytes that a frame of zeros takes in an image and its tables.
 const HOLE_FRAME_BYTES: u64 = 51;
 /// Frames of holes may take this much in any image.
 const HOLES_BYTES_MAX: u64 = 4 << 20;

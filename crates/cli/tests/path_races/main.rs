@@ -255,7 +255,7 @@ impl Place {
         faults
     }
 
-    /// What root has that nothing may change.
+    /// Root's files, which nothing may change.
     fn snapshot(&self) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         each(&self.path("secrets"), &mut |path, metadata| {

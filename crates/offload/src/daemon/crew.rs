@@ -48,7 +48,7 @@ struct Post {
     watched: Watched,
 }
 
-/// What was seen of an engine that serves a client that is gone.
+/// Observations of an engine whose client is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watched {
     /// Nothing is amiss.

@@ -189,7 +189,7 @@ pub struct Ended {
     pub failure: Option<DaemonError>,
 }
 
-/// What tells a daemon to stop.
+/// Handle that stops a daemon.
 #[derive(Debug)]
 pub(crate) struct Stop {
     /// The truth; the descriptor is what wakes the control thread for it.

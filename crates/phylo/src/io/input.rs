@@ -65,7 +65,7 @@ pub enum InputError {
         /// Where, from 1.
         at: usize,
     },
-    /// What is to be done with it needs more memory than there is for it.
+    /// The computation needs more memory than the budget.
     #[error("{what} takes about {} MiB of memory, {} MiB are allowed: give --memory to allow more",
         need >> 20, max >> 20)]
     Memory {
@@ -82,7 +82,7 @@ pub enum InputError {
 #[derive(Debug, Clone, Copy)]
 pub struct Memory {
     given: Option<u64>,
-    /// What the machine, or this process's share of it, has.
+    /// Memory of the machine, or of this process's share of it.
     machine: u64,
 }
 

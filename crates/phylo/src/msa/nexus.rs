@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use tokens::Tokens;
 pub(super) use tokens::without_comments;
 
-/// What a file holds.
+/// Contents of a file.
 pub(super) struct Found {
     pub(super) rows: Rows,
     /// The meaning of dots. Where a file names its gap and that is no dot, a dot can only be the

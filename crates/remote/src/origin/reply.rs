@@ -93,7 +93,7 @@ fn content_range(text: &str) -> Option<(Range<u64>, u64)> {
     (first <= last && last < size).then(|| (first..last + 1, size))
 }
 
-/// Where a redirect leads: to http or https, and from https to no http.
+/// Target of a redirect: http or https, and from https no http.
 pub(crate) fn redirected(from: &Url, headers: &HeaderMap) -> Result<Url, Fault> {
     let target = headers.get(LOCATION).and_then(|value| value.to_str().ok());
     let target = target.filter(|target| target.len() <= URL_BYTES_MAX);

@@ -1,4 +1,4 @@
-//! What makes DEFLATE of a stream's input: blocks, or the base library.
+//! Compressors of a stream's input: blocks on engines, or the base library.
 
 use super::parameters::{HISTORY_BYTES, Parameters};
 use super::state::{Ask, Made, Maker, State, Status, continue_check, refuse};

@@ -122,5 +122,5 @@ impl Parameters {
     }
 }
 
-/// What a block may refer to at most.
+/// The most bytes back that a block may refer to.
 pub(super) const HISTORY_BYTES: usize = 32 << 10;

@@ -51,11 +51,11 @@ pub(super) enum Status {
     Finish,
 }
 
-/// What a call asks of the maker: zlib's flushes, and the one of `deflateParams`.
+/// Request of a call to the maker: zlib's flushes, and the one of `deflateParams`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ask {
     Flush(c_int),
-    /// What was gathered becomes blocks; others may follow it with other parameters.
+    /// Gathered input becomes blocks; others may follow it with other parameters.
     Parameters,
 }
 
@@ -68,14 +68,14 @@ impl Ask {
     }
 }
 
-/// How far the maker came.
+/// Progress of the maker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Made {
     /// There was nothing for it to do.
     Nothing,
     /// It waits for input, or for room.
     More,
-    /// What was asked for is made.
+    /// The request is done.
     Flushed,
     /// The last block is put out.
     Finished,
@@ -94,7 +94,7 @@ pub(super) struct State {
     pub(super) base: z_stream,
     /// Set once it ended.
     pub(super) is_base_done: bool,
-    /// What it was told last.
+    /// The last request.
     pub(super) base_parameters: Parameters,
     pub(super) given_header: *mut gz_header,
     /// The checksum of a dictionary that a zlib header is to name.

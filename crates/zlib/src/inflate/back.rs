@@ -14,7 +14,7 @@ use libc::{c_char, c_int, c_uchar, c_void};
 use libz_rs_sys::*;
 use std::ptr::{self, NonNull};
 
-/// What the stream's `state` points to; the mark comes first in every kind.
+/// Target of the stream's `state`; the mark comes first in every kind.
 #[repr(C)]
 struct Handle {
     magic: u64,

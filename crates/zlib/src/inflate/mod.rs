@@ -29,7 +29,7 @@ use machine::{Machine, Mode};
 use std::ptr::{self, NonNull};
 pub(crate) use whole::{Kind, inflate_at_once};
 
-/// What a stream's `state` points to while it inflates; the mark comes first in every kind.
+/// Target of a stream's `state` while it inflates; the mark comes first in every kind.
 #[repr(C)]
 struct Handle {
     magic: u64,

@@ -144,7 +144,7 @@ pub(super) fn build(
     Ok(root as u32)
 }
 
-/// What a symbol means, without its bits.
+/// Meaning of a symbol, without its bits.
 fn entry(kind: Kind, symbol: u16) -> Code {
     let code = |op, val| Code { bits: 0, op, val };
     let index = usize::from(symbol);

@@ -1,4 +1,4 @@
-//! What later matches may refer to of the output of earlier calls. Pure.
+//! The window: output of earlier calls that later matches may refer to. Pure.
 
 use crate::memory::Bytes;
 
@@ -50,7 +50,7 @@ impl Window {
         distance - made <= self.have && distance <= self.distance_max
     }
 
-    /// What it holds, oldest first, in two parts.
+    /// Its contents, oldest first, in two parts.
     pub(super) fn contents(&self) -> (&[u8], &[u8]) {
         if self.have == 0 {
             return (&[], &[]);

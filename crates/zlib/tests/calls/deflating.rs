@@ -39,7 +39,7 @@ enum Op {
     UseEnded,
 }
 
-/// What a stream is begun with.
+/// Parameters of a new stream.
 #[derive(Debug, Clone, Copy)]
 struct Start {
     level: i32,
@@ -815,7 +815,7 @@ impl<'a> Side<'a> {
     }
 }
 
-/// What was seen of a call, or the rule that it broke.
+/// Observations of a call, or the rule that it broke.
 type Outcome = Result<String, String>;
 
 fn rank(flush: i32) -> i32 {

@@ -28,7 +28,7 @@ enum Op {
     Header(u32, u32, u32),
     Validate(i32),
     Undermine,
-    /// What programs leave in the field.
+    /// Values that programs leave in the field.
     Adler(u32),
     /// The input again, from a place in it.
     Seek(usize),

@@ -1,4 +1,4 @@
-//! What is not a stream: checksums, one buffer to another, `inflateBack`, and gzip files.
+//! Calls without a stream: checksums, one buffer to another, `inflateBack`, and gzip files.
 
 use crate::api::{Api, Pair, STREAM_BYTES, text};
 use crate::common;
@@ -138,7 +138,7 @@ impl Case for Single {
 }
 
 impl Single {
-    /// What can be seen of each call.
+    /// Observations of each call.
     fn by(&self, api: &Api, pair: &Pair) -> Vec<String> {
         // SAFETY: all buffers are there.
         unsafe {
@@ -499,7 +499,7 @@ impl File {
         seen
     }
 
-    /// What a reader finds in the file.
+    /// Contents of the file for a reader.
     fn written(&self, path: &std::path::Path, pair: &Pair) -> String {
         let name = CString::new(path.to_str().unwrap()).unwrap();
         let mut all = Vec::new();

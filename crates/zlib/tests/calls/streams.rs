@@ -6,7 +6,7 @@ use libz_rs_sys::*;
 use sidecore_random::choices::Choices;
 use std::ptr;
 
-/// What a stream is made with.
+/// Parameters of a stream.
 #[derive(Debug, Clone)]
 pub(crate) struct Made {
     pub(crate) stream: Vec<u8>,

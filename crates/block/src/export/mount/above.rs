@@ -158,7 +158,7 @@ pub(super) fn leave_device(record: &Record) {
     }
 }
 
-/// What the kernel says is built on a loop device.
+/// Users of a loop device, as the kernel lists them.
 pub(in crate::export) fn holder(number: u32) -> Option<String> {
     let holders = std::fs::read_dir(format!("/sys/block/loop{number}/holders"));
     let holder = holders.ok()?.next()?.ok()?;

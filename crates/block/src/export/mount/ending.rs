@@ -56,7 +56,7 @@ enum Phase {
     Aborting,
     /// The kernel has let go.
     Closing,
-    /// What was written could not be made durable yet.
+    /// Written data could not be made durable yet.
     Retrying {
         at: Duration,
     },

@@ -217,7 +217,7 @@ impl<'u> Undoing<'u> {
         }
     }
 
-    /// What the user gets to know.
+    /// Messages for the user.
     pub(in crate::export) fn result(
         &self,
         outcome: Outcome,
