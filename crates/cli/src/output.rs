@@ -8,7 +8,7 @@
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use sidecore_sys::folder::Folder;
+use sidecore_sys::folder::write_named;
 use sidecore_sys::text::{is_unsafe, printable, printable_lines};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -140,42 +140,8 @@ pub(crate) fn bytes(path: &Path, bytes: &[u8]) -> Result<()> {
         out.write_all(bytes)?;
         return Ok(out.flush()?);
     }
-    put(path, bytes).with_context(|| format!("cannot write {}", path.display()))
-}
-
-fn put(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    // What a shell has opened for us is a file that others write to as well.
-    let is_open = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"]
-        .iter()
-        .any(|place| path.starts_with(place));
-    let old = match std::fs::metadata(path) {
-        Ok(old) if old.is_file() && !is_open => Some(old),
-        Ok(_) => {
-            return std::fs::OpenOptions::new()
-                .append(true)
-                .open(path)?
-                .write_all(bytes);
-        }
-        Err(_) => None,
-    };
-    // A link stays one: what it names gets the new contents.
-    let place = match old.is_some() {
-        true => path.canonicalize()?,
-        false => path.to_owned(),
-    };
-    let folder = place
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    let name = place
-        .file_name()
-        .ok_or(std::io::ErrorKind::InvalidFilename)?;
-    let folder = Folder::open(folder.unwrap_or(Path::new(".")))?;
-    folder.replace(name, NEW_FILE_MODE, |file| {
-        if let Some(old) = &old {
-            file.set_permissions(old.permissions())?;
-        }
-        file.write_all(bytes)
-    })
+    write_named(path, NEW_FILE_MODE, |file| file.write_all(bytes))
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// As open(2) gives it, less the umask.

@@ -386,8 +386,9 @@ pub fn open_named(path: &Path, flags: OFlags, mode: RawMode) -> io::Result<File>
 
 /// Gives the file at a path that the user named new contents: all of them, on the disk, or, where
 /// anything fails, none ([`Folder::replace`]). A link of root or this user stays one, and the old
-/// file's mode stays; `mode` is that of a new file. What is there and is no regular file, as a pipe
-/// or `/dev/stdout`, is written to as it is.
+/// file's mode stays; `mode` is that of a new file. What is there and is no regular file, as a pipe,
+/// is written to as it is, and so is a file that is open already (`/dev/stdout`, `/dev/fd/3`), at
+/// its end: whoever opened it writes to it as well.
 ///
 /// # Errors
 /// Those of `write` and of the file system; [`FolderError::Link`] within.
@@ -401,9 +402,11 @@ pub fn write_named(
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error),
     };
-    if old.as_ref().is_some_and(|old| !old.is_file()) {
-        let mut file = open_named(path, OFlags::WRONLY | OFlags::NOCTTY, 0)?;
-        if file.metadata()?.is_file() {
+    let is_open = OPEN_FILES.iter().any(|place| path.starts_with(place));
+    if is_open || old.as_ref().is_some_and(|old| !old.is_file()) {
+        let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY;
+        let mut file = open_named(path, flags, 0)?;
+        if !is_open && file.metadata()?.is_file() {
             return Err(io::Error::other("it has just become another file"));
         }
         return write(&mut file);
@@ -527,6 +530,9 @@ const FOLDER: OFlags = OFlags::DIRECTORY
 
 /// `PATH_MAX` of Linux.
 const PATH_BYTES_MAX: usize = 4096;
+/// Places whose names are files that are open already.
+const OPEN_FILES: [&str; 4] = ["/dev/fd", "/dev/stdout", "/dev/stderr", "/proc"];
+
 /// Attempts at a path that is being renamed meanwhile.
 const ATTEMPTS_MAX: usize = 64;
 

@@ -13,8 +13,10 @@ use super::{FilesError, io_error};
 use crate::analysis::coordinator::Change;
 use crate::analysis::plan::{Goal, Ledger, Outcome, Piece};
 use crate::bootstrap::convergence::Verdict;
+use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use std::fs::{File, OpenOptions, TryLockError};
+use sidecore_sys::folder::{Folder, open_named};
+use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -235,10 +237,9 @@ impl Checkpoint {
 /// Opens a checkpoint, or makes an empty one, and locks it. Where another run renamed a new file
 /// over it between the two, once more: a lock on a file without a name keeps nobody out.
 fn claim(path: &Path) -> Result<File, FilesError> {
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).truncate(false);
+    let flags = OFlags::RDWR | OFlags::CREATE;
     loop {
-        let file = options.open(path).map_err(io_error("open", path))?;
+        let file = open_named(path, flags, NEW_FILE_MODE).map_err(io_error("open", path))?;
         lock(&file, path)?;
         let opened = file.metadata().map_err(io_error("open", path))?;
         let is_named = std::fs::metadata(path)
@@ -251,16 +252,21 @@ fn claim(path: &Path) -> Result<File, FilesError> {
 
 /// Brings a folder's names to the disk.
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
-    let folder = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
+    Folder::of_file(path)?.0.sync()
 }
 
 /// An empty file beside a checkpoint, locked.
 fn beside(path: &Path) -> Result<File, FilesError> {
     let new = new_name(path);
-    let file = File::create(&new).map_err(io_error("create", &new))?;
+    // One that an earlier run left, or another user put there, is not written to.
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(io_error("remove", &new)(error));
+        }
+        _ => {}
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let file = open_named(&new, flags, NEW_FILE_MODE).map_err(io_error("create", &new))?;
     lock(&file, path)?;
     Ok(file)
 }
@@ -281,6 +287,9 @@ fn lock(file: &File, path: &Path) -> Result<(), FilesError> {
         Err(TryLockError::Error(source)) => Err(io_error("lock", path)(source)),
     }
 }
+
+/// As open(2) gives it, less the umask.
+pub(super) const NEW_FILE_MODE: u32 = 0o666;
 
 /// The content of a checkpoint.
 #[derive(Debug)]

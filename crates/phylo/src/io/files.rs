@@ -18,12 +18,14 @@
 //! Must stay true: files of another run are never written over unless asked for; two runs with the
 //! same settings write the same bytes, the log and the checkpoint aside.
 
-use super::checkpoint::{Checkpoint, Settings, sync_folder};
+use super::checkpoint::{Checkpoint, NEW_FILE_MODE, Settings, sync_folder};
 use super::{FilesError, io_error};
 use crate::analysis::AnalysisError;
 use crate::analysis::coordinator::{Change, Keeper, Member};
 use crate::analysis::plan::{Goal, Kind, Ledger};
-use std::fs::{File, OpenOptions};
+use rustix::fs::OFlags;
+use sidecore_sys::folder::{Folder, open_named, write_named};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -76,7 +78,7 @@ impl Files {
         bytes: u64,
     ) -> Result<(Self, Ledger), FilesError> {
         let path = |suffix| names.path(prefix, suffix);
-        probe(&path(".probe"), bytes).map_err(io_error("write under the prefix", prefix))?;
+        probe(&path(CHECKPOINT), bytes).map_err(io_error("write under the prefix", prefix))?;
         let own = path(CHECKPOINT);
         let (checkpoint, ledger) = if own.exists() && !redo {
             Checkpoint::resume(&own, settings, goal)?
@@ -94,8 +96,8 @@ impl Files {
             }
             (checkpoint, Ledger::new(goal))
         };
-        let mut log = OpenOptions::new();
-        let log = log.create(true).append(true).open(path(".log"));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        let log = open_named(&path(".log"), flags, NEW_FILE_MODE);
         let files = Self {
             prefix: prefix.to_owned(),
             names,
@@ -128,18 +130,8 @@ impl Files {
     /// [`FilesError::Io`].
     pub fn write(&self, suffix: &str, text: &str) -> Result<PathBuf, FilesError> {
         let path = self.names.path(&self.prefix, suffix);
-        let new = with_suffix(&path, ".new");
-        let write = || {
-            let mut file = File::create(&new)?;
-            file.write_all(text.as_bytes())?;
-            file.sync_data()?;
-            std::fs::rename(&new, &path)?;
-            sync_folder(&path)
-        };
-        let written = write().inspect_err(|_| {
-            // The error that led here is the one to report.
-            let _ = std::fs::remove_file(&new);
-        });
+        let write = |file: &mut File| file.write_all(text.as_bytes());
+        let written = write_named(&path, NEW_FILE_MODE, write).and_then(|()| sync_folder(&path));
         written.map_err(io_error("write", &path))?;
         Ok(path)
     }
@@ -242,10 +234,11 @@ impl Keeper for FilesKeeper<'_> {
     }
 }
 
-/// Tries to write a file of this size, and removes it.
+/// Tries to write a file of this size beside the one at `path`, and removes it.
 fn probe(path: &Path, bytes: u64) -> std::io::Result<()> {
-    let write = || {
-        let mut file = File::create(path)?;
+    let (folder, _) = Folder::of_file(path)?;
+    let (hidden, mut file) = folder.temporary(0o600)?;
+    let mut write = || {
         let block = vec![0x5A; BLOCK];
         for at in (0..bytes).step_by(BLOCK) {
             file.write_all(&block[..BLOCK.min((bytes - at) as usize)])?;
@@ -253,7 +246,7 @@ fn probe(path: &Path, bytes: u64) -> std::io::Result<()> {
         file.sync_data()
     };
     let written = write();
-    let _ = std::fs::remove_file(path);
+    let _ = folder.remove_file(&hidden);
     written
 }
 

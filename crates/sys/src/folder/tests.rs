@@ -178,6 +178,11 @@ fn a_file_that_is_written_anew_keeps_its_mode_and_its_link() {
     assert_eq!(mode & 0o7777, 0o604);
     // What is no regular file stays what it is.
     write_named(Path::new("/dev/null"), 0o666, |file| file.write_all(b"new")).unwrap();
+    // A file that is open already is written to at its end: its opener writes to it as well.
+    let shared = File::options().append(true).open(at("file")).unwrap();
+    let path = format!("/dev/fd/{}", shared.as_raw_fd());
+    write_named(Path::new(&path), 0o666, |file| file.write_all(b"er")).unwrap();
+    assert_eq!(std::fs::read(at("file")).unwrap(), b"newer");
 }
 
 #[test]
