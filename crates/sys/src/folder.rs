@@ -386,9 +386,9 @@ pub fn open_named(path: &Path, flags: OFlags, mode: RawMode) -> io::Result<File>
 
 /// Gives the file at a path that the user named new contents: all of them, on the disk, or, where
 /// anything fails, none ([`Folder::replace`]). A link of root or this user stays one, and the old
-/// file's mode stays; `mode` is that of a new file. What is there and is no regular file, as a pipe,
-/// is written to as it is, and so is a file that is open already (`/dev/stdout`, `/dev/fd/3`), at
-/// its end: whoever opened it writes to it as well.
+/// file's mode stays; `mode` is that of a new file. A pipe, a device and the like is written to as
+/// it is, and so is a file that is open already (`/dev/stdout`, `/dev/fd/3`), at its end: its
+/// opener writes to it as well.
 ///
 /// # Errors
 /// Those of `write` and of the file system; [`FolderError::Link`] within.

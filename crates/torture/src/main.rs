@@ -7,17 +7,15 @@
 //! that chose the calls is printed. Exit status: 0 no finding, 1 findings, 2 could not run.
 
 mod faults;
-mod launch;
 mod run;
 mod scenario;
 mod tracer;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand};
+use clap::Parser;
 use run::{Finding, Harness};
 use scenario::SCENARIOS;
 use serde::Serialize;
-use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -25,8 +23,6 @@ use std::time::{Duration, Instant};
 /// Makes one system call after the other fail under every command and server of Sidecore
 #[derive(Debug, Parser)]
 struct Arguments {
-    #[command(subcommand)]
-    inner: Option<Inner>,
     /// The program under test
     #[arg(long, default_value = "target/debug/sidecore")]
     program: PathBuf,
@@ -56,16 +52,6 @@ struct Arguments {
     list: bool,
 }
 
-#[derive(Debug, Subcommand)]
-enum Inner {
-    /// The traced side; for this program alone
-    #[command(hide = true)]
-    Launch {
-        #[arg(last = true)]
-        command: Vec<OsString>,
-    },
-}
-
 #[derive(Debug, Serialize)]
 struct Row {
     scenario: &'static str,
@@ -77,11 +63,6 @@ struct Row {
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Inner::Launch { command }) = &arguments.inner {
-        let Err(error) = launch::launch(command);
-        eprintln!("torture: {error:#}");
-        return ExitCode::from(2);
-    }
     match torture(&arguments) {
         Ok(rows) => report(&arguments, &rows),
         Err(error) => {

@@ -6,13 +6,13 @@
 use crate::Row;
 use crate::faults::Resource;
 use crate::scenario::{INPUTS, Scenario, Server};
-use crate::tracer::{Account, End, Manner, Plan, Tracee};
+use crate::tracer::{Account, Manner, Plan, Tracee};
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::Serialize;
 use sidecore_random::Random;
-use std::ffi::OsString;
+use sidecore_torture::stepper::End;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -158,11 +158,7 @@ impl Harness {
         let mut kept: Vec<String> = names(&out)?;
         kept.extend(["stdout".into(), "stderr".into()]);
         let command = self.command(scenario, &out);
-        let environment = [(
-            "XDG_CACHE_HOME".to_owned(),
-            self.root.path().join("cache").into(),
-        )];
-        let tracee = Tracee::start(&command, &self.program, plan, &out, &environment)?;
+        let tracee = Tracee::start(command, &self.program, plan, &out)?;
         let mut findings = Vec::new();
         let end = match scenario.server {
             None => tracee.end_within(RUN_MAX),
@@ -289,17 +285,19 @@ impl Harness {
         Ok(end.or_else(|| tracee.end_within(END_MAX)))
     }
 
-    fn command(&self, scenario: &Scenario, out: &Path) -> Vec<OsString> {
+    fn command(&self, scenario: &Scenario, out: &Path) -> Command {
         let inputs = self.root.path().join("in").display().to_string();
         let out = out.display().to_string();
         // A no-break space stands for one inside an argument.
         let arguments = scenario.run.split_ascii_whitespace().map(|word| {
             let word = word.replace("$IN", &inputs).replace("$OUT", &out);
-            OsString::from(word.replace('\u{a0}', " "))
+            word.replace('\u{a0}', " ")
         });
-        std::iter::once(self.program.clone().into())
-            .chain(arguments)
-            .collect()
+        let mut command = Command::new(&self.program);
+        command
+            .args(arguments)
+            .env("XDG_CACHE_HOME", self.root.path().join("cache"));
+        command
     }
 
     /// Runs a text; its exit status, or `None` where it was killed or took too long.

@@ -1,24 +1,19 @@
-//! Runs a program with its descendants under ptrace(2) and makes chosen system calls fail.
+//! Makes chosen system calls of a program and its descendants fail.
 //!
-//! Why here: a library that is preloaded sees the C library's functions alone, and this program
-//! makes most of its system calls itself. Must stay true: only calls of the program under test
-//! count, once its runtime has started, so that the n-th call is the same one in each run of a
-//! program with one thread; a tracee never stays stopped while the tracer lives, and none outlives
-//! it. One thread traces and waits; [`Tracee`] is its owner's handle. Source: ptrace(2).
+//! Must stay true: only calls of the program under test count, once its runtime has started, so
+//! that the n-th call is the same one in each run of a program with one thread. One thread traces;
+//! [`Tracee`] is its owner's handle.
 
-use crate::faults::{Fault, Resource, STARTED};
-use anyhow::{Context, Result, bail};
-use nix::errno::Errno;
-use nix::sys::ptrace::{self, Options};
-use nix::sys::signal::Signal;
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use crate::faults::{FAULTS, Fault, Resource, STARTED};
+use anyhow::{Context, Result};
+use libc::user_regs_struct;
 use nix::unistd::Pid;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use sidecore_torture::stepper::{self, End, Watcher};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 /// The manner in which calls fail.
@@ -52,13 +47,6 @@ pub(crate) struct Account {
     pub(crate) resource: Option<Resource>,
 }
 
-/// The end of the program itself; its descendants may live on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    Exit(i32),
-    Signal(Signal),
-}
-
 /// A running program.
 #[derive(Debug)]
 pub(crate) struct Tracee {
@@ -70,28 +58,27 @@ pub(crate) struct Tracee {
 impl Tracee {
     /// Starts `command` with its output in files of `folder`.
     pub(crate) fn start(
-        command: &[OsString],
+        mut command: Command,
         program: &Path,
         plan: Option<Plan>,
         folder: &Path,
-        environment: &[(String, OsString)],
     ) -> Result<Self> {
         let (to_owner, started) = channel();
         let (send_end, end) = channel();
         let (send_account, all) = channel();
-        let command = command.to_owned();
         let program = program.to_owned();
-        let streams = ["stdout", "stderr"].map(|name| File::create(folder.join(name)));
-        let [stdout, stderr] = streams;
-        let (stdout, stderr) = (stdout?, stderr?);
-        let environment = environment.to_owned();
-        let place = folder.to_owned();
+        command
+            .env("RUST_BACKTRACE", "0")
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(File::create(folder.join("stdout"))?)
+            .stderr(File::create(folder.join("stderr"))?);
         std::thread::Builder::new()
             .name("tracer".into())
             .spawn(move || {
                 // ptrace's calls must come of the thread that started the tracee.
-                let launched = spawn(&command, stdout, stderr, &environment, &place);
-                let pid = match launched {
+                let calls = FAULTS.iter().map(|fault| fault.call).chain([STARTED]);
+                let pid = match stepper::start(command, calls) {
                     Ok(pid) => pid,
                     Err(error) => {
                         to_owner.send(Err(error)).ok();
@@ -101,9 +88,9 @@ impl Tracee {
                 if to_owner.send(Ok(pid)).is_err() {
                     return;
                 }
-                let mut tracer = Tracer::new(pid, program, plan);
+                let mut tracer = Tracer::new(pid, program, plan, send_end);
                 // An error of the tracer itself shows as an end that never came.
-                if tracer.run(|end| _ = send_end.send(end)).is_ok() {
+                if stepper::follow(pid, &mut tracer).is_ok() {
                     send_account.send(tracer.account).ok();
                 }
             })?;
@@ -128,160 +115,27 @@ impl Tracee {
     }
 }
 
-fn spawn(
-    command: &[OsString],
-    stdout: File,
-    stderr: File,
-    environment: &[(String, OsString)],
-    place: &Path,
-) -> Result<Pid> {
-    let own = std::env::current_exe()?;
-    let child = Command::new(own)
-        .arg("launch")
-        .arg("--")
-        .args(command)
-        .envs(environment.iter().map(|(name, value)| (name, value)))
-        .env("RUST_BACKTRACE", "0")
-        .current_dir(place)
-        .stdin(Stdio::null())
-        .stdout(stdout)
-        .stderr(stderr)
-        .spawn()
-        .context("starting the launcher")?;
-    let pid = Pid::from_raw(i32::try_from(child.id())?);
-    match waitpid(pid, Some(WaitPidFlag::__WALL))? {
-        WaitStatus::Stopped(_, Signal::SIGSTOP) => {}
-        other => bail!("the launcher did not stop: {other:?}"),
-    }
-    ptrace::setoptions(
-        pid,
-        Options::PTRACE_O_TRACESECCOMP
-            | Options::PTRACE_O_TRACEFORK
-            | Options::PTRACE_O_TRACEVFORK
-            | Options::PTRACE_O_TRACECLONE
-            | Options::PTRACE_O_TRACEEXEC
-            | Options::PTRACE_O_EXITKILL,
-    )?;
-    ptrace::cont(pid, None)?;
-    Ok(pid)
-}
-
 struct Tracer {
     main: Pid,
     program: PathBuf,
     plan: Option<Plan>,
     account: Account,
-    alive: BTreeSet<Pid>,
+    send_end: Sender<End>,
     /// By thread group: whether its program is the one under test and has started.
     counted: BTreeMap<i32, bool>,
     groups: BTreeMap<Pid, i32>,
 }
 
 impl Tracer {
-    fn new(main: Pid, program: PathBuf, plan: Option<Plan>) -> Self {
+    fn new(main: Pid, program: PathBuf, plan: Option<Plan>, send_end: Sender<End>) -> Self {
         Self {
             main,
             program,
             plan,
             account: Account::default(),
-            alive: BTreeSet::from([main]),
+            send_end,
             counted: BTreeMap::new(),
             groups: BTreeMap::new(),
-        }
-    }
-
-    fn run(&mut self, mut ended: impl FnMut(End)) -> Result<()> {
-        let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
-        while !self.alive.is_empty() {
-            let status = match waitpid(Pid::from_raw(-1), Some(flags)) {
-                Err(Errno::ECHILD) => break,
-                Err(Errno::EINTR) => continue,
-                // Signals that nix has no name for (real-time ones) are passed on below.
-                status => status?,
-            };
-            match status {
-                WaitStatus::Exited(pid, code) => self.gone(pid, End::Exit(code), &mut ended),
-                WaitStatus::Signaled(pid, signal, _) => {
-                    self.gone(pid, End::Signal(signal), &mut ended);
-                }
-                WaitStatus::PtraceEvent(pid, _, event) => self.event(pid, event),
-                WaitStatus::Stopped(pid, signal) => {
-                    // A new tracee begins with a SIGSTOP that is the tracer's own.
-                    let is_new = self.alive.insert(pid);
-                    let own = signal == Signal::SIGSTOP && is_new || signal == Signal::SIGTRAP;
-                    go_on(pid, (!own).then_some(signal));
-                }
-                _ => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn gone(&mut self, pid: Pid, end: End, ended: &mut impl FnMut(End)) {
-        self.alive.remove(&pid);
-        self.groups.remove(&pid);
-        if pid == self.main {
-            ended(end);
-        }
-    }
-
-    fn event(&mut self, pid: Pid, event: i32) {
-        match event {
-            libc::PTRACE_EVENT_EXEC => {
-                let group = self.group(pid);
-                self.counted.remove(&group);
-            }
-            libc::PTRACE_EVENT_SECCOMP => self.call(pid),
-            _ => {}
-        }
-        go_on(pid, None);
-    }
-
-    /// A call that could fail.
-    fn call(&mut self, pid: Pid) {
-        // A tracee that was killed meanwhile has no registers any more.
-        let Ok(mut registers) = ptrace::getregs(pid) else {
-            return;
-        };
-        let call = registers.orig_rax.cast_signed();
-        let group = self.group(pid);
-        if call == STARTED {
-            let counts = self.is_program(group);
-            self.counted.entry(group).or_insert(counts);
-            return;
-        }
-        let (Some(true), Some(fault)) = (self.counted.get(&group), Fault::of(call)) else {
-            return;
-        };
-        let writes_errors = fault.resource == Resource::Writing && registers.rdi == 2;
-        let is_duplicate = fault.call == libc::SYS_fcntl;
-        if is_duplicate && registers.rsi != u64::from(libc::F_DUPFD_CLOEXEC.unsigned_abs()) {
-            return;
-        }
-        self.account.calls += 1;
-        let Some(plan) = self.plan else { return };
-        let is_it = self.account.calls == plan.call;
-        let again = plan.manner == Manner::Onwards
-            && self.account.resource == Some(fault.resource)
-            && !writes_errors;
-        if !is_it && !again {
-            return;
-        }
-        match plan.manner {
-            Manner::Once | Manner::Onwards => {
-                registers.rax = (-i64::from(fault.errno)).cast_unsigned();
-                registers.orig_rax = u64::MAX;
-            }
-            Manner::Short if fault.moves_bytes() && registers.rdx > 1 => registers.rdx /= 2,
-            Manner::Interrupted if fault.can_be_interrupted() => {
-                registers.rax = (-i64::from(libc::EINTR)).cast_unsigned();
-                registers.orig_rax = u64::MAX;
-            }
-            Manner::Short | Manner::Interrupted => return,
-        }
-        if ptrace::setregs(pid, registers).is_ok() && self.account.failed.is_none() {
-            self.account.failed = Some((fault.name, writes_errors));
-            self.account.resource = Some(fault.resource);
         }
     }
 
@@ -303,7 +157,62 @@ impl Tracer {
     }
 }
 
-/// Lets a tracee go on. One that was killed meanwhile is waited for as any.
-fn go_on(pid: Pid, signal: Option<Signal>) {
-    ptrace::cont(pid, signal).ok();
+impl Watcher for Tracer {
+    fn ended(&mut self, pid: Pid, end: End) {
+        self.groups.remove(&pid);
+        if pid == self.main {
+            // The owner may have given up.
+            self.send_end.send(end).ok();
+        }
+    }
+
+    fn executed(&mut self, pid: Pid) {
+        let group = self.group(pid);
+        self.counted.remove(&group);
+    }
+
+    /// A call that could fail.
+    fn before(&mut self, pid: Pid, registers: &mut user_regs_struct) -> bool {
+        let call = registers.orig_rax.cast_signed();
+        let group = self.group(pid);
+        if call == STARTED {
+            let counts = self.is_program(group);
+            self.counted.entry(group).or_insert(counts);
+            return false;
+        }
+        let (Some(true), Some(fault)) = (self.counted.get(&group), Fault::of(call)) else {
+            return false;
+        };
+        let writes_errors = fault.resource == Resource::Writing && registers.rdi == 2;
+        let is_duplicate = fault.call == libc::SYS_fcntl;
+        if is_duplicate && registers.rsi != u64::from(libc::F_DUPFD_CLOEXEC.unsigned_abs()) {
+            return false;
+        }
+        self.account.calls += 1;
+        let Some(plan) = self.plan else { return false };
+        let is_it = self.account.calls == plan.call;
+        let again = plan.manner == Manner::Onwards
+            && self.account.resource == Some(fault.resource)
+            && !writes_errors;
+        if !is_it && !again {
+            return false;
+        }
+        match plan.manner {
+            Manner::Once | Manner::Onwards => fail(registers, fault.errno),
+            Manner::Short if fault.moves_bytes() && registers.rdx > 1 => registers.rdx /= 2,
+            Manner::Interrupted if fault.can_be_interrupted() => fail(registers, libc::EINTR),
+            Manner::Short | Manner::Interrupted => return false,
+        }
+        if self.account.failed.is_none() {
+            self.account.failed = Some((fault.name, writes_errors));
+            self.account.resource = Some(fault.resource);
+        }
+        true
+    }
+}
+
+/// Has the kernel leave the call out and give this error.
+fn fail(registers: &mut user_regs_struct, errno: i32) {
+    registers.rax = (-i64::from(errno)).cast_unsigned();
+    registers.orig_rax = u64::MAX;
 }

@@ -1,21 +1,16 @@
-//! Runs a program under ptrace(2) and stops it, and all that it starts, before each system call
-//! that takes a path.
+//! Stops a program, and all that it starts, before each system call that takes a path.
 //!
 //! Why here: what happens between two system calls of a program can be tried at every place, and
-//! not only where a busy machine happens to make room. Source: ptrace(2), seccomp(2).
+//! not only where a busy machine happens to make room.
 
-#![allow(unsafe_code)] // `pre_exec`: the program asks to be traced and puts its filter on.
-
-use nix::sys::ptrace::{self, Options};
+use libc::user_regs_struct;
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
+use sidecore_torture::stepper::{self, End as Ended, Watcher};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::FileExt;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::mpsc::{RecvTimeoutError, channel};
@@ -90,41 +85,9 @@ pub(crate) enum End {
 }
 
 /// Runs `command` to its end; `before` gets the paths of each call that is about to be made.
-pub(crate) fn run(mut command: Command, before: &mut dyn FnMut(&[PathBuf])) -> End {
-    let rules = CALLS.iter().map(|call| (call.number, Vec::new())).collect();
-    let machine = std::env::consts::ARCH.try_into().unwrap();
-    let filter = SeccompFilter::new(
-        rules,
-        SeccompAction::Allow,
-        SeccompAction::Trace(0),
-        machine,
-    );
-    let filter: BpfProgram = filter.unwrap().try_into().unwrap();
-    let traced = move || {
-        ptrace::traceme()?;
-        seccompiler::apply_filter(&filter).map_err(std::io::Error::other)
-    };
-    // SAFETY: between fork and exec it makes two system calls; it allocates only where one of them
-    // fails, in a test that fails then.
-    unsafe { command.pre_exec(traced) };
-    // Becoming the program stops it; it makes no call that the filter names before.
-    #[expect(
-        clippy::zombie_processes,
-        reason = "waited for by waitpid, as all tracees are"
-    )]
-    let child = command.spawn().unwrap();
-    let main = Pid::from_raw(child.id().cast_signed());
-    let first = waitpid(main, Some(WaitPidFlag::__WALL)).unwrap();
-    assert!(matches!(first, WaitStatus::Stopped(..)), "{first:?}");
-    let options = Options::PTRACE_O_TRACESECCOMP
-        | Options::PTRACE_O_TRACEFORK
-        | Options::PTRACE_O_TRACEVFORK
-        | Options::PTRACE_O_TRACECLONE
-        | Options::PTRACE_O_TRACEEXEC
-        | Options::PTRACE_O_EXITKILL;
-    ptrace::setoptions(main, options).unwrap();
-    ptrace::cont(main, None).unwrap();
-    let alive = Arc::new(Mutex::new(BTreeSet::from([main])));
+pub(crate) fn run(command: Command, before: &mut dyn FnMut(&[PathBuf])) -> End {
+    let main = stepper::start(command, CALLS.iter().map(|call| call.number)).unwrap();
+    let alive = Arc::new(Mutex::new(BTreeSet::new()));
     let (done, is_done) = channel::<()>();
     let watched = Arc::clone(&alive);
     let watch = std::thread::spawn(move || {
@@ -136,58 +99,50 @@ pub(crate) fn run(mut command: Command, before: &mut dyn FnMut(&[PathBuf])) -> E
         }
         late
     });
-    let end = trace(main, &alive, before);
+    let mut paths = Paths {
+        main,
+        alive,
+        before,
+        end: End::Exit(-1),
+    };
+    stepper::follow(main, &mut paths).unwrap();
     drop(done);
     match watch.join().unwrap() {
         true => End::HeldUp,
-        false => end,
+        false => paths.end,
     }
 }
 
-fn trace(main: Pid, alive: &Mutex<BTreeSet<Pid>>, before: &mut dyn FnMut(&[PathBuf])) -> End {
-    let mut end = End::Exit(-1);
-    let flags = WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD;
-    while !alive.lock().unwrap().is_empty() {
-        let Ok(status) = waitpid(Pid::from_raw(-1), Some(flags)) else {
-            break;
-        };
-        match status {
-            WaitStatus::Exited(pid, code) => {
-                alive.lock().unwrap().remove(&pid);
-                if pid == main {
-                    end = End::Exit(code);
-                }
-            }
-            WaitStatus::Signaled(pid, signal, _) => {
-                alive.lock().unwrap().remove(&pid);
-                if pid == main {
-                    end = End::Signal(signal);
-                }
-            }
-            WaitStatus::PtraceEvent(pid, _, event) => {
-                if event == libc::PTRACE_EVENT_SECCOMP {
-                    before(&paths(pid));
-                }
-                let _ = ptrace::cont(pid, None);
-            }
-            WaitStatus::Stopped(pid, signal) => {
-                // A new tracee begins with a stop that is the tracer's own.
-                let is_new = alive.lock().unwrap().insert(pid);
-                let own = signal == Signal::SIGSTOP && is_new || signal == Signal::SIGTRAP;
-                let _ = ptrace::cont(pid, (!own).then_some(signal));
-            }
-            _ => {}
+struct Paths<'b> {
+    main: Pid,
+    alive: Arc<Mutex<BTreeSet<Pid>>>,
+    before: &'b mut dyn FnMut(&[PathBuf]),
+    end: End,
+}
+
+impl Watcher for Paths<'_> {
+    fn before(&mut self, thread: Pid, registers: &mut user_regs_struct) -> bool {
+        (self.before)(&paths(thread, registers));
+        false
+    }
+
+    fn began(&mut self, thread: Pid) {
+        self.alive.lock().unwrap().insert(thread);
+    }
+
+    fn ended(&mut self, thread: Pid, end: Ended) {
+        self.alive.lock().unwrap().remove(&thread);
+        if thread == self.main {
+            self.end = match end {
+                Ended::Exit(code) => End::Exit(code),
+                Ended::Signal(signal) => End::Signal(signal),
+            };
         }
     }
-    end
 }
 
 /// Absolute paths of the call before which a thread stands; `..` and links are left in them.
-fn paths(pid: Pid) -> Vec<PathBuf> {
-    // One that was killed meanwhile has none.
-    let Ok(registers) = ptrace::getregs(pid) else {
-        return Vec::new();
-    };
+fn paths(pid: Pid, registers: &user_regs_struct) -> Vec<PathBuf> {
     let number = registers.orig_rax.cast_signed();
     let arguments = [registers.rdi, registers.rsi, registers.rdx, registers.r10];
     let Some(call) = CALLS.iter().find(|call| call.number == number) else {
