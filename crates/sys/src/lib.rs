@@ -12,6 +12,7 @@
 //! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet;
 //!   [`identity`]: which users they can be told apart as; [`descriptors`]: how many of them fit.
 //! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
+//! - [`apart`]: calls that may wait for a file system which this process serves.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
 //!   [`fuse_ring`]: its queues over io_uring; [`file_system`]: to file systems that are to end.
 //! - [`interface`]: the kernel's network interfaces; [`interface_features`]: their offload
@@ -32,6 +33,7 @@
 //! of them.
 
 mod alias;
+mod apart;
 pub mod arena;
 pub mod bpf;
 pub mod clock;
@@ -71,6 +73,7 @@ pub mod xdp;
 pub use sidecore_bare::{Memory, Plain, float, plain, prefetch, sum, text};
 
 pub use alias::{AliasOptions, AliasedMap, Frame};
+pub use apart::apart;
 pub use error::SysError;
 pub use machine::Machine;
 pub use map::FileMap;

@@ -164,6 +164,36 @@ fn a_signal_ends_a_server_whose_client_waits_for_a_source_that_is_silent() {
 #[test]
 fn a_signal_ends_a_mount_that_is_not_done_yet() {
     let scratch = Scratch::new();
+    let (far, mounting) = half_mounted(&scratch);
+    signal(scratch.server(), Signal::TERM);
+    let output = mounting.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    scratch.assert_nothing_left();
+    drop(far);
+}
+
+/// The server waits in the kernel for what it serves itself, and can only end if nothing of it
+/// keeps the FUSE device open.
+#[test]
+fn a_server_that_is_killed_while_it_mounts_is_gone() {
+    let scratch = Scratch::new();
+    let (far, mounting) = half_mounted(&scratch);
+    let server = scratch.server();
+    signal(server, Signal::KILL);
+    let output = mounting.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    wait_for("the server is gone", || !is_running(server));
+    drop(far);
+    // The next command takes away what is left of it.
+    let on = scratch.path("on");
+    let again = scratch.sidecore(&["umount", text(&on)]).output().unwrap();
+    assert!(!again.status.success());
+    scratch.assert_nothing_left();
+}
+
+/// A mount whose server waits for a source that is silent, in the middle of mounting.
+fn half_mounted(scratch: &Scratch) -> (Far, Child) {
     let tree = scratch.path("tree");
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("large"), noise(22, 4 << 20)).unwrap();
@@ -184,11 +214,7 @@ fn a_signal_ends_a_mount_that_is_not_done_yet() {
         .unwrap();
     far.until_it_is_asked_in_vain();
     wait_for("it has a record", || scratch.servers().len() == 1);
-    signal(scratch.server(), Signal::TERM);
-    let output = mounting.wait_with_output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{errors}");
-    scratch.assert_nothing_left();
+    (far, mounting)
 }
 
 #[test]

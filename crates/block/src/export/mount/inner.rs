@@ -15,6 +15,7 @@ use crate::export::ExportError;
 use crate::source::BlockSource;
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
+use sidecore_sys::apart;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A file system that an image may hold.
@@ -208,7 +209,9 @@ pub(super) fn mount_nowhere(
                 None => rustix::mount::fsconfig_set_flag(context, *key)?,
             }
         }
-        rustix::mount::fsconfig_create(context)?;
+        // It may read what this process serves.
+        let created = apart(|| Ok(rustix::mount::fsconfig_create(context)?));
+        created.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
         rustix::mount::fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
     };
     mount().map_err(|errno| inner_error(name, errno, messages(context)))

@@ -26,6 +26,7 @@ use crate::export::{ExportError, Ready};
 use crate::source::{BlockSource, WriteError};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::{MoveMountFlags, UnmountFlags};
+use sidecore_sys::apart;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -632,7 +633,9 @@ impl Server {
             tracing::warn!("not mounted here any more; served on for others that have it");
             return Unmounted::Gone;
         }
-        match rustix::mount::unmount(&mount.dir, UnmountFlags::NOFOLLOW) {
+        // The last user of a file system writes it out.
+        let unmounted = apart(|| Ok(rustix::mount::unmount(&mount.dir, UnmountFlags::NOFOLLOW)?));
+        match unmounted {
             Ok(()) => Unmounted::Gone,
             // Without root only the helper may, which is asked to take it away in any case.
             Err(_) => Unmounted::Busy,
@@ -647,7 +650,12 @@ impl Server {
             "{} is in use; its open files are served for a moment",
             mount.dir.display()
         );
-        state::detach_mount(&mount.dir)
+        let mut detached = false;
+        let work = || {
+            detached = state::detach_mount(&mount.dir);
+            Ok(())
+        };
+        apart(work).is_ok() && detached
     }
 
     /// Mounts the file system again, which others still have.
