@@ -14,6 +14,7 @@ pub mod foreign;
 #[doc(hidden)]
 pub mod fuzzing;
 mod index;
+mod indexed;
 pub mod lock;
 mod lz4;
 mod raw;
@@ -30,6 +31,7 @@ pub mod tree;
 pub(crate) mod write;
 
 use crate::codec::CodecId;
+use indexed::IndexedWriter;
 use read_at::Bytes;
 use std::fmt;
 use std::fs::File;
@@ -249,7 +251,7 @@ impl ImageFormat for SeekableZstd {
     }
 
     fn writer(&self, layout: &Layout) -> Result<Box<dyn ImageWriter>, FormatError> {
-        Ok(Box::new(seekable::SeekableWriter::new(layout)))
+        Ok(Box::new(IndexedWriter::new(&seekable::FORM, layout)))
     }
 }
 
@@ -261,7 +263,7 @@ impl ImageFormat for Lz4 {
     }
 
     fn writer(&self, layout: &Layout) -> Result<Box<dyn ImageWriter>, FormatError> {
-        Ok(Box::new(lz4::Lz4Writer::new(layout)))
+        Ok(Box::new(IndexedWriter::new(&lz4::FORM, layout)))
     }
 }
 

@@ -9,15 +9,12 @@
 //! Source: zstd's contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0. Map:
 //! `docs/formats/seekable-zstd.md`.
 
-use super::lock::Locker;
+use super::indexed::{Form, Written};
 use super::read_at::Bytes;
-use super::sidx::{self, Found, Shape, le32};
-use super::table::{self, Tail};
-use super::tree::Signer;
-use super::write::{Ending, ImageWriter, Layout, Packed, Seal};
-use super::{Builder, Format, FormatError, Frame, FrameCheck, Index, thin};
+use super::sidx::{self, Found, le32};
+use super::table::Tail;
+use super::{Builder, Format, FormatError, Frame, FrameCheck, Index};
 use crate::codec::CodecId;
-use std::io;
 
 pub(super) const NAME: &str = "seekable zstd";
 
@@ -241,25 +238,57 @@ impl Table {
     }
 }
 
-/// Writes our index frame and the standard seek table.
-pub(super) struct SeekableWriter {
-    index: sidx::Writer,
-    frame_bytes: u32,
-    table: table::Table,
-    seal: Option<Seal>,
-    lock: Option<Locker>,
+/// Its form for writing: the standard seek table stands behind our index frame.
+pub(super) const FORM: Form = Form {
+    name: NAME,
+    codec: CodecId::Zstd,
+    limit: "the seek table is a skippable frame, whose length has 32 bits",
+    close: put_seek_table,
+};
+
+fn put_seek_table(written: &Written<'_>, tail: &mut Tail<'_>) -> Result<bool, FormatError> {
+    // Of an encrypted image a seek table would promise frames that zstd can read.
+    if written.is_locked {
+        return Ok(true);
+    }
+    // Of a thin one it would leave out the holes. That one has a table without entries, by which
+    // older versions of this program find the index, whose version they refuse.
+    if written.is_thin {
+        put_table_head(FOOTER_BYTES as u32, tail)?;
+        put_footer(0, tail)?;
+        return Ok(true);
+    }
+    // Our own frames, from which nothing comes out.
+    let own = written.tree_bytes.into_iter().chain([written.index_bytes]);
+    let entries = written.table.count() + own.clone().count() as u64;
+    let Ok(content) = u32::try_from(entries * 12 + FOOTER_BYTES) else {
+        return Ok(false);
+    };
+    let entries = u32::try_from(entries).ok();
+    let Some(entries) = entries.filter(|&entries| entries <= FRAMES_MAX) else {
+        return Ok(false);
+    };
+    put_table_head(content, tail)?;
+    for frame in written.table.frames() {
+        let (raw_bytes, check) = (frame.raw_bytes(), frame.stored_end);
+        tail.put(&entry_of(frame.stored_bytes, raw_bytes, check))?;
+    }
+    for bytes in own {
+        tail.put(&entry_of(bytes, 0, NOTHING_CHECK))?;
+    }
+    put_footer(entries, tail)?;
+    Ok(true)
 }
 
-impl SeekableWriter {
-    pub(super) fn new(layout: &Layout) -> Self {
-        Self {
-            index: sidx::Writer::new(CodecId::Zstd, layout.frame_bytes, Shape::of(layout)),
-            frame_bytes: layout.frame_bytes,
-            table: table::Table::default(),
-            seal: None,
-            lock: None,
-        }
-    }
+fn put_table_head(content_bytes: u32, tail: &mut Tail<'_>) -> Result<(), FormatError> {
+    tail.put(&TABLE_MAGIC.to_le_bytes())?;
+    tail.put(&content_bytes.to_le_bytes())
+}
+
+fn put_footer(entries: u32, tail: &mut Tail<'_>) -> Result<(), FormatError> {
+    tail.put(&entries.to_le_bytes())?;
+    tail.put(&[CHECKED_BIT])?;
+    tail.put(&FOOTER_MAGIC.to_le_bytes())
 }
 
 /// An entry of the seek table.
@@ -270,96 +299,6 @@ fn entry_of(stored_bytes: u32, raw_bytes: u32, check: u32) -> [u8; 12] {
         *bytes = field.to_le_bytes();
     }
     entry
-}
-
-impl ImageWriter for SeekableWriter {
-    fn codec(&self) -> CodecId {
-        CodecId::Zstd
-    }
-
-    fn seal(&mut self, signer: Signer) -> bool {
-        self.seal = Some(Seal::new(signer, self.index.is_thin()));
-        true
-    }
-
-    fn lock(&mut self, lock: Locker) -> bool {
-        self.lock = Some(lock);
-        true
-    }
-
-    fn start(&mut self) -> Vec<u8> {
-        match &self.lock {
-            Some(lock) => lock.head().to_vec(),
-            None if self.index.is_thin() => thin::head(CodecId::Zstd).to_vec(),
-            None => Vec::new(),
-        }
-    }
-
-    fn push_holes(&mut self, frames: u64, raw_bytes: u64) -> Result<(), FormatError> {
-        if let Some(seal) = &mut self.seal {
-            seal.push_holes(frames, raw_bytes, self.frame_bytes);
-        }
-        self.table.push_holes(frames, raw_bytes);
-        Ok(())
-    }
-
-    fn push(&mut self, frame: &Packed) -> Result<(), FormatError> {
-        if let Some(seal) = &mut self.seal {
-            seal.push(frame, NAME)?;
-        }
-        self.table.push(frame.entry());
-        Ok(())
-    }
-
-    fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError> {
-        let mut tail = Tail::new(tail);
-        let frames = self.table.count();
-        let too_many = || FormatError::CannotWrite {
-            format: NAME,
-            what: format!("{frames} frames"),
-            reason: "the seek table is a skippable frame, whose length has 32 bits",
-            next: "take a larger --frame",
-        };
-        let sealed = self.seal.as_mut().map(|seal| seal.finish(NAME, &mut tail));
-        let sealed = sealed.transpose()?;
-        let root = sealed.map(|(root, _)| root);
-        let mac = self.lock.as_ref().map(Locker::mac);
-        let index = self.index.finish(&self.table, mac, &mut tail)?;
-        let index_bytes = index.ok_or_else(too_many)?;
-        // Of an encrypted image a seek table would promise frames that zstd can read; of a thin one
-        // it would leave out the holes. That one has a table without entries, by which older
-        // versions of this program find the index, whose version they refuse.
-        if self.lock.is_none() && self.index.is_thin() {
-            tail.put(&TABLE_MAGIC.to_le_bytes())?;
-            tail.put(&(FOOTER_BYTES as u32).to_le_bytes())?;
-            tail.put(&0_u32.to_le_bytes())?;
-            tail.put(&[CHECKED_BIT])?;
-            tail.put(&FOOTER_MAGIC.to_le_bytes())?;
-        } else if self.lock.is_none() {
-            // Our own frames, of which nothing comes out.
-            let tree_bytes = sealed.map(|(_, tree_bytes)| tree_bytes);
-            let own = tree_bytes.into_iter().chain([index_bytes]);
-            let entries = frames + own.clone().count() as u64;
-            let content = u32::try_from(entries * 12 + FOOTER_BYTES).map_err(|_| too_many())?;
-            let entries = u32::try_from(entries).ok();
-            let entries = entries.filter(|&entries| entries <= FRAMES_MAX);
-            let entries = entries.ok_or_else(too_many)?;
-            tail.put(&TABLE_MAGIC.to_le_bytes())?;
-            tail.put(&content.to_le_bytes())?;
-            for frame in self.table.frames() {
-                let (raw_bytes, check) = (frame.raw_bytes(), frame.stored_end);
-                tail.put(&entry_of(frame.stored_bytes, raw_bytes, check))?;
-            }
-            for bytes in own {
-                tail.put(&entry_of(bytes, 0, NOTHING_CHECK))?;
-            }
-            tail.put(&entries.to_le_bytes())?;
-            tail.put(&[CHECKED_BIT])?;
-            tail.put(&FOOTER_MAGIC.to_le_bytes())?;
-        }
-        tail.end()?;
-        Ok(Ending { front: None, root })
-    }
 }
 
 /// Most entries that the specification lets a table hold.
