@@ -11,6 +11,7 @@ use common::bytes;
 use sidecore_deflate::{BLOCK_BYTES, CheckKind, Deflater, block_bytes_max, served};
 use sidecore_offload::daemon::{Daemon, DaemonOptions};
 use sidecore_offload::served::Registry;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 fn compress(raw: &[u8]) -> Vec<u8> {
@@ -33,17 +34,25 @@ fn compress(raw: &[u8]) -> Vec<u8> {
 
 /// The same by a stream that is given 50 KB a call.
 fn compress_in_pieces(raw: &[u8]) -> Vec<u8> {
+    compress_with_a_pause(raw, raw.len(), || {})
+}
+
+/// The same, with something that happens before the piece at byte `at`.
+fn compress_with_a_pause(raw: &[u8], at: usize, pause: impl FnOnce()) -> Vec<u8> {
     let mut z = common::ours::deflate_init(6, 15, 0);
     let mut out = vec![0; raw.len() + 10_000];
     (z.next_out, z.avail_out) = (out.as_mut_ptr(), out.len() as u32);
-    let mut pieces = raw.chunks(50_000).peekable();
-    while let Some(piece) = pieces.next() {
+    let mut pause = Some(pause);
+    let mut given = 0;
+    for piece in raw.chunks(PIECE_BYTES) {
+        if given >= at
+            && let Some(pause) = pause.take()
+        {
+            pause();
+        }
+        given += piece.len();
         (z.next_in, z.avail_in) = (piece.as_ptr(), piece.len() as u32);
-        let (flush, wanted) = if pieces.peek().is_none() {
-            (4, 1)
-        } else {
-            (0, 0)
-        };
+        let (flush, wanted) = if given == raw.len() { (4, 1) } else { (0, 0) };
         // SAFETY: both buffers are there.
         assert_eq!(unsafe { sidecore_z::deflate(&mut *z, flush) }, wanted);
     }
@@ -74,7 +83,7 @@ fn served_requests(daemon: &Daemon) -> u64 {
     status.engines.iter().map(|engine| engine.calls).sum()
 }
 
-fn start(socket: &std::path::Path) -> Daemon {
+fn start(socket: &Path) -> Daemon {
     Daemon::start(DaemonOptions {
         socket: socket.to_owned(),
         engines: 1,
@@ -82,6 +91,23 @@ fn start(socket: &std::path::Path) -> Daemon {
         ..DaemonOptions::default()
     })
     .unwrap()
+}
+
+/// A daemon that this process, which looks for one once a second, has found.
+fn start_and_attach(socket: &Path, raw: &[u8], wanted: &[u8]) -> Daemon {
+    let daemon = start(socket);
+    let begun = Instant::now();
+    while served_requests(&daemon) == 0 {
+        assert!(
+            compress_in_pieces(raw) == wanted,
+            "in pieces, with a daemon"
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(60),
+            "it never attached"
+        );
+    }
+    daemon
 }
 
 #[test]
@@ -94,19 +120,7 @@ fn the_same_bytes_wherever_blocks_are_made() {
     let wanted = wanted(&raw);
     assert!(compress(&raw) == wanted, "without a daemon");
 
-    let daemon = start(&socket);
-    let begun = Instant::now();
-    // It looks for a daemon once a second.
-    while served_requests(&daemon) == 0 {
-        assert!(
-            compress_in_pieces(&raw) == wanted,
-            "in pieces, with a daemon"
-        );
-        assert!(
-            begun.elapsed() < Duration::from_secs(60),
-            "it never attached"
-        );
-    }
+    let daemon = start_and_attach(&socket, &raw, &wanted);
     let before = served_requests(&daemon);
     assert!(compress(&raw) == wanted, "with a daemon");
     assert!(served_requests(&daemon) > before, "it left the daemon");
@@ -125,9 +139,15 @@ fn the_same_bytes_wherever_blocks_are_made() {
     assert_eq!(status, 0, "the child's bytes differ, or it died");
     assert!(compress(&raw) == wanted, "after the child");
 
-    let mut daemon = Some(daemon);
+    // It goes while a stream has gathered several blocks and a part of one.
+    let gathered = compress_with_a_pause(&raw, 7 * BLOCK_BYTES / 2, || {
+        drop(daemon);
+        assert!(compress(&raw) == wanted, "after the daemon");
+    });
+    assert!(gathered == wanted, "in pieces, when the daemon had gone");
+
     for _ in 0..3 {
-        let daemon = daemon.take().unwrap_or_else(|| start(&socket));
+        let daemon = start_and_attach(&socket, &raw, &wanted);
         std::thread::scope(|scope| {
             let threads: Vec<_> = (0..3)
                 .map(|_| {
@@ -146,3 +166,6 @@ fn the_same_bytes_wherever_blocks_are_made() {
         });
     }
 }
+
+/// Does not divide a block.
+const PIECE_BYTES: usize = 50_000;

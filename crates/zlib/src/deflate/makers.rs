@@ -90,18 +90,7 @@ impl State {
             self.fed = 0;
         }
         // Whole blocks stay blocks, however many were gathered.
-        let whole = self.gathered.len().saturating_sub(1) / BLOCK_BYTES * BLOCK_BYTES;
-        if whole > 0 {
-            let rest = self.gathered.split_off(whole)?;
-            match self.emit(false) {
-                Ok(()) => self.gathered = rest,
-                Err(code) => {
-                    // There was room for it before.
-                    self.gathered.extend(rest.as_slice())?;
-                    return Err(code);
-                }
-            }
-        }
+        self.emit_blocks(self.gathered.len().saturating_sub(1) / BLOCK_BYTES)?;
         self.begin_base()?;
         let history = self.history.as_slice();
         if !history.is_empty() {
@@ -179,8 +168,9 @@ impl State {
                 self.blocks(Some(part), false)?;
                 self.take_in(stream, part);
             } else if self.gathered.len() >= batch {
-                // More comes: this was not the last block.
-                self.emit(false)?;
+                // More comes: the last of these was not the stream's last. What is no whole block is
+                // kept, which there is where a batch has become smaller since.
+                self.emit_blocks(self.gathered.len() / BLOCK_BYTES)?;
             } else {
                 let part = &input[..input.len().min(batch - self.gathered.len())];
                 self.gathered.extend(part)?;
@@ -219,6 +209,27 @@ impl State {
         self.emit(false)?;
         self.unflushed_bytes = 0;
         Ok(self.pending.extend(&EMPTY_STORED)?)
+    }
+
+    /// Makes the first `count` blocks of what was gathered, none of which is the stream's last.
+    fn emit_blocks(&mut self, count: usize) -> Result<(), c_int> {
+        let whole = count * BLOCK_BYTES;
+        if whole == 0 {
+            return Ok(());
+        }
+        if whole == self.gathered.len() {
+            return self.emit(false);
+        }
+        let rest = self.gathered.split_off(whole)?;
+        match self.emit(false) {
+            Ok(()) => self.gathered = rest,
+            Err(code) => {
+                // There was room for it before.
+                self.gathered.extend(rest.as_slice())?;
+                return Err(code);
+            }
+        }
+        Ok(())
     }
 
     /// Makes blocks of all that was gathered.
