@@ -154,8 +154,6 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
             "receive_low_water",
             // So do bytes and a reset; rings keep the bytes, as the kernel does, pairs do not.
             "linger_before",
-            // The supervisor refuses control messages of unknown kinds; rings pass them over.
-            "rights_over_tcp",
         ];
         !others.iter().any(|other| name.starts_with(other))
     };

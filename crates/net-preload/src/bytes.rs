@@ -4,6 +4,7 @@ use crate::real::{real, set_errno};
 use crate::stream::{self, Done};
 use crate::table::{Kind, record};
 use crate::{accepting, attachment, check, closing, rings};
+use sidecore_sys::control_message::{ControlMessages, judge_for_tcp};
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
 
@@ -297,14 +298,22 @@ pub unsafe extern "C" fn sendmsg(file: c_int, message: *const libc::msghdr, flag
     }
     // SAFETY: the program says that a message's header is there.
     let header = unsafe { &*message };
-    for passed in passed_on(header) {
+    let control = control(header);
+    for passed in passed_on(control.unwrap_or_default()) {
         rings::bar(passed);
     }
     meet(file);
     let pieces = pieces(header.msg_iov, header.msg_iovlen as _);
     let kernel = move || closing::send(file, flags, || pieces.map_or(0, stream::whole), work);
     match pieces {
-        Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, flags), kernel),
+        Some(pieces) if rings::has_rings(file) => {
+            let judge = |control| judge_for_tcp(control).map_err(|error| error.raw_os_error());
+            let done = match control.and_then(judge) {
+                Ok(()) => stream::send(file, pieces, flags),
+                Err(error) => Done::Failed(error),
+            };
+            end(done, kernel)
+        }
         _ => kernel(),
     }
 }
@@ -324,28 +333,29 @@ pub unsafe extern "C" fn sendmmsg(
     })
 }
 
-/// Descriptors in a message (SCM_RIGHTS): other processes will use them.
-fn passed_on(header: &libc::msghdr) -> Vec<c_int> {
-    let mut passed = Vec::new();
-    if header.msg_control.is_null() || attachment::current().is_none() {
-        return passed;
+/// The control messages of a message; an error where they are more than the kernel takes.
+fn control(header: &libc::msghdr) -> Result<&[u8], c_int> {
+    // Of another width with other C libraries.
+    let bytes: usize = header.msg_controllen as _;
+    if header.msg_control.is_null() {
+        return Ok(&[]);
     }
-    // SAFETY: the program says that its control messages are there.
-    unsafe {
-        let mut control = libc::CMSG_FIRSTHDR(header);
-        while !control.is_null() {
-            let of = &*control;
-            if (of.cmsg_level, of.cmsg_type) == (libc::SOL_SOCKET, libc::SCM_RIGHTS) {
-                let bytes = (of.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-                let data = libc::CMSG_DATA(control);
-                for index in 0..bytes / size_of::<c_int>() {
-                    passed.push(data.cast::<c_int>().add(index).read_unaligned());
-                }
-            }
-            control = libc::CMSG_NXTHDR(header, control);
-        }
+    if bytes > CONTROL_BYTES_MAX {
+        return Err(libc::ENOBUFS);
     }
-    passed
+    // SAFETY: the program says that so many are there.
+    Ok(unsafe { std::slice::from_raw_parts(header.msg_control.cast(), bytes) })
+}
+
+/// Descriptors in control messages (SCM_RIGHTS): other processes will use them.
+fn passed_on(control: &[u8]) -> Vec<c_int> {
+    if attachment::current().is_none() {
+        return Vec::new();
+    }
+    let rights = ControlMessages::new(control)
+        .filter(|it| (it.level, it.kind) == (libc::SOL_SOCKET, libc::SCM_RIGHTS));
+    let numbers = rights.flat_map(|it| control[it.value].as_chunks().0);
+    numbers.map(|it| c_int::from_ne_bytes(*it)).collect()
 }
 
 /// Copies a file's bytes to a stream.
@@ -493,6 +503,8 @@ pub unsafe extern "C" fn __recvfrom_chk(
     unsafe { recvfrom(file, to, bytes, flags, from, from_bytes) }
 }
 
+/// Bytes of control messages (`net.core.optmem_max`).
+const CONTROL_BYTES_MAX: usize = 128 << 10;
 /// Pieces of a vector (IOV_MAX).
 const PIECES_MAX: usize = 1024;
 /// Bytes of a file that are copied at once.

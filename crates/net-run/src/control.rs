@@ -3,9 +3,8 @@
 //! The kernel makes and checks them on a program's own socket; here is what is particular to
 //! addresses that the kernel does not have. Must stay true: any bytes can be read. Pure.
 
-use rustix::io::Errno;
+use sidecore_sys::control_message::{ControlMessage, ControlMessages, HEADER_BYTES};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::ops::Range;
 
 /// Everything that a datagram carries beside bytes and addresses; none: as the system sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,21 +27,13 @@ pub(crate) struct Asked {
     pub(crate) for_kernel: Vec<u8>,
 }
 
-/// One control message: its level and kind, and where it and its value lie.
-struct Block {
-    level: i32,
-    kind: i32,
-    whole: Range<usize>,
-    value: Range<usize>,
-}
-
 impl Asked {
     /// Reads control messages, where `is_stacks` tells of addresses that the kernel does not have.
     /// Malformed messages, and those not about datagrams, are the kernel's to judge.
     pub(crate) fn read(control: &[u8], is_stacks: impl Fn(IpAddr) -> bool) -> Self {
         let mut asked = Self::default();
         let mut judged = 0;
-        for block in Blocks(control, 0) {
+        for block in ControlMessages::new(control) {
             let value = &control[block.value.clone()];
             let number = || value.first_chunk().map(|it| i32::from_ne_bytes(*it));
             // IP_TOS may be a byte.
@@ -117,39 +108,10 @@ impl Marks {
     }
 }
 
-/// Judges control messages that a program sends on a session, as the kernel's TCP does
-/// (`tcp_sendmsg`, `__sock_cmsg_send`): descriptors and credentials are passed over, and so is
-/// what is of another level.
-///
-/// # Errors
-/// `EINVAL`.
-pub(crate) fn judge_of_session(control: &[u8]) -> Result<(), Errno> {
-    let mut judged = 0;
-    for block in Blocks(control, 0) {
-        judged = block.whole.end;
-        let is_known = match block.kind {
-            _ if block.level != libc::SOL_SOCKET => true,
-            libc::SCM_RIGHTS | libc::SCM_CREDENTIALS => true,
-            libc::SO_MARK | libc::SO_PRIORITY | libc::SO_TIMESTAMPING | SO_TIMESTAMPING_NEW => {
-                block.value.len() == 4
-            }
-            _ => false,
-        };
-        if !is_known {
-            return Err(Errno::INVAL);
-        }
-    }
-    // Less than a header is passed over, as CMSG_NXTHDR(3) has it.
-    if control.len().saturating_sub(judged) >= HEADER_BYTES as usize {
-        return Err(Errno::INVAL);
-    }
-    Ok(())
-}
-
 /// Sets the address that a datagram was sent to in the control messages that the kernel made of it,
 /// as far as those came whole.
 pub(crate) fn set_destination(control: &mut [u8], to: IpAddr) {
-    let blocks: Vec<Block> = Blocks(control, 0).collect();
+    let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
     for block in blocks {
         let value = &mut control[block.value];
         match (block.level, block.kind) {
@@ -172,41 +134,6 @@ pub(crate) fn set_destination(control: &mut [u8], to: IpAddr) {
     }
 }
 
-/// The control messages from some place on.
-struct Blocks<'c>(&'c [u8], usize);
-
-impl Iterator for Blocks<'_> {
-    type Item = Block;
-
-    fn next(&mut self) -> Option<Block> {
-        let Self(control, at) = *self;
-        let header = control
-            .get(at..)?
-            .first_chunk::<{ HEADER_BYTES as usize }>()?;
-        let number = |at: usize| {
-            let bytes = header[at..].first_chunk();
-            bytes.map_or(0, |bytes| i32::from_ne_bytes(*bytes))
-        };
-        let bytes = u64::from_ne_bytes(*header.first_chunk()?);
-        let end = at.checked_add(usize::try_from(bytes).ok()?)?;
-        if bytes < HEADER_BYTES || end > control.len() {
-            return None;
-        }
-        let next = end.next_multiple_of(8).min(control.len());
-        self.1 = next;
-        Some(Block {
-            level: number(8),
-            kind: number(12),
-            whole: at..next,
-            value: at + HEADER_BYTES as usize..end,
-        })
-    }
-}
-
-/// `include/uapi/asm-generic/socket.h`.
-const SO_TIMESTAMPING_NEW: i32 = 65;
-/// `struct cmsghdr`.
-const HEADER_BYTES: u64 = 16;
 /// `struct in_pktinfo` and `struct in6_pktinfo`.
 const V4_PLACE_BYTES: usize = 12;
 const V6_PLACE_BYTES: usize = 20;
@@ -251,25 +178,6 @@ mod tests {
         let asked = Asked::read(&near, is_stacks);
         assert_eq!(asked.source, Some(IpAddr::from([127, 0, 0, 2])));
         assert_eq!(asked.for_kernel, near);
-    }
-
-    #[test]
-    fn a_session_takes_what_tcp_takes() {
-        let level = libc::SOL_SOCKET;
-        for (taken, level, kind, bytes) in [
-            (true, level, libc::SCM_RIGHTS, 4),
-            (true, level, libc::SCM_CREDENTIALS, 12),
-            (true, level, libc::SO_TIMESTAMPING, 4),
-            (false, level, libc::SO_TIMESTAMPING, 1),
-            (false, level, 99, 4),
-            (true, libc::IPPROTO_TCP, 1, 4),
-        ] {
-            let one = block(level, kind, &vec![0; bytes]);
-            assert_eq!(judge_of_session(&one).is_ok(), taken, "{level} {kind}");
-        }
-        assert_eq!(judge_of_session(&[]), Ok(()));
-        assert_eq!(judge_of_session(&[0; 15]), Ok(()));
-        assert_eq!(judge_of_session(&[0; 16]), Err(Errno::INVAL));
     }
 
     #[test]

@@ -8,6 +8,7 @@ use crate::control::{self, Asked};
 use crate::loopback::{judge, read_text};
 use crate::supervisor::named::ends_of;
 use sidecore_net_rings::{ADDRESS_BYTES, HELLO_BYTES, Hello, Hint, NAME_BYTES, Name, Role};
+use sidecore_sys::control_message::judge_for_tcp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// An input: its first byte says what the rest is.
@@ -47,7 +48,7 @@ pub fn fuzz_doors(data: &[u8]) {
             control::set_destination(&mut control, Ipv4Addr::LOCALHOST.into());
             control::set_destination(&mut control, Ipv6Addr::LOCALHOST.into());
             // Judged or refused.
-            let _ = control::judge_of_session(data);
+            let _ = judge_for_tcp(data);
         }
         _ => {
             let number = data.first_chunk().map_or(0, |it| u64::from_ne_bytes(*it));

@@ -20,7 +20,8 @@
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
 //!   calls of other programs.
 //! - [`socket_option`]: options of sockets by number; [`message`]: their messages with names and
-//!   control messages as bytes; [`epoll_entry`]: other files in epolls.
+//!   control messages as bytes, which [`control_message`] reads; [`epoll_entry`]: other files in
+//!   epolls.
 //! - [`machine`]: description of the machine of a run; [`offers`]: its devices and facilities, and
 //!   how to get those that it lacks.
 //! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
@@ -37,6 +38,7 @@ mod apart;
 pub mod arena;
 pub mod bpf;
 pub mod clock;
+pub mod control_message;
 pub mod counters;
 pub mod cpu;
 pub mod descriptors;

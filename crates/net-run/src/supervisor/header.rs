@@ -3,8 +3,8 @@
 //! Must stay true: any bytes can be read; what is too much is refused before it is copied.
 
 use crate::caller::Caller;
-use crate::control;
 use rustix::io::Errno;
+use sidecore_sys::control_message::judge_for_tcp;
 
 /// `struct msghdr` as a program has it, in 64-bit programs.
 pub(super) struct Header {
@@ -74,7 +74,7 @@ pub(super) fn clear_control(caller: &mut Caller<'_>, at: u64, is_sent: bool) -> 
         if bytes > CONTROL_BYTES_MAX {
             return Err(Errno::NOBUFS);
         }
-        control::judge_of_session(&caller.read(control, bytes as usize)?)?;
+        judge_for_tcp(&caller.read(control, bytes as usize)?)?;
     }
     caller.write(at + CONTROL_BYTES_AT, &0u64.to_ne_bytes())
 }
