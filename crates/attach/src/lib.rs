@@ -3,6 +3,7 @@
 //! Top-down, the server's side first:
 //! - [`Door`]: the server's end of all connections: accepting, introductions, deaths;
 //! - [`Admission`]: room at any listener: how many may wait, for how long, how many of one peer;
+//! - [`Reception`]: the same with the sockets, where each connection has a thread;
 //! - `segment`: memory shared with a client, made and freed by threads of their own;
 //! - `quota`: what one user may take, in connections and bytes, and taking it back;
 //! - `server_socket`: a socket's path, its folder, and the lock that says who serves there;
@@ -64,6 +65,7 @@ mod identity;
 mod introduction;
 pub mod protocol;
 mod quota;
+mod reception;
 mod segment;
 mod server_socket;
 
@@ -77,5 +79,6 @@ pub use identity::{Allow, Trust};
 pub use introduction::{Answer, Introduction, find_socket};
 pub use protocol::{ConnectionId, Protocol};
 pub use quota::{Quota, Usage};
+pub use reception::Reception;
 pub use segment::Segment;
 pub use server_socket::{ServerSocket, default_socket};

@@ -10,15 +10,15 @@ use crate::ping::{self, Pinged};
 use crate::{Adapter, Connection, Options, RdmaError, Request, StackStream, Stream};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
-use sidecore_attach::{Admission, AdmissionLimits, Arrival, network_of};
+use sidecore_attach::{Admission, AdmissionLimits, Arrival, Reception, network_of};
 use sidecore_net::sock::client::{Client, Socket};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,9 @@ use std::time::{Duration, Instant};
 pub const CLIENTS_MAX: usize = 64;
 /// The longest time from a client's connection to its first message.
 pub const INTRODUCTION_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// The connections of a server.
+type Desk = Reception<IpAddr, TcpStream>;
 
 fn limits(exchange: &Exchange) -> AdmissionLimits {
     AdmissionLimits {
@@ -80,7 +83,7 @@ pub fn serve_kernel(
                 }
             };
             let stream = Arc::new(stream);
-            let Some(id) = desk.arrive(&stream, peer.ip()) else {
+            let Some(id) = desk.arrive(&stream, network_of(peer.ip()), false) else {
                 continue;
             };
             let serve = move || {
@@ -101,122 +104,12 @@ pub fn serve_kernel(
     })
 }
 
-/// The connections of a server, by their numbers.
-struct Desk {
-    begun: Instant,
-    state: Mutex<DeskState>,
-}
-
-struct DeskState {
-    admission: Admission<IpAddr>,
-    /// Those that have not introduced themselves.
-    waiting: BTreeMap<u64, Arc<TcpStream>>,
-    last_id: u64,
-}
-
-impl Desk {
-    fn new(limits: AdmissionLimits) -> Self {
-        Self {
-            begun: Instant::now(),
-            state: Mutex::new(DeskState {
-                admission: Admission::new(limits),
-                waiting: BTreeMap::new(),
-                last_id: 0,
-            }),
-        }
-    }
-
-    fn state(&self) -> MutexGuard<'_, DeskState> {
-        // Nothing that could panic is done with it.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// A connection's number, unless there is no room for it.
-    fn arrive(&self, stream: &Arc<TcpStream>, peer: IpAddr) -> Option<u64> {
-        let now = self.begun.elapsed();
-        let mut state = self.state();
-        let id = state.last_id + 1;
-        match state.admission.arrive(id, network_of(peer), false, now) {
-            Arrival::Admitted => {}
-            Arrival::Replaces(victim) => state.close(victim),
-            Arrival::Refused => return None,
-        }
-        state.last_id = id;
-        state.waiting.insert(id, Arc::clone(stream));
-        Some(id)
-    }
-
-    /// It has introduced itself.
-    ///
-    /// # Errors
-    /// [`RdmaError::NoPlace`].
-    fn introduce(&self, id: u64) -> Result<(), RdmaError> {
-        let mut state = self.state();
-        state.waiting.remove(&id);
-        let has_place = state.admission.introduce(id);
-        has_place.then_some(()).ok_or(RdmaError::NoPlace)
-    }
-
-    fn leave(&self, id: u64) {
-        let mut state = self.state();
-        state.waiting.remove(&id);
-        state.admission.leave(id);
-    }
-
-    /// True if it has not introduced itself and its time is up, or its place another's.
-    fn is_unintroduced(&self, id: u64) -> bool {
-        let state = self.state();
-        state.waiting.contains_key(&id) || !state.admission.knows(id)
-    }
-
-    /// Goes on after an error of accepting, unless it is one for good.
-    fn could_not_accept(&self, error: io::Error) -> io::Result<()> {
-        match Errno::from_io_error(&error) {
-            // Nobody is there, any more.
-            Some(
-                Errno::AGAIN
-                | Errno::INTR
-                | Errno::CONNABORTED
-                | Errno::PROTO
-                | Errno::PERM
-                | Errno::NETDOWN
-                | Errno::NETUNREACH
-                | Errno::HOSTDOWN
-                | Errno::HOSTUNREACH,
-            ) => Ok(()),
-            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
-                let mut state = self.state();
-                if let Some(victim) = state.admission.evict() {
-                    state.close(victim);
-                }
-                drop(state);
-                // Its thread closes it, or another one ends.
-                thread::sleep(ACCEPT_PAUSE);
-                Ok(())
-            }
-            _ => Err(error),
-        }
-    }
-}
-
-impl DeskState {
-    /// Ends a connection that has not introduced itself; its thread does the rest.
-    fn close(&mut self, id: u64) {
-        if let Some(stream) = self.waiting.remove(&id) {
-            // It fails where the peer was faster.
-            TcpStream::shutdown(&stream, Shutdown::Both).ok();
-        }
-    }
-}
-
 /// Ends all that are silent when dropped.
 struct Closing<'a>(&'a Desk);
 
 impl Drop for Closing<'_> {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        let waiting: Vec<u64> = state.waiting.keys().copied().collect();
-        waiting.into_iter().for_each(|id| state.close(id));
+        self.0.end_waiting();
     }
 }
 
@@ -391,7 +284,10 @@ fn serve_one(
     id: u64,
 ) -> Result<Pinged, RdmaError> {
     prepare(&stream)?;
-    let served = serve_stream(stream, exchange, || desk.introduce(id));
+    let served = serve_stream(stream, exchange, || {
+        let has_place = desk.introduce(id);
+        has_place.then_some(()).ok_or(RdmaError::NoPlace)
+    });
     match served {
         // Without a message an orderly end is one by this server, which made room, as a rule.
         Ok(_) | Err(RdmaError::Late(_) | RdmaError::Ended(_) | RdmaError::Io(_))

@@ -168,8 +168,8 @@ impl State {
                 self.blocks(Some(part), false)?;
                 self.take_in(stream, part);
             } else if self.gathered.len() >= batch {
-                // More comes: the last of these was not the stream's last. What is no whole block is
-                // kept, which there is where a batch has become smaller since.
+                // More comes: the last of these was not the stream's last. What is no whole block
+                // is kept; there may be such where a batch has become smaller since.
                 self.emit_blocks(self.gathered.len() / BLOCK_BYTES)?;
             } else {
                 let part = &input[..input.len().min(batch - self.gathered.len())];

@@ -7,10 +7,12 @@
 //! Source: `unix(7)`; RFC 3986 section 3.2.2 for `[IPv6]:PORT`.
 
 use super::NbdError;
-use rustix::fd::OwnedFd;
+use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
+use sidecore_attach::network_of;
+use sidecore_sys::local_socket;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
@@ -97,28 +99,44 @@ impl Listener {
         }
     }
 
-    /// A client that is waiting.
-    pub(super) fn accept(&self) -> std::io::Result<OwnedFd> {
+    /// A client that is waiting, and who it is.
+    pub(super) fn accept(&self) -> std::io::Result<(OwnedFd, Peer)> {
         match self {
             Self::Unix(listener, _) => {
                 let (stream, _) = listener.accept()?;
                 stream.set_nonblocking(false)?;
-                Ok(stream.into())
+                let peer = local_socket::peer(stream.as_fd()).map_err(std::io::Error::other)?;
+                Ok((stream.into(), Peer::User(peer.uid)))
             }
             Self::Tcp(listener) => {
-                let (stream, _) = listener.accept()?;
+                let (stream, from) = listener.accept()?;
                 stream.set_nonblocking(false)?;
                 // Replies are whole messages; holding one back for company only costs time.
                 stream.set_nodelay(true)?;
                 // A client whose machine is gone must not keep its place for ever.
                 rustix::net::sockopt::set_socket_keepalive(&stream, true)?;
-                Ok(stream.into())
+                Ok((stream.into(), Peer::Network(network_of(from.ip()))))
             }
         }
     }
 }
 
-impl rustix::fd::AsFd for Listener {
+/// What clients are told apart by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Peer {
+    User(u32),
+    Network(IpAddr),
+}
+
+impl Peer {
+    /// True for those for whom room is kept: root and the server's own user.
+    pub(super) fn is_preferred(self) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        matches!(self, Self::User(uid) if uid == 0 || uid == own)
+    }
+}
+
+impl AsFd for Listener {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         match self {
             Self::Unix(listener, _) => listener.as_fd(),

@@ -2,16 +2,17 @@
 //!
 //! Why here: everything that happens once per client or once per server, as against once per
 //! request.
-//! Must stay true: no more than [`Options::clients_max`] clients at a time; every client has its
-//! own threads, so that none can hold up another; when [`Server::run`] returns, no thread of ours
-//! is left inside the source, or it has been said that one is.
+//! Must stay true: no more than [`Options::clients_max`] clients are served at a time; those in the
+//! handshake are limited apart from these, and of one peer more narrowly ([`Reception`]); every
+//! client has its own threads, so that none can hold up another; when [`Server::run`] returns, no
+//! thread of ours is left inside the source, or it has been said that one is.
 //! One thread calls `run`; any thread (or a signal's) may call [`Stopper::stop`].
 //! Source: the NBD protocol document, "Terminating the transmission phase".
 
 use super::NbdError;
 use super::connection::{BUFFER_BYTES, Connection};
 use super::handshake::{Ending, Export, Handshake, OPTION_DATA_BYTES_MAX, Step};
-use super::listen::{Address, Listener};
+use super::listen::{Address, Listener, Peer};
 use super::outlet::PINNED_WAIT_MAX;
 use super::session::Session;
 use super::tls::Tls;
@@ -23,6 +24,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::io::Errno;
 use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, recv, send, shutdown};
+use sidecore_attach::{AdmissionLimits, Reception};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -35,7 +37,8 @@ pub struct Options {
     pub name: String,
     /// Description that `nbdinfo` shows beside it.
     pub description: String,
-    /// Clients at a time; one more is turned away.
+    /// Clients that are served at a time; one more is turned away. Those of one network or user
+    /// take three quarters of the places at most, except root and the server's own user.
     pub clients_max: usize,
     /// Threads that one connection may use. One is started with it, the others when requests pile
     /// up.
@@ -97,6 +100,7 @@ struct Shared {
     source: Arc<dyn BlockSource>,
     export: Export,
     options: Options,
+    reception: Reception<Peer, OwnedFd>,
     clients: Mutex<BTreeMap<u64, Arc<OwnedFd>>>,
     left: Condvar,
 }
@@ -131,6 +135,15 @@ impl Server {
             Some(writes) => export.taking_writes(writes.grain_bytes()),
             None => export,
         };
+        let clients_max = options.clients_max.max(1);
+        let limits = AdmissionLimits {
+            waiting_max: clients_max,
+            peer_waiting_max: clients_max.div_ceil(2),
+            preferred_waiting_max: clients_max,
+            silence_max: options.handshake_max,
+            served_max: clients_max,
+            peer_served_max: clients_max - clients_max / 4,
+        };
         Ok(Self {
             listeners,
             wake: Arc::new(wake),
@@ -138,6 +151,7 @@ impl Server {
                 source,
                 export,
                 options,
+                reception: Reception::new(limits),
                 clients: Mutex::new(BTreeMap::new()),
                 left: Condvar::new(),
             }),
@@ -173,7 +187,6 @@ impl Server {
     }
 
     fn accept_until_stopped(&self) -> Result<(), NbdError> {
-        let mut number = 0;
         let tick = Timespec {
             tv_sec: TICK.as_secs() as i64,
             tv_nsec: 0,
@@ -200,16 +213,14 @@ impl Server {
                     continue;
                 }
                 match listener.accept() {
-                    Ok(socket) => {
-                        number += 1;
-                        self.shared.welcome(socket, number);
-                    }
+                    Ok((socket, peer)) => self.shared.welcome(socket, peer),
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
                     Err(error) => {
-                        // Out of descriptors, say: the client stays in the queue; let others
-                        // finish.
+                        // Out of descriptors, say: the client stays in the queue.
                         tracing::warn!("cannot accept an NBD client: {error}");
-                        std::thread::sleep(ACCEPT_PAUSE);
+                        if self.shared.reception.could_not_accept(error).is_err() {
+                            std::thread::sleep(ACCEPT_PAUSE);
+                        }
                     }
                 }
             }
@@ -220,19 +231,18 @@ impl Server {
 
 impl Shared {
     /// Gives a client a thread, or turns it away.
-    fn welcome(self: &Arc<Self>, socket: OwnedFd, number: u64) {
+    fn welcome(self: &Arc<Self>, socket: OwnedFd, peer: Peer) {
         let socket = Arc::new(socket);
-        {
-            let mut clients = self.clients.lock();
-            if clients.len() >= self.options.clients_max {
-                tracing::warn!(
-                    "turned an NBD client away: {} are connected, which is the limit",
-                    clients.len()
-                );
-                return;
-            }
-            clients.insert(number, Arc::clone(&socket));
+        let served = self.reception.served();
+        if served >= self.options.clients_max {
+            tracing::warn!("turned an NBD client away: {served} are served, which is the limit");
+            return;
         }
+        let Some(number) = self.reception.arrive(&socket, peer, peer.is_preferred()) else {
+            tracing::warn!("turned an NBD client away: too many are in their handshakes");
+            return;
+        };
+        self.clients.lock().insert(number, Arc::clone(&socket));
         let shared = Arc::clone(self);
         let started = std::thread::Builder::new()
             .name(format!("nbd-{number}-1"))
@@ -242,7 +252,7 @@ impl Shared {
             });
         if let Err(error) = started {
             tracing::warn!("turned an NBD client away: cannot start a thread for it: {error}");
-            self.clients.lock().remove(&number);
+            drop(Leave(self, number));
         }
     }
 
@@ -302,6 +312,12 @@ impl Shared {
         handshake.greet(&mut out);
         loop {
             let step = handshake.step(&self.export, &input, &mut out);
+            if matches!(step, Step::Begin(..)) && !self.reception.introduce(number) {
+                let served = self.reception.served();
+                let why = "of all, or of its network or user";
+                tracing::warn!("turned NBD client {number} away: {served} are served; limit {why}");
+                return None;
+            }
             let ends = matches!(step, Step::Close(_));
             let turns = matches!(step, Step::Need(_) | Step::Begin(..) | Step::StartTls(_));
             if (ends || turns) && !send_all(&socket, &out, deadline) {
@@ -391,6 +407,7 @@ struct Leave<'s>(&'s Shared, u64);
 
 impl Drop for Leave<'_> {
     fn drop(&mut self) {
+        self.0.reception.leave(self.1);
         self.0.clients.lock().remove(&self.1);
         self.0.left.notify_all();
     }

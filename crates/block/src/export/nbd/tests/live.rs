@@ -47,14 +47,7 @@ impl Running {
         stream
             .set_read_timeout(Some(Duration::from_secs(20)))
             .unwrap();
-        let mut greeting = [0; wire::GREETING_BYTES];
-        stream.read_exact(&mut greeting).unwrap();
-        let mut hello = 3_u32.to_be_bytes().to_vec();
-        hello.extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
-        hello.extend_from_slice(&option::EXPORT_NAME.to_be_bytes());
-        hello.extend_from_slice(&0_u32.to_be_bytes());
-        stream.write_all(&hello).unwrap();
-        stream.read_exact(&mut [0; 10]).unwrap();
+        assert!(shakes_hands(&mut stream));
         stream
     }
 
@@ -70,6 +63,18 @@ impl Drop for Running {
     fn drop(&mut self) {
         self.stop();
     }
+}
+
+/// Goes through a handshake; whether the server served it to the end.
+fn shakes_hands(mut stream: impl Read + Write) -> bool {
+    let mut greeting = [0; wire::GREETING_BYTES];
+    stream.read_exact(&mut greeting).unwrap();
+    let mut hello = 3_u32.to_be_bytes().to_vec();
+    hello.extend_from_slice(&wire::OPTION_MAGIC.to_be_bytes());
+    hello.extend_from_slice(&option::EXPORT_NAME.to_be_bytes());
+    hello.extend_from_slice(&0_u32.to_be_bytes());
+    stream.write_all(&hello).unwrap();
+    stream.read_exact(&mut [0; 10]).is_ok()
 }
 
 fn bytes(count: usize) -> Vec<u8> {
@@ -507,6 +512,47 @@ fn tcp_serves_too() {
     stopper.stop();
     thread.join().unwrap().unwrap();
     assert_eq!(stream.read(&mut greeting).unwrap(), 0);
+}
+
+#[test]
+fn silent_clients_keep_nobody_out_and_one_network_not_all_places() {
+    let address: Address = "tcp:127.0.0.1:0".parse().unwrap();
+    let unix = tempfile::tempdir().unwrap();
+    let addresses = [address, Address::Unix(unix.path().join("nbd.sock"))];
+    let options = Options {
+        clients_max: 4,
+        ..Options::default()
+    };
+    let server = Server::bind(memory(1 << 20), &addresses, options).unwrap();
+    let Some(Address::Tcp(at)) = server.addresses().into_iter().next() else {
+        panic!("no TCP address");
+    };
+    let stopper = server.stopper();
+    let thread = std::thread::spawn(move || server.run());
+    let connect = || {
+        let stream = TcpStream::connect(&at).unwrap();
+        let patience = Some(Duration::from_secs(20));
+        stream.set_read_timeout(patience).unwrap();
+        stream
+    };
+    let silent: Vec<_> = (0..20).map(|_| connect()).collect();
+    let mut served = Vec::new();
+    for _ in 0..3 {
+        let stream = connect();
+        assert!(shakes_hands(&stream));
+        served.push(stream);
+    }
+    // The fourth place is another peer's.
+    assert!(!shakes_hands(&connect()));
+    let mut own = Client::connect(&unix.path().join("nbd.sock"), "").unwrap();
+    own.read_at(0, &mut [0; 512]).unwrap();
+    // All four are taken: the next is turned away before it has said anything.
+    assert!(is_closed(
+        &mut UnixStream::connect(unix.path().join("nbd.sock")).unwrap()
+    ));
+    drop((silent, served, own));
+    stopper.stop();
+    thread.join().unwrap().unwrap();
 }
 
 #[test]
