@@ -6,8 +6,8 @@
 
 use crate::output;
 use anyhow::{Context, Result};
+use sidecore_sys::signals::{Handle, Signals};
 pub(crate) use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
-use signal_hook::iterator::{Handle, Signals};
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,12 +42,12 @@ impl Watch {
     }
 
     /// Calls `stop` on every signal from now on, and for those that came before.
-    pub(crate) fn stop_with(mut self, stop: impl Fn() + Send + 'static) -> Result<Watching> {
+    pub(crate) fn stop_with(self, stop: impl Fn() + Send + 'static) -> Result<Watching> {
         let handle = self.0.handle();
         let thread = std::thread::Builder::new()
             .name("signals".to_owned())
             .spawn(move || {
-                for _ in self.0.forever() {
+                for _ in self.0 {
                     stop();
                 }
             })
@@ -93,13 +93,13 @@ impl Told {
 impl Ending {
     /// Begins to watch. To be called before anything is listening.
     pub(crate) fn begin() -> Result<Self> {
-        let mut signals =
+        let mut signals: Signals =
             Signals::new([SIGINT, SIGTERM]).context("cannot watch for SIGINT and SIGTERM")?;
         let handle = signals.handle();
         let told = Arc::new(Told::default());
         let tells = Arc::clone(&told);
         let watch = move || {
-            if signals.forever().next().is_none() {
+            if signals.next().is_none() {
                 return; // Closed.
             }
             // Release: partner of the Acquire in `stop_with`.

@@ -17,6 +17,7 @@ use sidecore_net::sock::client::{Client, ClientOptions, status_of};
 use sidecore_net::sock::control::SockError;
 use sidecore_sys::SysError;
 use sidecore_sys::seccomp::{self, Listener};
+use sidecore_sys::signals::{Handle, Signals, WithOrigin};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -156,7 +157,7 @@ pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunE
 /// Passes signals on, on a thread of its own.
 struct Passing {
     to: Arc<Mutex<Receivers>>,
-    handle: signal_hook::iterator::Handle,
+    handle: Handle,
     thread: std::thread::JoinHandle<()>,
 }
 
@@ -173,18 +174,17 @@ struct Receivers {
 
 impl Passing {
     fn begin() -> Result<Self, RunError> {
-        let mut signals = signal_hook::iterator::SignalsInfo::<
-            signal_hook::iterator::exfiltrator::origin::WithOrigin,
-        >::new(PASSED_ON)
-        .map_err(|source| RunError::System {
-            call: "sigaction",
-            source,
+        let signals = Signals::<WithOrigin>::new(PASSED_ON.iter().copied()).map_err(|source| {
+            RunError::System {
+                call: "sigaction",
+                source,
+            }
         })?;
         let handle = signals.handle();
         let to = Arc::new(Mutex::new(Receivers::default()));
         let receivers = Arc::clone(&to);
         let pass = move || {
-            for origin in signals.forever() {
+            for origin in signals {
                 let by_process = origin.process.is_some_and(|process| process.pid > 0);
                 if by_process && let Some(signal) = Signal::from_named_raw(origin.signal) {
                     locked(&receivers).hear(signal);

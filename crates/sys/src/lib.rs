@@ -19,6 +19,7 @@
 //!   features; [`tun`], [`packet_socket`], [`xdp`]: frames from and to them; [`bpf`]: programs
 //!   that keep frames from the kernel; [`namespace`]: network namespaces; [`seccomp`]: system
 //!   calls of other programs.
+//! - [`signals`]: waiting for signals, whatever memory is left.
 //! - [`socket_option`]: options of sockets by number; [`message`]: their messages with names and
 //!   control messages as bytes, which [`control_message`] reads; [`epoll_entry`]: other files in
 //!   epolls.
@@ -66,6 +67,7 @@ pub mod region;
 pub mod seccomp;
 mod shared;
 pub mod shared_futex;
+pub mod signals;
 mod slab;
 pub mod socket_option;
 pub mod stream;

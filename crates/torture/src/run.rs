@@ -14,6 +14,7 @@ use serde::Serialize;
 use sidecore_random::Random;
 use sidecore_torture::stepper::End;
 use std::fmt;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -164,14 +165,13 @@ impl Harness {
             None => tracee.end_within(RUN_MAX),
             Some(server) => self.serve(&server, &tracee, &out, plan.is_none(), &mut findings)?,
         };
-        let account = tracee.all_within(END_MAX);
-        if account.is_none() || end.is_none() {
+        let have_all_ended = tracee.all_end_within(END_MAX);
+        if !have_all_ended || end.is_none() {
             findings.push(format!("does not end: {}", last_line(&out)));
             end_group(tracee.pid());
+            tracee.all_end_within(END_MAX);
         }
-        let account = account
-            .or_else(|| tracee.all_within(END_MAX))
-            .unwrap_or_default();
+        let account = tracee.account();
         if let Some(end) = end {
             judge_end(end, &account, &out, &mut findings);
             let failed = end != End::Exit(0);
@@ -279,7 +279,7 @@ impl Harness {
                 && self.shell(server.stop, &inputs, out)? != Some(0)
                 && !mounts_below(out)?.is_empty()
             {
-                findings.push("cannot be ended".into());
+                findings.push(format!("cannot be ended: {}", last_line_of(&self.said())));
             }
         }
         Ok(end.or_else(|| tracee.end_within(END_MAX)))
@@ -300,6 +300,11 @@ impl Harness {
         command
     }
 
+    /// The errors of the text that was run last.
+    fn said(&self) -> PathBuf {
+        self.root.path().join("said")
+    }
+
     /// Runs a text; its exit status, or `None` where it was killed or took too long.
     fn shell(&self, text: &str, inputs: &Path, out: &Path) -> Result<Option<i32>> {
         if text.is_empty() {
@@ -314,7 +319,7 @@ impl Harness {
             .current_dir(inputs)
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(Stdio::null())
+            .stderr(File::create(self.said())?)
             .status()
             .context("running sh")?;
         Ok(status.code())
@@ -373,7 +378,11 @@ fn end_group(pid: i32) {
 }
 
 fn last_line(out: &Path) -> String {
-    let errors = std::fs::read_to_string(out.join("stderr")).unwrap_or_default();
+    last_line_of(&out.join("stderr"))
+}
+
+fn last_line_of(file: &Path) -> String {
+    let errors = std::fs::read_to_string(file).unwrap_or_default();
     let line = errors.lines().rev().find(|line| !line.starts_with("note:"));
     line.unwrap_or("(nothing on standard error)").to_owned()
 }

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// The manner in which calls fail.
@@ -52,7 +53,8 @@ pub(crate) struct Account {
 pub(crate) struct Tracee {
     pid: Pid,
     end: Receiver<End>,
-    all: Receiver<Account>,
+    all: Receiver<()>,
+    account: Arc<Mutex<Account>>,
 }
 
 impl Tracee {
@@ -65,7 +67,9 @@ impl Tracee {
     ) -> Result<Self> {
         let (to_owner, started) = channel();
         let (send_end, end) = channel();
-        let (send_account, all) = channel();
+        let (send_all, all) = channel();
+        let account = Arc::new(Mutex::new(Account::default()));
+        let shared = Arc::clone(&account);
         let program = program.to_owned();
         command
             .env("RUST_BACKTRACE", "0")
@@ -88,14 +92,19 @@ impl Tracee {
                 if to_owner.send(Ok(pid)).is_err() {
                     return;
                 }
-                let mut tracer = Tracer::new(pid, program, plan, send_end);
+                let mut tracer = Tracer::new(pid, program, plan, send_end, shared);
                 // An error of the tracer itself shows as an end that never came.
                 if stepper::follow(pid, &mut tracer).is_ok() {
-                    send_account.send(tracer.account).ok();
+                    send_all.send(()).ok();
                 }
             })?;
         let pid = started.recv().context("the tracer ended")??;
-        Ok(Self { pid, end, all })
+        Ok(Self {
+            pid,
+            end,
+            all,
+            account,
+        })
     }
 
     /// The program's process.
@@ -108,18 +117,28 @@ impl Tracee {
         self.end.recv_timeout(time).ok()
     }
 
-    /// The account, once the program and all its descendants have ended; `None` where that did not
-    /// come in time.
-    pub(crate) fn all_within(&self, time: Duration) -> Option<Account> {
-        self.all.recv_timeout(time).ok()
+    /// True once the program and all its descendants have ended; false where that did not come in
+    /// time.
+    pub(crate) fn all_end_within(&self, time: Duration) -> bool {
+        self.all.recv_timeout(time).is_ok()
     }
+
+    /// The account so far.
+    pub(crate) fn account(&self) -> Account {
+        lock(&self.account).clone()
+    }
+}
+
+fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
+    // Nothing that could panic is done with it.
+    account.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Tracer {
     main: Pid,
     program: PathBuf,
     plan: Option<Plan>,
-    account: Account,
+    account: Arc<Mutex<Account>>,
     send_end: Sender<End>,
     /// By thread group: whether its program is the one under test and has started.
     counted: BTreeMap<i32, bool>,
@@ -127,12 +146,18 @@ struct Tracer {
 }
 
 impl Tracer {
-    fn new(main: Pid, program: PathBuf, plan: Option<Plan>, send_end: Sender<End>) -> Self {
+    fn new(
+        main: Pid,
+        program: PathBuf,
+        plan: Option<Plan>,
+        send_end: Sender<End>,
+        account: Arc<Mutex<Account>>,
+    ) -> Self {
         Self {
             main,
             program,
             plan,
-            account: Account::default(),
+            account,
             send_end,
             counted: BTreeMap::new(),
             groups: BTreeMap::new(),
@@ -188,11 +213,12 @@ impl Watcher for Tracer {
         if is_duplicate && registers.rsi != u64::from(libc::F_DUPFD_CLOEXEC.unsigned_abs()) {
             return false;
         }
-        self.account.calls += 1;
+        let mut account = lock(&self.account);
+        account.calls += 1;
         let Some(plan) = self.plan else { return false };
-        let is_it = self.account.calls == plan.call;
+        let is_it = account.calls == plan.call;
         let again = plan.manner == Manner::Onwards
-            && self.account.resource == Some(fault.resource)
+            && account.resource == Some(fault.resource)
             && !writes_errors;
         if !is_it && !again {
             return false;
@@ -203,9 +229,9 @@ impl Watcher for Tracer {
             Manner::Interrupted if fault.can_be_interrupted() => fail(registers, libc::EINTR),
             Manner::Short | Manner::Interrupted => return false,
         }
-        if self.account.failed.is_none() {
-            self.account.failed = Some((fault.name, writes_errors));
-            self.account.resource = Some(fault.resource);
+        if account.failed.is_none() {
+            account.failed = Some((fault.name, writes_errors));
+            account.resource = Some(fault.resource);
         }
         true
     }

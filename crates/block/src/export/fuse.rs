@@ -62,8 +62,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use tree_fs::TreeFs;
 
@@ -264,18 +264,21 @@ impl FuseServer {
         beside(session.notices())
             .map_err(|e| os("cannot start a thread that looks after pages", "", e))?;
         let threads = options.threads;
+        let number = Arc::new(OnceLock::new());
+        let aborts = Arc::clone(&number);
         let (sender, begun) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("fuse-session".into())
             .spawn(move || {
                 let mut at = at;
-                let result = session.run(threads, |begun| {
+                let begun = |begun: io::Result<()>| {
                     if begun.is_err() {
                         // Ends the session, and with it this thread.
                         drop(at.take());
                     }
                     let _ = sender.send(begun);
-                });
+                };
+                let result = session.run(threads, begun, |error| break_off(error, aborts.get()));
                 drop(at);
                 on_end();
                 result
@@ -302,6 +305,7 @@ impl FuseServer {
             major: rustix::fs::major(stat.st_dev),
             minor: rustix::fs::minor(stat.st_dev),
         };
+        number.get_or_init(|| device.minor);
         set_read_ahead(device, options.read_ahead_bytes);
         Ok(Self {
             thread,
@@ -356,6 +360,16 @@ pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
     );
     if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
         tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
+    }
+}
+
+/// Ends a session that cannot go on, of which programs may wait for answers: its connection, whose
+/// number is known once it is set up, or else this process, whose end the kernel takes for that.
+fn break_off(error: &io::Error, number: Option<&u32>) {
+    tracing::error!("no more answers from this server ({error}); its files give errors");
+    let aborted = number.map(|number| connection::abort(*number));
+    if !matches!(aborted, Some(Ok(()))) {
+        std::process::exit(1);
     }
 }
 

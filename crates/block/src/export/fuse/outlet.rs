@@ -8,7 +8,8 @@
 //! nobody has it mapped (`fuse_check_folio` of `fs/fuse/dev.c`), and those of a cache are mapped.
 //!
 //! Must stay true: an answer is whole or not at all; what is sent is borrowed until the kernel has
-//! it, so whoever owns the memory (a slot of the cache) keeps it as it is meanwhile.
+//! it, so whoever owns the memory (a slot of the cache) keeps it as it is meanwhile; an answer that
+//! the kernel did not take is marked as lost, because a program waits for it, without end.
 //!
 //! Threads: any; each answer goes back by the descriptor that its request came from.
 
@@ -16,15 +17,18 @@ use super::abi::{ANSWER_HEAD_BYTES, Words, answer_head, notice};
 use arrayvec::ArrayVec;
 use rustix::io::Errno;
 use sidecore_sys::fuse_ring::FuseQueue;
+use std::cell::Cell;
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Way of one request's answer.
 #[derive(Debug)]
 pub(super) struct Outlet<'a> {
     way: Way<'a>,
     unique: u64,
+    lost: &'a Cell<bool>,
 }
 
 #[derive(Debug)]
@@ -34,16 +38,21 @@ enum Way<'a> {
 }
 
 impl<'a> Outlet<'a> {
-    /// To the device that the request came from.
-    pub(super) fn new(device: BorrowedFd<'a>, unique: u64) -> Self {
+    /// To the device that the request came from. `lost` is set where the kernel takes no answer.
+    pub(super) fn new(device: BorrowedFd<'a>, unique: u64, lost: &'a Cell<bool>) -> Self {
         let way = Way::Device(device);
-        Self { way, unique }
+        Self { way, unique, lost }
     }
 
     /// To the entry of a queue that the request came in.
-    pub(super) fn of_queue(queue: &'a mut FuseQueue, entry: usize, unique: u64) -> Self {
+    pub(super) fn of_queue(
+        queue: &'a mut FuseQueue,
+        entry: usize,
+        unique: u64,
+        lost: &'a Cell<bool>,
+    ) -> Self {
         let way = Way::Queue(queue, entry);
-        Self { way, unique }
+        Self { way, unique, lost }
     }
 
     /// Answers with these pieces, one after the other; without a copy up to [`PIECES_MAX`], and
@@ -51,29 +60,69 @@ impl<'a> Outlet<'a> {
     pub(super) fn send(&mut self, pieces: &[&[u8]]) {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         let unique = self.unique;
-        log_failure(match &mut self.way {
+        let sent = match &mut self.way {
             Way::Device(device) => {
                 let head = answer_head(unique, 0, len);
                 match pieces.len() <= PIECES_MAX {
-                    true => write(*device, &head, pieces),
-                    false => write(*device, &head, &[&pieces.concat()]),
+                    true => persist(|| write(*device, &head, pieces)),
+                    false => {
+                        let whole = pieces.concat();
+                        persist(|| write(*device, &head, &[&whole]))
+                    }
                 }
             }
             Way::Queue(queue, entry) => match gather(queue.room(*entry), pieces) {
                 true => queue.answer(*entry, unique, 0, len),
                 false => queue.answer(*entry, unique, libc::EIO, 0),
             },
-        });
+        };
+        self.note(sent);
     }
 
     /// Answers that it failed.
     pub(super) fn refuse(&mut self, errno: Errno) {
         let (unique, error) = (self.unique, errno.raw_os_error());
-        log_failure(match &mut self.way {
-            Way::Device(device) => write(*device, &answer_head(unique, -error, 0), &[]),
+        let sent = match &mut self.way {
+            Way::Device(device) => {
+                let head = answer_head(unique, -error, 0);
+                persist(|| write(*device, &head, &[]))
+            }
             Way::Queue(queue, entry) => queue.answer(*entry, unique, error, 0),
-        });
+        };
+        self.note(sent);
     }
+
+    fn note(&self, sent: io::Result<()>) {
+        match sent {
+            Ok(()) => {}
+            // Nobody waits for it any more: the program was killed, or the file system is gone.
+            Err(error) if GONE.contains(&error.raw_os_error().unwrap_or(0)) => {}
+            Err(error) => {
+                tracing::warn!("the kernel did not take an answer: {error}");
+                self.lost.set(true);
+            }
+        }
+    }
+}
+
+/// The error of a session of which an answer was lost.
+pub(super) fn answer_lost() -> io::Error {
+    io::Error::other("the kernel takes no answers")
+}
+
+/// Tries again for as long as memory may come back.
+fn persist(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
+    let mut result = write();
+    for _ in 0..TRIES {
+        match &result {
+            Err(error) if !GONE.contains(&error.raw_os_error().unwrap_or(0)) => {
+                std::thread::sleep(TRY_PAUSE);
+                result = write();
+            }
+            _ => break,
+        }
+    }
+    result
 }
 
 /// Puts pieces one after the other into a room; false where they do not fit, which no answer to a
@@ -139,14 +188,10 @@ fn write(device: BorrowedFd<'_>, head: &Words, pieces: &[&[u8]]) -> io::Result<(
     Ok(())
 }
 
-/// An answer that nobody waits for any more (the program was killed) is no fault.
-fn log_failure(result: io::Result<()>) {
-    if let Err(error) = result
-        && error.raw_os_error() != Some(libc::ENOENT)
-    {
-        tracing::warn!("the kernel did not take an answer: {error}");
-    }
-}
-
 /// Pieces of one answer: more than a source delivers at once ([`crate::device`]).
 pub(super) const PIECES_MAX: usize = 264;
+/// Answers to an answer that nobody waits for.
+const GONE: [i32; 3] = [libc::ENOENT, libc::ENODEV, libc::ECONNABORTED];
+/// More tries to take a request or to give an answer, and the time between two.
+pub(super) const TRIES: u32 = 20;
+pub(super) const TRY_PAUSE: Duration = Duration::from_millis(5);

@@ -8,8 +8,9 @@
 //! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`.
 
 use super::abi::{Body, Head, op};
-use super::outlet::Outlet;
+use super::outlet::{Outlet, answer_lost};
 use sidecore_sys::fuse_ring::FuseQueue;
+use std::cell::Cell;
 use std::io;
 
 /// Answers a registered queue's requests until the file system is gone.
@@ -18,16 +19,20 @@ pub(super) fn serve(
     mut answer: impl FnMut(&Head, Body<'_>, Outlet<'_>),
 ) -> io::Result<()> {
     let mut body = Vec::new();
+    let lost = Cell::new(false);
     while let Some(entry) = queue.wait()? {
         let request = queue.request(entry);
         let head = Head::alone(request.head)?;
         body.clear();
         body.extend_from_slice(request.operation);
         body.extend_from_slice(request.payload);
-        let outlet = Outlet::of_queue(&mut queue, entry, head.unique);
+        let outlet = Outlet::of_queue(&mut queue, entry, head.unique, &lost);
         answer(&head, Body(&body), outlet);
         if head.operation == op::DESTROY {
             break;
+        }
+        if lost.get() {
+            return Err(answer_lost());
         }
     }
     Ok(())

@@ -12,11 +12,12 @@
 
 use super::abi::{Body, FATTR_SIZE, Head, MAJOR, Settings, Words, flag, op};
 use super::nodes::{Answer, List, Nodes, ReadReply, Terms};
-use super::outlet::{Notices, Outlet};
+use super::outlet::{Notices, Outlet, TRIES, TRY_PAUSE, answer_lost};
 use super::queued;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use sidecore_sys::fuse_ring::{self, FuseQueue};
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -40,6 +41,7 @@ impl<N: Nodes> Session<N> {
     /// Those of the device; unsupported where the kernel's protocol is older than 7.31 (Linux 5.4).
     pub(super) fn start(device: OwnedFd, mut nodes: N, queued: bool) -> io::Result<Self> {
         let mut buffer = vec![0; REQUEST_BYTES_MIN];
+        let lost = Cell::new(false);
         let (head, mut body) = loop {
             let len = match rustix::io::read(&device, &mut buffer) {
                 Ok(len) => len,
@@ -50,10 +52,10 @@ impl<N: Nodes> Session<N> {
             if head.operation == op::INIT {
                 break (head, body);
             }
-            Outlet::new(device.as_fd(), head.unique).refuse(Errno::IO);
+            Outlet::new(device.as_fd(), head.unique, &lost).refuse(Errno::IO);
         };
         let (major, minor) = (body.u32()?, body.u32()?);
-        let mut outlet = Outlet::new(device.as_fd(), head.unique);
+        let mut outlet = Outlet::new(device.as_fd(), head.unique, &lost);
         if (major, minor) < (MAJOR, MINOR_MIN) || major > MAJOR {
             outlet.refuse(Errno::PROTO);
             let text = format!("the kernel's FUSE protocol {major}.{minor} is not known here");
@@ -87,6 +89,9 @@ impl<N: Nodes> Session<N> {
             stack_depth: u32::from(terms.taken & flag::PASSTHROUGH != 0),
         };
         outlet.send(&[settings.words().bytes()]);
+        if lost.get() {
+            return Err(answer_lost());
+        }
         let request_bytes = terms.write_bytes_max as usize + REQUEST_BYTES_MIN;
         Ok(Self {
             device: Arc::new(device),
@@ -108,11 +113,19 @@ impl<N: Nodes> Session<N> {
 
     /// Serves on `threads` threads, and on one for each queue; returns when the file system is
     /// gone. `begun` is called once the kernel has taken all queues. If it refused one, nobody is
-    /// served, and `begun`, or whom it tells, has to take the mount away.
+    /// served, and `begun`, or whom it tells, has to take the mount away. `failed` is called by a
+    /// thread that cannot go on, with requests of programs unanswered, perhaps: it has to end the
+    /// connection, which ends the others.
     ///
     /// # Errors
     /// The first that a thread met; those that only say that the file system is going are none.
-    pub(super) fn run(self, threads: usize, begun: impl FnOnce(io::Result<()>)) -> io::Result<()> {
+    pub(super) fn run(
+        self,
+        threads: usize,
+        begun: impl FnOnce(io::Result<()>),
+        failed: impl Fn(&io::Error) + Sync,
+    ) -> io::Result<()> {
+        let failed = &failed;
         let (nodes, session) = (&*self.nodes, self.device.as_fd());
         let (queues, request_bytes) = (self.queues, self.request_bytes);
         let mut result = Ok(());
@@ -132,6 +145,7 @@ impl<N: Nodes> Session<N> {
                     queued::serve(queue, |head, body, outlet| {
                         answer(session, nodes, head, body, outlet);
                     })
+                    .inspect_err(failed)
                 });
                 match started {
                     Ok(thread) => running.push(thread),
@@ -151,7 +165,7 @@ impl<N: Nodes> Session<N> {
                 let thread = std::thread::Builder::new().name(format!("fuse-{number}"));
                 let started = thread.spawn_scoped(scope, move || {
                     let device = own.as_ref().map_or(session, AsFd::as_fd);
-                    serve(device, nodes, request_bytes)
+                    serve(device, nodes, request_bytes).inspect_err(failed)
                 });
                 match started {
                     Ok(thread) => running.push(thread),
@@ -206,20 +220,30 @@ fn another(session: BorrowedFd<'_>) -> Option<OwnedFd> {
 /// Answers requests until the file system is gone.
 fn serve<N: Nodes>(device: BorrowedFd<'_>, nodes: &N, request_bytes: usize) -> io::Result<()> {
     let mut buffer = vec![0; request_bytes];
+    let lost = Cell::new(false);
+    let mut tries = 0;
     loop {
         match rustix::io::read(device, &mut buffer) {
             Ok(len) => {
+                tries = 0;
                 let (head, body) = Head::read(&buffer[..len])?;
-                let outlet = Outlet::new(device, head.unique);
+                let outlet = Outlet::new(device, head.unique, &lost);
                 answer(device, nodes, &head, body, outlet);
                 if head.operation == op::DESTROY {
                     return Ok(());
+                }
+                if lost.get() {
+                    return Err(answer_lost());
                 }
             }
             // The request was taken back, or a signal came.
             Err(Errno::NOENT | Errno::INTR | Errno::AGAIN) => {}
             // Unmounted, or just going (an abort): which of the two is a matter of timing.
             Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(()),
+            Err(_) if tries < TRIES => {
+                tries += 1;
+                std::thread::sleep(TRY_PAUSE);
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -27,6 +27,7 @@ use crate::source::{BlockSource, WriteError};
 use rustix::fs::{AtFlags, StatxFlags};
 use rustix::mount::{MoveMountFlags, UnmountFlags};
 use sidecore_sys::apart;
+use sidecore_sys::signals::Signals;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -278,11 +279,10 @@ fn file_name(image: &Path, target: &Target) -> String {
 /// Runs `act` on a thread of its own for every SIGINT, SIGTERM and SIGHUP from now on.
 pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), ExportError> {
     let failed = |error| ExportError::os("cannot listen for signals", error);
-    let mut signals =
-        signal_hook::iterator::Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    let signals: Signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
     std::thread::Builder::new()
         .name("signals".into())
-        .spawn(move || signals.forever().for_each(|_| act()))
+        .spawn(move || signals.for_each(|_| act()))
         .map_err(failed)?;
     Ok(())
 }

@@ -14,8 +14,8 @@ use super::{Options, UblkServer, UblkStopper, start_or_recover};
 use crate::export::state::{Record, StateDir};
 use crate::export::{ExportError, Ready};
 use crate::source::BlockSource;
+use sidecore_sys::signals::{Handle, Signals};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::iterator::{Handle, Signals};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ fn end_on_signals(mut signals: Signals, server: &UblkServer) -> io::Result<Handl
     std::thread::Builder::new()
         .name("signals".into())
         .spawn(move || {
-            if signals.forever().next().is_none() {
+            if signals.next().is_none() {
                 return;
             }
             let begun = Instant::now();

@@ -1,0 +1,105 @@
+//! Signals that a thread waits for, one after the other.
+//!
+//! Why here: `signal-hook`'s own iterators panic where the system is out of memory for a moment,
+//! and a server without the thread that waits for signals cannot be ended any more. Must stay true:
+//! no error of the system ends the wait; a signal that came before the wait is not lost. One thread
+//! waits; any may close.
+
+use rustix::event::{PollFd, PollFlags, poll};
+use signal_hook::iterator::backend::{Pending, SignalDelivery};
+use signal_hook::iterator::exfiltrator::{Exfiltrator, SignalOnly};
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+pub use signal_hook::iterator::Handle;
+pub use signal_hook::iterator::exfiltrator::origin::{Origin, WithOrigin};
+
+/// Signals that have come and are to come, without end until it is closed ([`Self::handle`]): by
+/// their numbers, or with who sent them ([`WithOrigin`]). Several of one number may come as one.
+#[derive(Debug)]
+pub struct Signals<E: Exfiltrator = SignalOnly> {
+    delivery: SignalDelivery<UnixStream, E>,
+    pending: Option<Pending<E>>,
+}
+
+impl<E: Exfiltrator + Default> Signals<E> {
+    /// Begins to take these signals, which do not end the process from here on.
+    ///
+    /// # Errors
+    /// Those of `sigaction` and `socketpair`.
+    pub fn new(signals: impl IntoIterator<Item = i32>) -> io::Result<Self> {
+        let (read, write) = UnixStream::pair()?;
+        Ok(Self {
+            delivery: SignalDelivery::with_pipe(read, write, E::default(), signals)?,
+            pending: None,
+        })
+    }
+
+    /// A handle that closes it, from any thread.
+    #[must_use]
+    pub fn handle(&self) -> Handle {
+        self.delivery.handle()
+    }
+
+    /// True once it was closed.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.handle().is_closed()
+    }
+}
+
+impl<E: Exfiltrator> Iterator for Signals<E> {
+    type Item = E::Output;
+
+    /// Waits for the next one; `None` once it was closed.
+    fn next(&mut self) -> Option<E::Output> {
+        loop {
+            if let Some(pending) = &mut self.pending {
+                if let Some(signal) = pending.next() {
+                    return Some(signal);
+                }
+                // Woken for nothing, or what woke us could not be taken out.
+                std::thread::sleep(PAUSE);
+            }
+            let polled = self.delivery.poll_pending(&mut |pipe| {
+                wait(pipe);
+                Ok(true)
+            });
+            self.pending = polled.ok()?;
+            self.pending.as_ref()?;
+        }
+    }
+}
+
+fn wait(pipe: &UnixStream) {
+    let mut places = [PollFd::new(pipe, PollFlags::IN)];
+    if poll(&mut places, None).is_err() {
+        std::thread::sleep(PAUSE);
+    }
+}
+
+/// Time for memory to come back.
+const PAUSE: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rustix::process::{Signal, getpid, kill_process};
+
+    #[test]
+    fn signals_come_until_it_is_closed() {
+        let mut signals = Signals::<WithOrigin>::new([Signal::USR2.as_raw()]).unwrap();
+        let handle = signals.handle();
+        kill_process(getpid(), Signal::USR2).unwrap();
+        let origin = signals.next().unwrap();
+        assert_eq!(origin.signal, Signal::USR2.as_raw());
+        let sender = origin.process.unwrap();
+        assert_eq!(sender.pid, getpid().as_raw_nonzero().get());
+        let waits = std::thread::spawn(move || signals.count());
+        kill_process(getpid(), Signal::USR2).unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        handle.close();
+        assert_eq!(waits.join().unwrap(), 1);
+    }
+}
