@@ -22,7 +22,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 ///
 /// # Errors
 /// Those of `work`; the system's where there is no such thread.
-pub fn apart(work: impl FnOnce() -> io::Result<()> + Send) -> io::Result<()> {
+pub fn apart<T: Send>(work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("apart".to_owned());
         let thread = thread.spawn_scoped(scope, || {
@@ -81,13 +81,13 @@ mod tests {
         let (mut reader, mut writer) = io::pipe().unwrap();
         let number = writer.as_raw_fd();
         apart(|| writer.write_all(b"from there")).unwrap();
-        apart(|| {
+        let refused: io::Result<()> = apart(|| {
             // SAFETY: a copy in this thread's table; the test's own stays open.
             let copy = unsafe { libc::close(number) };
             assert_eq!(copy, 0);
             Err(io::Error::other("refused"))
-        })
-        .unwrap_err();
+        });
+        refused.unwrap_err();
         writer.write_all(b", and from here").unwrap();
         drop(writer);
         let mut text = String::new();

@@ -54,7 +54,7 @@ use crate::source::BlockSource;
 use image_fs::ImageFs;
 use nodes::Nodes;
 use outlet::Notices;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use session::Session;
 use std::ffi::OsString;
@@ -62,8 +62,8 @@ use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use tree_fs::TreeFs;
 
@@ -264,8 +264,6 @@ impl FuseServer {
         beside(session.notices())
             .map_err(|e| os("cannot start a thread that looks after pages", "", e))?;
         let threads = options.threads;
-        let number = Arc::new(OnceLock::new());
-        let aborts = Arc::clone(&number);
         let (sender, begun) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("fuse-session".into())
@@ -278,7 +276,7 @@ impl FuseServer {
                     }
                     let _ = sender.send(begun);
                 };
-                let result = session.run(threads, begun, |error| break_off(error, aborts.get()));
+                let result = session.run(threads, begun, break_off);
                 drop(at);
                 on_end();
                 result
@@ -299,13 +297,14 @@ impl FuseServer {
             }
             (None, MountPoint::Hidden) => unreachable!("a hidden mount always has its descriptor"),
         };
-        let stat = rustix::fs::fstat(&root)
+        // Without a request to ourselves, for which a killed process would wait without end.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let stat = rustix::fs::statx(&root, "", flags, StatxFlags::empty())
             .map_err(|e| os("cannot read the FUSE file system's number", "", e.into()))?;
         let device = Device {
-            major: rustix::fs::major(stat.st_dev),
-            minor: rustix::fs::minor(stat.st_dev),
+            major: stat.stx_dev_major,
+            minor: stat.stx_dev_minor,
         };
-        number.get_or_init(|| device.minor);
         set_read_ahead(device, options.read_ahead_bytes);
         Ok(Self {
             thread,
@@ -318,7 +317,8 @@ impl FuseServer {
     }
 
     /// Opens the file, as erofs and the loop device want it: for reading, and for writing where the
-    /// source takes writes.
+    /// source takes writes. Waits for the session, as its close does: in a process that may be
+    /// killed meanwhile, to be called [apart](sidecore_sys::apart).
     ///
     /// # Errors
     /// Those of `openat(2)`.
@@ -363,14 +363,11 @@ pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
     }
 }
 
-/// Ends a session that cannot go on, of which programs may wait for answers: its connection, whose
-/// number is known once it is set up, or else this process, whose end the kernel takes for that.
-fn break_off(error: &io::Error, number: Option<&u32>) {
+/// Ends the process of a session that cannot go on: programs may wait for its answers, and get
+/// errors by that. Its record stays, as if it had been killed: `umount` takes away what is left.
+fn break_off(error: &io::Error) {
     tracing::error!("no more answers from this server ({error}); its files give errors");
-    let aborted = number.map(|number| connection::abort(*number));
-    if !matches!(aborted, Some(Ok(()))) {
-        std::process::exit(1);
-    }
+    std::process::exit(1);
 }
 
 fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {

@@ -378,16 +378,9 @@ impl Server {
         };
         self.record.fuse = Some(fuse.device());
         self.claim.write(&self.record)?;
-        let (place, way) = match (target, content) {
-            (Target::Mount { dir, trusted, .. }, Some(file_system)) => {
-                self.mount(&fuse, file_system, dir, *trusted, read_ahead_bytes)?
-            }
-            (Target::Tree { dir }, _) => (directory(dir)?, "erofs, read by this program".into()),
-            (Target::File { dir }, _) => {
-                (dir.join("image"), "the contents as one FUSE file".into())
-            }
-            _ => self.attach(&fuse, read_ahead_bytes)?,
-        };
+        let put = || Ok(self.put_in_place(&fuse, target, content, read_ahead_bytes));
+        let (place, way) =
+            apart(put).map_err(|e| ExportError::os("cannot start a thread that mounts", e))??;
         // From here on only what was set up holds the FUSE file.
         drop(fuse.release());
         Ok(Ready {
@@ -396,6 +389,29 @@ impl Server {
             state: self.claim.path().to_owned(),
             pid: self.record.pid,
         })
+    }
+
+    /// Makes what users see of the FUSE file; it, and how it came about. To be called apart from
+    /// the FUSE device: it waits for the session.
+    fn put_in_place(
+        &mut self,
+        fuse: &FuseServer,
+        target: &Target,
+        content: Option<FileSystem>,
+        read_ahead_bytes: u32,
+    ) -> Result<(PathBuf, String), ExportError> {
+        match (target, content) {
+            (Target::Mount { dir, trusted, .. }, Some(file_system)) => {
+                self.mount(fuse, file_system, dir, *trusted, read_ahead_bytes)
+            }
+            (Target::Tree { dir }, _) => {
+                Ok((directory(dir)?, "erofs, read by this program".into()))
+            }
+            (Target::File { dir }, _) => {
+                Ok((dir.join("image"), "the contents as one FUSE file".into()))
+            }
+            _ => self.attach(fuse, read_ahead_bytes),
+        }
     }
 
     /// Mounts the file system inside: straight from the FUSE file where it can, else on a loop
@@ -450,10 +466,10 @@ impl Server {
         image: &std::fs::File,
         trusted: bool,
     ) -> Result<Option<(OwnedFd, String)>, ExportError> {
-        // The file has no path; a link to our descriptor gives it one for as long as the kernel
-        // looks.
+        // The file has no path; a link to our descriptor, of this thread's table, gives it one for as
+        // long as the kernel looks.
         let link = self.claim.path().join(&self.record.file_name);
-        let target = format!("/proc/self/fd/{}", image.as_raw_fd());
+        let target = format!("/proc/thread-self/fd/{}", image.as_raw_fd());
         std::os::unix::fs::symlink(target, &link)
             .map_err(|error| ExportError::state(self.claim.path(), error))?;
         let source = link.to_string_lossy().into_owned();
