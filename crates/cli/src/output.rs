@@ -8,7 +8,7 @@
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use sidecore_sys::folder::write_named;
+use sidecore_sys::folder::{check_named, write_named};
 use sidecore_sys::text::{is_unsafe, printable, printable_lines};
 use std::io::{self, IsTerminal, Write};
 use std::path::Path;
@@ -142,6 +142,15 @@ pub(crate) fn bytes(path: &Path, bytes: &[u8]) -> Result<()> {
     }
     write_named(path, NEW_FILE_MODE, |file| file.write_all(bytes))
         .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Makes sure that [`file()`] can write there, before the work that makes its contents. What is
+/// there stays.
+pub(crate) fn check_file(path: &Path) -> Result<()> {
+    if path == Path::new("-") {
+        return Ok(());
+    }
+    check_named(path).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// As open(2) gives it, less the umask.

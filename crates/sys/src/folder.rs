@@ -12,7 +12,7 @@
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawMode, ResolveFlags, Stat};
 use rustix::io::Errno;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::hash::{BuildHasher, Hasher};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -397,6 +397,43 @@ pub fn write_named(
     mode: RawMode,
     write: impl FnOnce(&mut File) -> io::Result<()>,
 ) -> io::Result<()> {
+    match named(path)? {
+        Named::Open(mut file) => write(&mut file),
+        Named::In { folder, name, old } => folder.replace(&name, mode, |file| {
+            if let Some(old) = &old {
+                file.set_permissions(old.clone())?;
+            }
+            write(file)
+        }),
+    }
+}
+
+/// Makes sure that [`write_named`] can begin, before there is anything to write. What has the name
+/// stays as it is.
+///
+/// # Errors
+/// Those of [`write_named`].
+pub fn check_named(path: &Path) -> io::Result<()> {
+    if let Named::In { folder, .. } = named(path)? {
+        let (hidden, _) = folder.temporary(0o600)?;
+        folder.remove_file(&hidden)?;
+    }
+    Ok(())
+}
+
+/// The target of a write to a path.
+enum Named {
+    /// A pipe, a device, or a file that is open already: written to as it is.
+    Open(File),
+    /// A name in a folder, and the file that has it.
+    In {
+        folder: Folder,
+        name: OsString,
+        old: Option<Permissions>,
+    },
+}
+
+fn named(path: &Path) -> io::Result<Named> {
     let old = match open_named(path, OFlags::PATH, 0) {
         Ok(old) => Some(old.metadata()?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -405,21 +442,17 @@ pub fn write_named(
     let is_open = OPEN_FILES.iter().any(|place| path.starts_with(place));
     if is_open || old.as_ref().is_some_and(|old| !old.is_file()) {
         let flags = OFlags::WRONLY | OFlags::APPEND | OFlags::NOCTTY;
-        let mut file = open_named(path, flags, 0)?;
+        let file = open_named(path, flags, 0)?;
         if !is_open && file.metadata()?.is_file() {
             return Err(io::Error::other("it has just become another file"));
         }
-        return write(&mut file);
+        return Ok(Named::Open(file));
     }
     let way = Way::begin(path, Checks::None).map_err(way::plain)?;
     let (descriptor, name) = way.target().map_err(way::plain)?;
     let folder = Folder::from_descriptor(path.parent().unwrap_or(path).to_owned(), descriptor);
-    folder.replace(&name, mode, |file| {
-        if let Some(old) = &old {
-            file.set_permissions(old.permissions())?;
-        }
-        write(file)
-    })
+    let old = old.map(|old| old.permissions());
+    Ok(Named::In { folder, name, old })
 }
 
 /// Opens `relative` below `folder` without following any link and without leaving the folder.

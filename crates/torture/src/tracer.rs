@@ -46,6 +46,8 @@ pub(crate) struct Account {
     pub(crate) failed: Option<(&'static str, bool)>,
     /// The resource of that call.
     pub(crate) resource: Option<Resource>,
+    /// A file could not be removed.
+    pub(crate) has_kept_a_name: bool,
 }
 
 /// A running program.
@@ -229,6 +231,7 @@ impl Watcher for Tracer {
             Manner::Interrupted if fault.can_be_interrupted() => fail(registers, libc::EINTR),
             Manner::Short | Manner::Interrupted => return false,
         }
+        account.has_kept_a_name |= fault.name.starts_with("unlink");
         if account.failed.is_none() {
             account.failed = Some((fault.name, writes_errors));
             account.resource = Some(fault.resource);

@@ -243,7 +243,7 @@ impl Figure {
 
 /// Makes sure that a picture can be written.
 fn prepare(svg: Option<&Path>) -> Result<()> {
-    svg.map_or(Ok(()), |path| output::file(path, ""))
+    svg.map_or(Ok(()), output::check_file)
 }
 
 fn draw(svg: Option<&Path>, picture: impl FnOnce() -> Result<String>) -> Result<()> {

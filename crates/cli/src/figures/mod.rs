@@ -24,7 +24,7 @@ impl Files {
     /// Creates the files, empty; call it before anything is measured.
     pub(crate) fn begin(&self) -> Result<()> {
         for path in [&self.tsv, &self.svg].into_iter().flatten() {
-            output::file(path, "")?;
+            output::check_file(path)?;
         }
         Ok(())
     }

@@ -58,7 +58,7 @@ impl Args {
     pub(crate) fn run(self) -> Result<Outcome> {
         if let Some(path) = &self.svg {
             // Before minutes are spent.
-            output::file(path, "")?;
+            output::check_file(path)?;
         }
         let stop = raise_on(&[SIGINT, SIGTERM])?;
         let cpus = cpu::allowed()?;
