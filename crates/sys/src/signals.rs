@@ -5,7 +5,7 @@
 //! no error of the system ends the wait; a signal that came before the wait is not lost. One thread
 //! waits; any may close.
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::iterator::backend::{Pending, SignalDelivery};
 use signal_hook::iterator::exfiltrator::{Exfiltrator, SignalOnly};
 use std::io;
@@ -72,13 +72,19 @@ impl<E: Exfiltrator> Iterator for Signals<E> {
     }
 }
 
+/// Waits for a signal's handler to say so, but not for long: it may have found no memory for that.
 fn wait(pipe: &UnixStream) {
     let mut places = [PollFd::new(pipe, PollFlags::IN)];
-    if poll(&mut places, None).is_err() {
+    if poll(&mut places, Some(&LOOK_EVERY)).is_err() {
         std::thread::sleep(PAUSE);
     }
 }
 
+/// The longest time between two looks for signals.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 250_000_000,
+};
 /// Time for memory to come back.
 const PAUSE: Duration = Duration::from_millis(5);
 

@@ -271,11 +271,13 @@ impl Harness {
             let by_us = end == Some(End::Signal(Signal::SIGTERM));
             return Ok(if by_us { Some(End::Exit(0)) } else { end });
         } else {
-            // May refuse, in one line; then it must do at the second time.
-            if self.shell(server.stop, &inputs, out)? != Some(0)
-                && self.shell(server.stop, &inputs, out)? != Some(0)
-                && !mounts_below(out)?.is_empty()
-            {
+            // May refuse, in one line; then it must do at the second time, or by force.
+            let mut is_ended = false;
+            for way in [server.stop, server.stop, server.force] {
+                let tries = !is_ended && !way.is_empty();
+                is_ended |= tries && self.shell(way, &inputs, out)? == Some(0);
+            }
+            if !is_ended && !mounts_below(out)?.is_empty() {
                 findings.push(format!("cannot be ended: {}", last_line_of(&self.said())));
             }
         }

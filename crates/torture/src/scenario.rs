@@ -34,6 +34,8 @@ pub(crate) struct Server {
     pub(crate) used: &'static str,
     /// Ends it; empty: SIGTERM.
     pub(crate) stop: &'static str,
+    /// Ends it where it rightly refuses twice: what was written cannot be kept.
+    pub(crate) force: &'static str,
 }
 
 const COMMAND: Scenario = Scenario {
@@ -147,6 +149,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             used: "cd $OUT; nbdcopy nbd+unix:///?socket=$OUT/sock back && \
                    { cmp $IN/disk back || exit 3; }",
             stop: "",
+            force: "",
         }),
         may_leave: &["sock", "sock.lock"],
         quick: true,
@@ -161,6 +164,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             used: "nbdcopy --flush $IN/tree/sub/b nbd+unix:///?socket=$OUT/sock && \
                    touch $OUT/wrote",
             stop: "",
+            force: "",
         }),
         whole: "if [ -e $OUT/wrote ]; then \
                 $S block export $IN/disk.img --overlay $OUT/d.ovl -o $OUT/back; \
@@ -176,6 +180,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "mountpoint -q $OUT/m",
             used: "cat $OUT/m/sub/b > $OUT/back && { cmp $IN/tree/sub/b $OUT/back || exit 3; }",
             stop: "$S block umount $OUT/m",
+            force: "",
         }),
         ..COMMAND
     },
@@ -187,6 +192,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "mountpoint -q $OUT/m",
             used: "cat $OUT/m/sub/b > $OUT/back && { cmp $IN/tree/sub/b $OUT/back || exit 3; }",
             stop: "$S block umount $OUT/m",
+            force: "",
         }),
         ..COMMAND
     },
@@ -198,6 +204,9 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "mountpoint -q $OUT/m",
             used: "cp $IN/tree/sub/b $OUT/m/ && sync -f $OUT/m/b && touch $OUT/wrote",
             stop: "$S block umount $OUT/m",
+            force: "pkill -TERM -f \"[b]ackground-child.*$OUT/m\"; n=0; \
+                    while pgrep -f \"[b]ackground-child.*$OUT/m\" && [ $n -lt 12 ]; \
+                    do sleep 1; n=$((n+1)); done; $S block umount $OUT/m",
         }),
         whole: "if [ -e $OUT/wrote ]; then \
                 $S block mount $IN/ext4.img $OUT/m --fs ext4 --overlay $OUT/o.ovl; same=0; \
@@ -220,6 +229,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "test -b \"$(head -1 $OUT/stdout)\"",
             used: "cat $(head -1 $OUT/stdout) > $OUT/back && { cmp $IN/disk $OUT/back || exit 3; }",
             stop: "$S block detach $(head -1 $OUT/stdout)",
+            force: "",
         }),
         ..COMMAND
     },
@@ -230,6 +240,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "grep -q ready $OUT/stdout",
             used: "timeout 10 $S offload call sum_f64 --input $IN/disk --socket $OUT/d.sock",
             stop: "",
+            force: "",
         }),
         may_leave: &["d.sock", "d.sock.lock"],
         quick: true,
@@ -264,6 +275,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "grep -q ready $OUT/stdout",
             used: "timeout 5 ping -c 1 -W 2 10.77.0.2",
             stop: "",
+            force: "",
         }),
         may_leave: &["n.sock", "n.sock.lock"],
         quick: true,
@@ -278,6 +290,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "grep -q . $OUT/stdout",
             used: "timeout 5 curl -s -o $OUT/got http://10.77.0.2/bytes/10000",
             stop: "",
+            force: "",
         }),
         ..COMMAND
     },
@@ -296,6 +309,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "ss -Hltn 'sport = :7174' | grep -q .",
             used: "timeout 10 $S rdma ping 127.0.0.1:7174 --rounds 2 --timeout-s 3",
             stop: "",
+            force: "",
         }),
         ..COMMAND
     },

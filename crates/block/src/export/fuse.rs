@@ -54,6 +54,7 @@ use crate::source::BlockSource;
 use image_fs::ImageFs;
 use nodes::Nodes;
 use outlet::Notices;
+use parking_lot::Mutex;
 use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
 use rustix::io::Errno;
 use session::Session;
@@ -157,7 +158,11 @@ pub struct FuseServer {
     device: Device,
     writable: bool,
     queued: bool,
+    place: SharedPlace,
 }
+
+/// A directory that a session is on, which its end takes away, or who set it up in vain.
+type SharedPlace = Arc<Mutex<Option<place::Place>>>;
 
 /// A device number, as in `st_dev`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
@@ -264,20 +269,21 @@ impl FuseServer {
         beside(session.notices())
             .map_err(|e| os("cannot start a thread that looks after pages", "", e))?;
         let threads = options.threads;
+        let shared_place = Arc::new(Mutex::new(at));
+        let at = Arc::clone(&shared_place);
         let (sender, begun) = sync_channel(1);
         let thread = std::thread::Builder::new()
             .name("fuse-session".into())
             .spawn(move || {
-                let mut at = at;
                 let begun = |begun: io::Result<()>| {
                     if begun.is_err() {
                         // Ends the session, and with it this thread.
-                        drop(at.take());
+                        drop(at.lock().take());
                     }
                     let _ = sender.send(begun);
                 };
                 let result = session.run(threads, begun, break_off);
-                drop(at);
+                drop(at.lock().take());
                 on_end();
                 result
             })
@@ -313,6 +319,7 @@ impl FuseServer {
             device,
             writable,
             queued,
+            place: shared_place,
         })
     }
 
@@ -341,6 +348,11 @@ impl FuseServer {
     #[must_use]
     pub fn is_queued(&self) -> bool {
         self.queued
+    }
+
+    /// Takes a mount away from its directory, because what was to stand on it could not be made.
+    pub fn take_away(self) {
+        drop(self.place.lock().take());
     }
 
     /// Lets go of a hidden mount, so that only the users of the file keep it alive.

@@ -342,8 +342,8 @@ impl Claim {
 
 /// Undoes what a record names, from the outside in, and removes its directory. Everything is taken
 /// away from under its users, who get EIO: the server is dead (or about to be), so they would get
-/// nothing else.
-pub(crate) fn clean(entry: &Entry) {
+/// nothing else. False where something is left, and the directory with it, for the next command.
+pub(crate) fn clean(entry: &Entry) -> bool {
     let record = &entry.record;
     let mut left = false;
     if let Some(mount) = &record.mount {
@@ -372,6 +372,7 @@ pub(crate) fn clean(entry: &Entry) {
     if !left {
         remove(&entry.path);
     }
+    !left
 }
 
 fn lock_file(path: &Path) -> io::Result<File> {

@@ -376,11 +376,13 @@ impl Server {
             }
             _ => FuseServer::start(source, &options, place, on_end)?,
         };
-        self.record.fuse = Some(fuse.device());
-        self.claim.write(&self.record)?;
-        let put = || Ok(self.put_in_place(&fuse, target, content, read_ahead_bytes));
-        let (place, way) =
-            apart(put).map_err(|e| ExportError::os("cannot start a thread that mounts", e))??;
+        let (place, way) = match self.put_on(&fuse, target, content, read_ahead_bytes) {
+            Ok(put) => put,
+            Err(error) => {
+                fuse.take_away();
+                return Err(error);
+            }
+        };
         // From here on only what was set up holds the FUSE file.
         drop(fuse.release());
         Ok(Ready {
@@ -391,8 +393,22 @@ impl Server {
         })
     }
 
-    /// Makes what users see of the FUSE file; it, and how it came about. To be called apart from
-    /// the FUSE device: it waits for the session.
+    /// Makes what users see of the FUSE file; it, and how it came about.
+    fn put_on(
+        &mut self,
+        fuse: &FuseServer,
+        target: &Target,
+        content: Option<FileSystem>,
+        read_ahead_bytes: u32,
+    ) -> Result<(PathBuf, String), ExportError> {
+        self.record.fuse = Some(fuse.device());
+        self.claim.write(&self.record)?;
+        // It waits for the session.
+        apart(|| Ok(self.put_in_place(fuse, target, content, read_ahead_bytes)))
+            .map_err(|e| ExportError::os("cannot start a thread that mounts", e))?
+    }
+
+    /// The same, on a thread without the FUSE device.
     fn put_in_place(
         &mut self,
         fuse: &FuseServer,
@@ -721,8 +737,10 @@ impl Server {
 
     /// Removes whatever an abort has left, and the record.
     fn end(self) {
-        state::clean(&Entry::new(self.claim.path().to_owned(), self.record));
-        self.claim.release();
+        match state::clean(&Entry::new(self.claim.path().to_owned(), self.record)) {
+            true => self.claim.release(),
+            false => self.claim.leave(),
+        }
     }
 }
 

@@ -14,11 +14,13 @@ use super::FuseArgs;
 use crate::{Outcome, output};
 use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
 use sidecore_block::export::Ready;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// The child's one message.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -54,11 +56,14 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
         .stdout(Stdio::piped())
         .spawn()
         .context("cannot start the server")?;
-    let mut text = String::new();
-    if let Some(mut pipe) = child.stdout.take() {
-        pipe.read_to_string(&mut text)
-            .context("cannot hear from the server")?;
-    }
+    let text = match child.stdout.take().map(hear) {
+        Some(Err(error)) => {
+            // It is not reaped, so the number is its own. It undoes what it has done.
+            kill_process(Pid::from_child(&child), Signal::TERM).ok();
+            return Err(error).context("cannot hear from the server");
+        }
+        heard => heard.and_then(Result::ok).unwrap_or_default(),
+    };
     match serde_json::from_str(&text) {
         Ok(Message::Ready(ready)) => Ok(ready),
         Ok(Message::Failed(reason)) => {
@@ -70,6 +75,23 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
             bail!(
                 "the server ended before it was of use ({status}); run with --foreground to see why"
             )
+        }
+    }
+}
+
+/// All that comes over a pipe. An error that passes is none: the server takes its message for
+/// heard.
+fn hear(mut pipe: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    let mut tries = 0;
+    loop {
+        match pipe.read_to_string(&mut text) {
+            Ok(_) => return Ok(text),
+            Err(error) if tries == HEARING_TRIES => return Err(error),
+            Err(_) => {
+                tries += 1;
+                std::thread::sleep(HEARING_PAUSE);
+            }
         }
     }
 }
@@ -125,6 +147,9 @@ impl Starter {
     }
 }
 
+/// More tries to hear from a server, and the time between two.
+const HEARING_TRIES: u32 = 10;
+const HEARING_PAUSE: Duration = Duration::from_millis(20);
 /// Variables of the environment that are paths, and that a server looks at at any time: its own
 /// records', and those of keys and authorities, which are read again before they are too old.
 const PATHS: [&str; 13] = [
