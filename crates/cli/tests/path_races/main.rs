@@ -100,6 +100,11 @@ const SCENARIOS: &[Scenario] = &[
         ..SCENARIO
     },
     Scenario {
+        name: "a search's results and checkpoint in it",
+        words: "phylo search --msa $ROOT/m.fa --model JC --starts 1 --engines 1 --prefix $HOME/out/o",
+        ..SCENARIO
+    },
+    Scenario {
         name: "the kit of spu-gcc in it",
         words: "spe env",
         variable: Some(("SIDECORE_SPE_CACHE", "kit")),
@@ -122,6 +127,7 @@ impl Place {
         let text: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
         fs::write(root.join("disk"), &text).unwrap();
         fs::write(root.join("many.zst"), zstd(&text)).unwrap();
+        fs::write(root.join("m.fa"), ALIGNMENT).unwrap();
         let made = Self {
             directory,
             server: Server::start(Vec::new()),
@@ -184,6 +190,8 @@ impl Place {
             "out/raw",
             "out/new.ovl",
             "out/many.sidx",
+            "out/o.bestTree",
+            "out/o.ckp",
         ]
         .into_iter()
         .chain(["cache/lock", "state/block/lock", "kit"])
@@ -394,6 +402,7 @@ fn nothing_of_roots_is_read_or_written_for_who_exchanges_paths() {
     assert!(findings.is_empty(), "{}", findings.join("\n"));
 }
 
+const ALIGNMENT: &str = ">a\nACGTACGTAC\n>b\nACGTACGTAA\n>c\nACGAACGTCC\n>d\nACGAACCTCC\n";
 const SECRET: &str = "TOPSECRET-of-root-alone\n";
 /// Exchanges of a test among others; `scripts/path-races` makes 10,000 and more.
 const QUICK_SWAPS: u64 = 220;

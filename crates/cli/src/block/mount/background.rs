@@ -16,6 +16,7 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, Signal, kill_process};
 use sidecore_block::export::Ready;
+use sidecore_block::export::state::StateDir;
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::process::{Command, Stdio};
@@ -72,6 +73,10 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
         }
         Err(_) => {
             let status = child.wait().context("cannot wait for the server")?;
+            // It was killed, or had no memory: what it has mounted is taken away here.
+            if let Err(error) = StateDir::of_user().clean_stale() {
+                tracing::warn!("{error}");
+            }
             bail!(
                 "the server ended before it was of use ({status}); run with --foreground to see why"
             )
