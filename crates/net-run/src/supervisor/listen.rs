@@ -248,6 +248,20 @@ impl Supervisor {
             return Err(Errno::CONNREFUSED);
         }
         self.retry(inode);
+        self.refuse_unshown(inode)
+    }
+
+    /// Refuses the session that came last where nothing shows that sessions wait: who opened it has
+    /// an error, instead of both programs waiting for one another.
+    fn refuse_unshown(&mut self, inode: u64) -> Result<(), Errno> {
+        if let Some(socket) = self.sockets.get_mut(&inode)
+            && let State::Listening(listening) = &mut socket.state
+            && listening.unshown.is_some()
+            && listening.tokens.is_empty()
+            && listening.pending.pop_back().is_some()
+        {
+            return Err(Errno::CONNREFUSED);
+        }
         Ok(())
     }
 
@@ -283,7 +297,7 @@ impl Supervisor {
 
     /// Makes the near end readable where sessions wait. Each that comes brings a connection to it,
     /// for who waits for changes (EPOLLET), up to a bound. False where no program has it any more.
-    fn show_pending(&mut self, inode: u64) -> bool {
+    pub(super) fn show_pending(&mut self, inode: u64) -> bool {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return true;
         };
@@ -302,16 +316,17 @@ impl Supervisor {
         if listening.tokens.len() >= TOKENS_MAX {
             return !listening.tokens.front().is_some_and(is_hung_up);
         }
-        let Ok(token) = local_stream(true) else {
-            return true;
-        };
-        match rustix::net::connect(&token, name) {
-            Ok(()) => listening.tokens.push_back(token),
-            Err(Errno::CONNREFUSED) => return false,
-            // It has as many as it takes.
-            Err(_) => {}
+        let shown = local_stream(true).and_then(|token| {
+            rustix::net::connect(&token, name)?;
+            listening.tokens.push_back(token);
+            Ok(())
+        });
+        listening.unshown = shown.err().filter(|error| *error != Errno::AGAIN);
+        if listening.tokens.is_empty() {
+            // Who polls it would wait for ever: it is shown later.
+            self.watch_waiting(inode);
         }
-        true
+        shown != Err(Errno::CONNREFUSED)
     }
 
     pub(super) fn accept(&mut self, caller: &mut Caller<'_>, flags: i32) -> Result<Reply, Errno> {
@@ -426,8 +441,14 @@ impl Supervisor {
         socket.far = far;
         socket.holder = (caller.call.thread, descriptor);
         let resets_on_close = socket.resets_on_close;
+        let engines = socket.engines();
         if let Err(error) = self.insert(inode, socket) {
             crate::aside::say(format!("a session cannot be joined: {error}"));
+            // The peer is to see the end that the program sees.
+            for engine in engines {
+                self.close_session(engine, true);
+            }
+            return Ok(());
         }
         if !self.mates.contains_key(&inode)
             && let Some(name) = named::peers_name(&near)
