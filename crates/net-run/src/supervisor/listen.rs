@@ -582,3 +582,54 @@ const PENDING_MAX: usize = 8192;
 const VISITS_MAX: usize = 256;
 /// Connections that show pending sessions.
 pub(super) const TOKENS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::Scope;
+    use sidecore_sys::seccomp::{self, When};
+
+    fn supervisor() -> Supervisor {
+        let calls = [(libc::SYS_getcpu, When::Always)];
+        let listener = std::thread::spawn(move || seccomp::install(&calls).unwrap());
+        let listener = listener.join().unwrap();
+        Supervisor::new(listener, None, None, Scope::default(), None).unwrap()
+    }
+
+    #[test]
+    fn a_session_that_nothing_shows_is_refused() {
+        for is_direct in [false, true] {
+            let mut it = supervisor();
+            let (near, name) = listening_end(true).unwrap();
+            // As where descriptors are short: the connection that shows sessions cannot be made.
+            let wrong = rustix::net::SocketAddrUnix::new("/proc/none");
+            let listening = Listening {
+                name: Some(wrong.unwrap()),
+                is_direct,
+                ..Listening::default()
+            };
+            let ends = ["127.0.0.1:1", "127.0.0.1:2"].map(|end| end.parse().unwrap());
+            let [local, peer] = ends;
+            let socket = it.accepted(0, local, peer, State::Listening(listening));
+            it.insert(1, socket).unwrap();
+            let pending = || Pending {
+                local,
+                peer,
+                from: From::Program(pair(true).unwrap().0),
+            };
+            let waiting = |it: &mut Supervisor| match &mut it.sockets.get_mut(&1).unwrap().state {
+                State::Listening(listening) => (listening.pending.len(), listening.tokens.len()),
+                _ => panic!("it listens no more"),
+            };
+            assert_eq!(it.queue(1, pending()), Err(Errno::CONNREFUSED));
+            assert_eq!(waiting(&mut it), (0, 0));
+            // The next one is shown.
+            if let State::Listening(listening) = &mut it.sockets.get_mut(&1).unwrap().state {
+                listening.name = Some(name);
+            }
+            assert_eq!(it.queue(1, pending()), Ok(()));
+            assert_eq!(waiting(&mut it), (1, 1));
+            assert!(local_socket::is_readable(near.as_fd()));
+        }
+    }
+}
