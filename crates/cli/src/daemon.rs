@@ -116,14 +116,7 @@ impl Args {
                 descriptors::limit()
             );
         }
-        // Nobody may read it: the daemon serves all the same.
-        let said = output::line(&format!("ready {}", daemon.socket().display()));
-        if said
-            .as_ref()
-            .is_err_and(|error| !output::is_broken_pipe(error))
-        {
-            return said.map(|()| Outcome::Problem);
-        }
+        output::ready(&daemon.socket().display().to_string())?;
         let ended = daemon.wait();
         for running in &ended.running {
             output::note!(

@@ -81,6 +81,15 @@ pub(crate) fn line(text: &str) -> Result<()> {
     data(&parts.join("\t"))
 }
 
+/// Says that a server is ready, and where. Nobody may read it: the server serves all the same. But
+/// who reads would wait for ever for a line that could not be written.
+pub(crate) fn ready(place: &str) -> Result<()> {
+    line(&format!("ready {place}")).or_else(|error| match is_broken_pipe(&error) {
+        true => Ok(()),
+        false => Err(error),
+    })
+}
+
 /// Writes text of ours to standard output, of one line or several, and a newline. Names of others
 /// in it have passed `printable`.
 pub(crate) fn text(text: &str) -> Result<()> {

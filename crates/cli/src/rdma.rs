@@ -173,7 +173,7 @@ impl Serve {
         let address = self.address;
         match self.common.client()? {
             Some(client) => {
-                output::line(&format!("ready {address}"))?;
+                output::ready(&address.to_string())?;
                 serve_stack(client, address, &exchange, told)
             }
             None => {
@@ -181,7 +181,7 @@ impl Serve {
                     .with_context(|| format!("cannot listen at {address}"))?;
                 // Port 0 has become one.
                 let address = listener.local_addr().unwrap_or(address);
-                output::line(&format!("ready {address}"))?;
+                output::ready(&address.to_string())?;
                 serve_kernel(&listener, &exchange, told)
             }
         }

@@ -190,6 +190,22 @@ fn what_cannot_come_up_says_why_in_one_line() {
             refused(folder, "net up net.toml", expected);
         }
         std::fs::write(folder.join("net.toml"), CONFIG).unwrap();
+        // Who waits for their first line would wait for ever.
+        for words in ["net up net.toml", "net http --config net.toml"] {
+            let full = std::fs::File::options().write(true).open("/dev/full");
+            let output = Command::new(SIDECORE)
+                .args(words.split_whitespace())
+                .current_dir(folder)
+                .stdout(full.unwrap())
+                .stderr(Stdio::piped())
+                .spawn()
+                .and_then(Child::wait_with_output)
+                .unwrap();
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{words}: {said}");
+            assert_eq!(said.trim().lines().count(), 1, "{words}: {said}");
+            assert!(said.contains("No space left"), "{words}: {said}");
+        }
         // Root without its privileges.
         let output = Command::new("setpriv")
             .args(["--bounding-set=-all", "--inh-caps=-all", SIDECORE])

@@ -96,6 +96,9 @@ pub enum RunError {
         /// Why.
         source: std::io::Error,
     },
+    /// Calls of programs come no more, or their answers do not reach them.
+    #[error("{0}; calls about sockets of programs that go on fail from here on")]
+    Calls(SysError),
     /// The supervisor ended before its program.
     #[error("the supervisor ended unexpectedly; sockets of programs that go on are gone")]
     Gone,
@@ -295,7 +298,7 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
         })?;
     let supervisor = Supervisor::new(listener, client, attach, scope, rendezvous)
         .map_err(system("epoll_create"))?;
-    supervisor.run().map_err(system("epoll_wait"))?;
+    supervisor.run()?;
     // Nobody is left under the filter, so all children end; how the program ended is still to be
     // told.
     reaping.join().ok();
@@ -468,7 +471,7 @@ fn own_pipe(number: i32) -> Result<OwnedFd, RunError> {
     })
 }
 
-fn system(call: &'static str) -> impl Fn(Errno) -> RunError {
+pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> RunError {
     move |source| RunError::System {
         call,
         source: source.into(),

@@ -139,6 +139,9 @@ pub(crate) struct Listening {
     pub(crate) name: Option<SocketAddrUnix>,
     /// Connections to it, which make it readable.
     pub(crate) tokens: VecDeque<OwnedFd>,
+    /// Why the last one could not be made: descriptors or memory are short. Its queue being full is
+    /// no reason; it is readable then.
+    pub(crate) unshown: Option<Errno>,
     /// Its program's library accepts from the near end.
     pub(crate) is_direct: bool,
 }

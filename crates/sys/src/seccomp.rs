@@ -11,9 +11,11 @@
 use crate::SysError;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
+use std::time::{Duration, Instant};
 
 /// When a call is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,8 +76,11 @@ pub fn install(filter: &Filter) -> Result<Listener, SysError> {
     let Some(file) = file else {
         return Err(last("seccomp(SECCOMP_SET_MODE_FILTER)"));
     };
-    // SAFETY: the kernel just made this descriptor (close-on-exec), which nobody else owns.
-    let listener = Listener(unsafe { OwnedFd::from_raw_fd(file) });
+    let listener = Listener {
+        // SAFETY: the kernel just made this descriptor (close-on-exec), which nobody else owns.
+        file: unsafe { OwnedFd::from_raw_fd(file) },
+        failure: Cell::new(None),
+    };
     // The caller waits for us, so we had better be run where it ran; older kernels cannot.
     let flags: u64 = SYNC_WAKE_UP;
     // SAFETY: this request takes its argument by value.
@@ -108,12 +113,19 @@ pub enum Answer {
 }
 
 /// Where calls come to. Readable when one waits, hung up when nobody is left under the filter.
+///
+/// An error of the kernel's that may pass is not the callers': the kernel is asked again, for a
+/// quarter of a second. Where that does not help, callers would wait for ever; so whoever answers
+/// looks at [`Listener::failure`] now and then, and lets the listener go.
 #[derive(Debug)]
-pub struct Listener(OwnedFd);
+pub struct Listener {
+    file: OwnedFd,
+    failure: Cell<Option<(&'static str, Errno)>>,
+}
 
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.file.as_fd()
     }
 }
 
@@ -126,19 +138,30 @@ impl Listener {
     pub fn receive(&self) -> Result<Option<Call>, SysError> {
         // SAFETY: plain numbers, for which zeros are values; the kernel asks for zeros.
         let mut request: libc::seccomp_notif = unsafe { std::mem::zeroed() };
-        // SAFETY: the kernel writes one `seccomp_notif`, whose size is in the request's number.
-        let result = unsafe {
-            libc::ioctl(
-                self.0.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_RECV,
-                &raw mut request,
-            )
-        };
-        if result < 0 {
-            return match io::Error::last_os_error().raw_os_error() {
-                Some(libc::ENOENT | libc::EINTR) => Ok(None),
-                _ => Err(last("ioctl(SECCOMP_IOCTL_NOTIF_RECV)")),
+        let received = self.patiently(|| {
+            // SAFETY: the kernel writes one `seccomp_notif`, whose size is in the request's number.
+            let result = unsafe {
+                libc::ioctl(
+                    self.file.as_raw_fd(),
+                    libc::SECCOMP_IOCTL_NOTIF_RECV,
+                    &raw mut request,
+                )
             };
+            // Who waits here for a call is called away by signals.
+            returned(result).map_err(|error| match error {
+                Errno::INTR => Errno::NOENT,
+                error => error,
+            })
+        });
+        match received {
+            Ok(_) => {}
+            Err(Errno::NOENT) => return Ok(None),
+            Err(error) => {
+                return Err(SysError::Call {
+                    call: RECEIVING,
+                    source: error.into(),
+                });
+            }
         }
         Ok(Some(Call {
             id: request.id,
@@ -161,29 +184,65 @@ impl Listener {
             error,
             flags,
         };
-        // SAFETY: the kernel reads one `seccomp_notif_resp`.
-        let result = unsafe {
-            libc::ioctl(
-                self.0.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_SEND,
-                &raw mut response,
-            )
-        };
-        result == 0
+        let answered = self.patiently(|| {
+            // SAFETY: the kernel reads one `seccomp_notif_resp`.
+            returned(unsafe {
+                libc::ioctl(
+                    self.file.as_raw_fd(),
+                    libc::SECCOMP_IOCTL_NOTIF_SEND,
+                    &raw mut response,
+                )
+            })
+        });
+        self.is_there(answered, ANSWERING)
     }
 
     /// True while the caller waits for an answer.
     #[must_use]
     pub fn is_waiting(&self, id: u64) -> bool {
-        // SAFETY: the kernel reads one number of 64 bits.
-        let result = unsafe {
-            libc::ioctl(
-                self.0.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
-                ptr::from_ref(&id),
-            )
+        let looked = self.patiently(|| {
+            // SAFETY: the kernel reads one number of 64 bits.
+            returned(unsafe {
+                libc::ioctl(
+                    self.file.as_raw_fd(),
+                    libc::SECCOMP_IOCTL_NOTIF_ID_VALID,
+                    ptr::from_ref(&id),
+                )
+            })
+        });
+        self.is_there(looked, LOOKING)
+    }
+
+    /// Why a caller may wait for an answer that it will not get: an answer could not be given, or
+    /// it could not be seen whether the caller waits.
+    #[must_use]
+    pub fn failure(&self) -> Option<SysError> {
+        let (call, errno) = self.failure.get()?;
+        let source = errno.into();
+        Some(SysError::Call { call, source })
+    }
+
+    /// True where the kernel knows a caller that waits; notes every error but that it knows none.
+    fn is_there(&self, result: Result<i32, Errno>, call: &'static str) -> bool {
+        match result {
+            Ok(_) => true,
+            // It is gone; or it has its answer, and has not run since.
+            Err(Errno::NOENT | Errno::INPROGRESS) => false,
+            Err(error) => {
+                self.failure.set(Some((call, error)));
+                false
+            }
+        }
+    }
+
+    /// Asks the kernel until it gives no error that may pass. Not for long where it has failed
+    /// before: the end of all would take the time of each.
+    fn patiently(&self, ask: impl FnMut() -> Result<i32, Errno>) -> Result<i32, Errno> {
+        let patience = match self.failure.get() {
+            Some(_) => Duration::ZERO,
+            None => SHORTAGE_MAX,
         };
-        result == 0
+        patiently(patience, ask)
     }
 
     /// Copies memory of the thread that has made a call. A thread that waits has had its number all
@@ -300,19 +359,17 @@ impl Listener {
                 0
             },
         };
-        // SAFETY: the kernel reads one `seccomp_notif_addfd`.
-        let result = unsafe {
-            libc::ioctl(
-                self.0.as_raw_fd(),
-                libc::SECCOMP_IOCTL_NOTIF_ADDFD,
-                ptr::from_ref(&request),
-            )
-        };
-        if result < 0 {
-            let errno = io::Error::last_os_error().raw_os_error().unwrap_or(0);
-            return Err(Errno::from_raw_os_error(errno));
-        }
-        Ok(result)
+        // Other errors are for the caller, which may be short of memory by a limit of its own.
+        patiently(Duration::ZERO, || {
+            // SAFETY: the kernel reads one `seccomp_notif_addfd`.
+            returned(unsafe {
+                libc::ioctl(
+                    self.file.as_raw_fd(),
+                    libc::SECCOMP_IOCTL_NOTIF_ADDFD,
+                    ptr::from_ref(&request),
+                )
+            })
+        })
     }
 }
 
@@ -338,6 +395,34 @@ impl Memory {
             }
         }
         Ok(())
+    }
+}
+
+/// Asks again while a signal comes in between, and for `patience` while memory is short.
+fn patiently(
+    patience: Duration,
+    mut ask: impl FnMut() -> Result<i32, Errno>,
+) -> Result<i32, Errno> {
+    let mut begun = None;
+    let mut interrupted = 0;
+    let mut is_patient = || begun.get_or_insert_with(Instant::now).elapsed() < patience;
+    loop {
+        match ask() {
+            Err(Errno::INTR) if interrupted < INTERRUPTIONS_MAX => interrupted += 1,
+            Err(Errno::NOMEM | Errno::AGAIN | Errno::NOBUFS) if is_patient() => {
+                std::thread::sleep(SHORTAGE_PAUSE);
+            }
+            other => return other,
+        }
+    }
+}
+
+/// What a call has returned.
+fn returned(result: i32) -> Result<i32, Errno> {
+    if result < 0 {
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    } else {
+        Ok(result)
     }
 }
 
@@ -430,6 +515,16 @@ fn last(call: &'static str) -> SysError {
     }
 }
 
+/// The requests, as errors name them.
+const RECEIVING: &str = "ioctl(SECCOMP_IOCTL_NOTIF_RECV)";
+const ANSWERING: &str = "ioctl(SECCOMP_IOCTL_NOTIF_SEND)";
+const LOOKING: &str = "ioctl(SECCOMP_IOCTL_NOTIF_ID_VALID)";
+/// The longest time in which the kernel is asked again, and the pause in between: others wait
+/// meanwhile.
+const SHORTAGE_MAX: Duration = Duration::from_millis(250);
+const SHORTAGE_PAUSE: Duration = Duration::from_millis(2);
+/// Signals in a row that call one request away.
+const INTERRUPTIONS_MAX: u32 = 1000;
 /// Offsets in `struct seccomp_data`.
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
@@ -446,7 +541,6 @@ const SYNC_WAKE_UP: u64 = 1;
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     /// A thread that makes one call with a pointer to a word; the word after the call.
     fn caller(word: u64) -> (Listener, Call, std::thread::JoinHandle<u64>) {
@@ -463,6 +557,47 @@ mod tests {
         let listener = receiver.recv().unwrap();
         let call = listener.receive().unwrap().unwrap();
         (listener, call, asking)
+    }
+
+    #[test]
+    fn what_passes_is_waited_for_and_nothing_else() {
+        let after = |errors: &'static [Errno]| {
+            let mut errors = errors.iter();
+            move || errors.next().map_or(Ok(7), |error| Err(*error))
+        };
+        let passing = &[Errno::NOMEM, Errno::INTR, Errno::AGAIN, Errno::NOBUFS];
+        assert_eq!(patiently(Duration::MAX, after(passing)), Ok(7));
+        assert_eq!(patiently(Duration::ZERO, after(passing)), Err(Errno::NOMEM));
+        assert_eq!(patiently(Duration::ZERO, after(&[Errno::INTR])), Ok(7));
+        let other = after(&[Errno::INTR, Errno::NOENT]);
+        assert_eq!(patiently(Duration::MAX, other), Err(Errno::NOENT));
+        let interrupted = || Err(Errno::INTR);
+        assert_eq!(patiently(Duration::MAX, interrupted), Err(Errno::INTR));
+    }
+
+    #[test]
+    fn an_answer_that_cannot_be_given_is_noted() {
+        let (listener, call, asking) = caller(7);
+        assert!(listener.answer(call.id, Answer::Value(0)));
+        // A caller that is gone is none.
+        assert!(!listener.answer(call.id, Answer::Value(0)));
+        assert!(!listener.is_waiting(call.id));
+        assert!(listener.failure().is_none());
+        asking.join().unwrap();
+        let requests: [fn(&Listener) -> bool; 2] = [
+            |listener| listener.answer(7, Answer::Proceed),
+            |listener| listener.is_waiting(7),
+        ];
+        for request in requests {
+            // A file that knows no such requests.
+            let listener = Listener {
+                file: std::fs::File::open("/dev/null").unwrap().into(),
+                failure: Cell::new(None),
+            };
+            assert!(!request(&listener));
+            assert!(listener.failure().is_some());
+            assert!(listener.receive().is_err());
+        }
     }
 
     #[test]

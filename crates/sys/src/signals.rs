@@ -2,8 +2,9 @@
 //!
 //! Why here: `signal-hook`'s own iterators panic where the system is out of memory for a moment,
 //! and a server without the thread that waits for signals cannot be ended any more. Must stay true:
-//! no error of the system ends the wait; a signal that came before the wait is not lost. One thread
-//! waits; any may close.
+//! no error of the system ends the wait; a signal that came before the wait is not lost, nor is one
+//! whose handler could not wake who waits: the handler sends a byte, for which the kernel may have
+//! no memory. One thread waits; any may close.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::iterator::backend::{Pending, SignalDelivery};
@@ -21,6 +22,7 @@ pub use signal_hook::iterator::exfiltrator::origin::{Origin, WithOrigin};
 pub struct Signals<E: Exfiltrator = SignalOnly> {
     delivery: SignalDelivery<UnixStream, E>,
     pending: Option<Pending<E>>,
+    was_woken: bool,
 }
 
 impl<E: Exfiltrator + Default> Signals<E> {
@@ -33,6 +35,7 @@ impl<E: Exfiltrator + Default> Signals<E> {
         Ok(Self {
             delivery: SignalDelivery::with_pipe(read, write, E::default(), signals)?,
             pending: None,
+            was_woken: false,
         })
     }
 
@@ -59,39 +62,68 @@ impl<E: Exfiltrator> Iterator for Signals<E> {
                 if let Some(signal) = pending.next() {
                     return Some(signal);
                 }
-                // Woken for nothing, or what woke us could not be taken out.
-                std::thread::sleep(PAUSE);
+                if self.was_woken {
+                    // For nothing, or what woke us could not be taken out.
+                    std::thread::sleep(PAUSE);
+                }
             }
+            let mut was_woken = true;
             let polled = self.delivery.poll_pending(&mut |pipe| {
-                wait(pipe);
+                was_woken = wait(pipe);
                 Ok(true)
             });
+            self.was_woken = was_woken;
             self.pending = polled.ok()?;
             self.pending.as_ref()?;
         }
     }
 }
 
-/// Waits for a signal's handler to say so, but not for long: it may have found no memory for that.
-fn wait(pipe: &UnixStream) {
+/// Waits until there is news, or it is time to look all the same; true where there is, or that
+/// cannot be known.
+fn wait(pipe: &UnixStream) -> bool {
     let mut places = [PollFd::new(pipe, PollFlags::IN)];
-    if poll(&mut places, Some(&LOOK_EVERY)).is_err() {
-        std::thread::sleep(PAUSE);
-    }
+    poll(&mut places, Some(&LOOK_EVERY)) != Ok(0)
 }
 
-/// The longest time between two looks for signals.
-const LOOK_EVERY: Timespec = Timespec {
-    tv_sec: 0,
-    tv_nsec: 250_000_000,
-};
 /// Time for memory to come back.
 const PAUSE: Duration = Duration::from_millis(5);
+/// The longest time until a signal is seen whose handler could not wake us. Together with the time
+/// that a server takes to end it is less than a second.
+const LOOK_EVERY: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 150_000_000,
+};
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use rustix::process::{Signal, getpid, kill_process};
+
+    #[test]
+    fn a_signal_that_could_not_wake_who_waits_comes_all_the_same() {
+        let (read, _write) = UnixStream::pair().unwrap();
+        // What the handler sends goes elsewhere.
+        let (elsewhere, _kept) = UnixStream::pair().unwrap();
+        let taken = [Signal::USR1.as_raw()];
+        let signals = Signals {
+            delivery: SignalDelivery::with_pipe(read, elsewhere, SignalOnly, taken).unwrap(),
+            pending: None,
+            was_woken: false,
+        };
+        let handle = signals.handle();
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let waits = std::thread::spawn(move || {
+            for signal in signals {
+                sender.send(signal).unwrap();
+            }
+        });
+        kill_process(getpid(), Signal::USR1).unwrap();
+        assert_eq!(receiver.recv().unwrap(), Signal::USR1.as_raw());
+        // So is its end.
+        handle.close();
+        waits.join().unwrap();
+    }
 
     #[test]
     fn signals_come_until_it_is_closed() {

@@ -278,8 +278,11 @@ impl Harness {
             _ => {}
         }
         if stays {
-            kill(Pid::from_raw(tracee.pid()), Signal::SIGTERM).ok();
-            let end = tracee.end_within(END_MAX);
+            // It may have ended by itself, and said all the same that it was ready.
+            if end.is_none() {
+                kill(Pid::from_raw(tracee.pid()), Signal::SIGTERM).ok();
+                end = tracee.end_within(END_MAX);
+            }
             // A server with nothing to keep may leave its end to the kernel.
             let by_us = end == Some(End::Signal(Signal::SIGTERM));
             return Ok(if by_us { Some(End::Exit(0)) } else { end });

@@ -11,6 +11,7 @@ use sidecore_net_apps::{Service, serve_engines};
 use sidecore_sys::descriptors;
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::Ordering;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -54,14 +55,18 @@ impl Args {
                 clients.collect::<Result<_, _>>()?
             }
         };
+        let mut said = Ok(());
         let listening = || {
-            // Nobody may read it: the server serves all the same.
-            output::line(&format!("ready {address}")).ok();
+            said = output::ready(&address.to_string());
+            if said.is_err() {
+                stop.store(true, Ordering::Release);
+            }
         };
         let served = serve_engines(clients, service, address, &stop, listening)
             .with_context(|| format!("cannot serve at {address}"));
         signals.end();
         let served = served?;
+        said?;
         output::json(&served)?;
         Ok(Outcome::Done)
     }

@@ -25,14 +25,7 @@ impl Args {
         setup.socket = self.socket.or(setup.socket);
         let up = setup.bring_up_engines()?;
         let stop = signals.flag();
-        // Nobody may read it: the stack serves all the same.
-        let said = output::line(&format!("ready {} on {}", up.socket.display(), up.nic_name));
-        if said
-            .as_ref()
-            .is_err_and(|error| !output::is_broken_pipe(error))
-        {
-            return said.map(|()| Outcome::Problem);
-        }
+        output::ready(&format!("{} on {}", up.socket.display(), up.nic_name))?;
         let ran = up.run(&stop);
         signals.end();
         ran?;

@@ -141,8 +141,14 @@ impl Supervisor {
         let mut is_there = true;
         if listening.tokens.len() < wanted {
             match connect_named(&number, &name, Maker::Own) {
-                Ok(token) => listening.tokens.push_back(token),
-                Err(error) => is_there = error != Errno::CONNREFUSED,
+                Ok(token) => {
+                    listening.tokens.push_back(token);
+                    listening.unshown = None;
+                }
+                Err(error) => {
+                    is_there = error != Errno::CONNREFUSED;
+                    listening.unshown = Some(error).filter(|error| *error != Errno::AGAIN);
+                }
             }
         }
         self.direct.overdue.insert(inode);
@@ -445,6 +451,13 @@ impl Supervisor {
             let Some(listening) = self.listening(inode) else {
                 continue;
             };
+            if !listening.is_direct {
+                // Only what could not be shown is shown again.
+                if listening.tokens.is_empty() && !self.show_pending(inode) {
+                    self.forget(inode);
+                }
+                continue;
+            }
             if !listening.pending.is_empty() && !self.show_direct(inode) {
                 self.forget(inode);
                 continue;

@@ -248,6 +248,20 @@ impl Supervisor {
             return Err(Errno::CONNREFUSED);
         }
         self.retry(inode);
+        self.refuse_unshown(inode)
+    }
+
+    /// Refuses the session that came last where nothing shows that sessions wait: who opened it has
+    /// an error, instead of both programs waiting for one another.
+    fn refuse_unshown(&mut self, inode: u64) -> Result<(), Errno> {
+        if let Some(socket) = self.sockets.get_mut(&inode)
+            && let State::Listening(listening) = &mut socket.state
+            && listening.unshown.is_some()
+            && listening.tokens.is_empty()
+            && listening.pending.pop_back().is_some()
+        {
+            return Err(Errno::CONNREFUSED);
+        }
         Ok(())
     }
 
@@ -283,7 +297,7 @@ impl Supervisor {
 
     /// Makes the near end readable where sessions wait. Each that comes brings a connection to it,
     /// for who waits for changes (EPOLLET), up to a bound. False where no program has it any more.
-    fn show_pending(&mut self, inode: u64) -> bool {
+    pub(super) fn show_pending(&mut self, inode: u64) -> bool {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return true;
         };
@@ -302,16 +316,17 @@ impl Supervisor {
         if listening.tokens.len() >= TOKENS_MAX {
             return !listening.tokens.front().is_some_and(is_hung_up);
         }
-        let Ok(token) = local_stream(true) else {
-            return true;
-        };
-        match rustix::net::connect(&token, name) {
-            Ok(()) => listening.tokens.push_back(token),
-            Err(Errno::CONNREFUSED) => return false,
-            // It has as many as it takes.
-            Err(_) => {}
+        let shown = local_stream(true).and_then(|token| {
+            rustix::net::connect(&token, name)?;
+            listening.tokens.push_back(token);
+            Ok(())
+        });
+        listening.unshown = shown.err().filter(|error| *error != Errno::AGAIN);
+        if listening.tokens.is_empty() {
+            // Who polls it would wait for ever: it is shown later.
+            self.watch_waiting(inode);
         }
-        true
+        shown != Err(Errno::CONNREFUSED)
     }
 
     pub(super) fn accept(&mut self, caller: &mut Caller<'_>, flags: i32) -> Result<Reply, Errno> {
@@ -426,8 +441,14 @@ impl Supervisor {
         socket.far = far;
         socket.holder = (caller.call.thread, descriptor);
         let resets_on_close = socket.resets_on_close;
+        let engines = socket.engines();
         if let Err(error) = self.insert(inode, socket) {
             crate::aside::say(format!("a session cannot be joined: {error}"));
+            // The peer is to see the end that the program sees.
+            for engine in engines {
+                self.close_session(engine, true);
+            }
+            return Ok(());
         }
         if !self.mates.contains_key(&inode)
             && let Some(name) = named::peers_name(&near)
@@ -561,3 +582,54 @@ const PENDING_MAX: usize = 8192;
 const VISITS_MAX: usize = 256;
 /// Connections that show pending sessions.
 pub(super) const TOKENS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scope::Scope;
+    use sidecore_sys::seccomp::{self, When};
+
+    fn supervisor() -> Supervisor {
+        let calls = [(libc::SYS_getcpu, When::Always)];
+        let listener = std::thread::spawn(move || seccomp::install(&calls).unwrap());
+        let listener = listener.join().unwrap();
+        Supervisor::new(listener, None, None, Scope::default(), None).unwrap()
+    }
+
+    #[test]
+    fn a_session_that_nothing_shows_is_refused() {
+        for is_direct in [false, true] {
+            let mut it = supervisor();
+            let (near, name) = listening_end(true).unwrap();
+            // As where descriptors are short: the connection that shows sessions cannot be made.
+            let wrong = rustix::net::SocketAddrUnix::new("/proc/none");
+            let listening = Listening {
+                name: Some(wrong.unwrap()),
+                is_direct,
+                ..Listening::default()
+            };
+            let ends = ["127.0.0.1:1", "127.0.0.1:2"].map(|end| end.parse().unwrap());
+            let [local, peer] = ends;
+            let socket = it.accepted(0, local, peer, State::Listening(listening));
+            it.insert(1, socket).unwrap();
+            let pending = || Pending {
+                local,
+                peer,
+                from: From::Program(pair(true).unwrap().0),
+            };
+            let waiting = |it: &mut Supervisor| match &mut it.sockets.get_mut(&1).unwrap().state {
+                State::Listening(listening) => (listening.pending.len(), listening.tokens.len()),
+                _ => panic!("it listens no more"),
+            };
+            assert_eq!(it.queue(1, pending()), Err(Errno::CONNREFUSED));
+            assert_eq!(waiting(&mut it), (0, 0));
+            // The next one is shown.
+            if let State::Listening(listening) = &mut it.sockets.get_mut(&1).unwrap().state {
+                listening.name = Some(name);
+            }
+            assert_eq!(it.queue(1, pending()), Ok(()));
+            assert_eq!(waiting(&mut it), (1, 1));
+            assert!(local_socket::is_readable(near.as_fd()));
+        }
+    }
+}

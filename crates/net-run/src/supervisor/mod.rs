@@ -28,6 +28,7 @@ use attaching::Attaching;
 
 use crate::caller::Caller;
 use crate::carrier::{self, Senders};
+use crate::launch::{RunError, system};
 use crate::loopback::{Door, Rendezvous};
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
@@ -38,6 +39,7 @@ use rustix::io::Errno;
 use sidecore_net::sock::SocketError;
 use sidecore_net::sock::client::{Beside, Client, ClientError, Opening, Socket as Session};
 use sidecore_net_rings::BY_ITSELF;
+use sidecore_sys::SysError;
 use sidecore_sys::local_socket;
 use sidecore_sys::seccomp::{Answer, Call, Filter, Listener, When};
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -188,8 +190,9 @@ impl Supervisor {
     /// Serves until nobody is left under the filter.
     ///
     /// # Errors
-    /// The kernel's, where it cannot go on.
-    pub(crate) fn run(mut self) -> Result<(), Errno> {
+    /// Where it cannot go on. The listener goes with the supervisor: the calls that wait fail, as
+    /// all that come later, instead of waiting for ever.
+    pub(crate) fn run(mut self) -> Result<(), RunError> {
         let mut ready = Vec::with_capacity(READY_MAX);
         let mut busy = 0;
         loop {
@@ -209,8 +212,8 @@ impl Supervisor {
                 rustix::buffer::spare_capacity(&mut ready),
                 Some(&none),
             ) {
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(error) => return Err(error),
+                Ok(_) | Err(Errno::INTR | Errno::NOMEM) => {}
+                Err(error) => return Err(system("epoll_wait")(error)),
             }
             let mut is_called = false;
             for event in &ready {
@@ -232,9 +235,12 @@ impl Supervisor {
             }
             // What was written before a call is where it belongs before the call is answered.
             if is_called {
-                self.take_calls();
+                self.take_calls().map_err(RunError::Calls)?;
             }
             self.serve_sessions();
+            if let Some(failure) = self.listener.failure() {
+                return Err(RunError::Calls(failure));
+            }
         }
     }
 
@@ -266,8 +272,10 @@ impl Supervisor {
                 Some(_) => rest.min(ATTACH_EVERY),
                 None => rest,
             };
-            // It fails only out of memory; the loop tries again.
-            local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).ok();
+            if local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).is_err() {
+                // It fails only out of memory; the loop tries again.
+                std::thread::sleep(STARVED_NAP);
+            }
             return 0;
         };
         let (epoll, rings) = (&self.epoll, &self.rings);
@@ -281,21 +289,17 @@ impl Supervisor {
         }
     }
 
-    fn take_calls(&mut self) {
+    fn take_calls(&mut self) -> Result<(), SysError> {
         for _ in 0..CALLS_MAX {
-            match self.listener.receive() {
-                Ok(Some(call)) => self.dispatch(call),
-                // Its caller was called away.
-                Ok(None) => {}
-                Err(error) => {
-                    crate::aside::say(format!("a call is lost: {error}"));
-                    return;
-                }
+            // None: its caller was called away.
+            if let Some(call) = self.listener.receive()? {
+                self.dispatch(call);
             }
             if !local_socket::is_readable(self.listener.as_fd().as_fd()) {
-                return;
+                break;
             }
         }
+        Ok(())
     }
 
     /// Answers a call, or puts it into a list.

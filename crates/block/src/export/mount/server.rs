@@ -482,8 +482,8 @@ impl Server {
         image: &std::fs::File,
         trusted: bool,
     ) -> Result<Option<(OwnedFd, String)>, ExportError> {
-        // The file has no path; a link to our descriptor, of this thread's table, gives it one for as
-        // long as the kernel looks.
+        // The file has no path; a link to our descriptor, of this thread's table, gives it one for
+        // as long as the kernel looks.
         let link = self.claim.path().join(&self.record.file_name);
         let target = format!("/proc/thread-self/fd/{}", image.as_raw_fd());
         std::os::unix::fs::symlink(target, &link)
