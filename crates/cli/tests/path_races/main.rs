@@ -101,7 +101,8 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "a search's results and checkpoint in it",
-        words: "phylo search --msa $ROOT/m.fa --model JC --starts 1 --engines 1 --prefix $HOME/out/o",
+        words: "phylo search --msa $ROOT/m.fa --model JC --starts 1 --engines 1 \
+                --prefix $HOME/out/o",
         ..SCENARIO
     },
     Scenario {

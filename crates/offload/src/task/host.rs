@@ -341,14 +341,22 @@ impl Host<'_> {
                 continue; // Cancelled, or run by who joined it.
             }
             self.begun += 1;
-            let spare = self.spares.pop();
-            match spare.map_or_else(|| Spare::new(group.stack_bytes), Ok) {
-                Ok(spare) => {
+            let spare = self.spares.pop().or_else(|| {
+                let tries = (0..STACK_TRIES).map(|number| {
+                    if number > 0 {
+                        std::thread::sleep(STACK_PAUSE);
+                    }
+                    Spare::new(group.stack_bytes).ok()
+                });
+                tries.flatten().next()
+            });
+            match spare {
+                Some(spare) => {
                     self.keeps_place = false;
                     let fiber = Fiber::new(spare, task, &self.link);
                     self.run(fiber);
                 }
-                Err(_) => {
+                None => {
                     // No memory for a stack of its own: it runs on this thread's, and waits there
                     // as a thread would.
                     task.run();
@@ -501,6 +509,10 @@ impl Drop for Host<'_> {
     }
 }
 
+/// Tries to have memory for a stack, and the time between two: a task that has none of its own
+/// cannot be woken or cancelled.
+const STACK_TRIES: u32 = 5;
+const STACK_PAUSE: Duration = Duration::from_millis(10);
 /// Looks of a host while it spins: about 4 us.
 const SPINS: u32 = 100;
 /// A yield that takes longer than this has given the core to a process that keeps it.

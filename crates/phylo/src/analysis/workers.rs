@@ -169,7 +169,9 @@ impl<'j> Workers<'j> {
     /// Parks until there is an order that nobody else has taken; nothing once the workers are
     /// closed.
     fn await_order(&self) -> Option<(Piece, Option<String>)> {
-        let own = task::current()?;
+        let Some(own) = task::current() else {
+            return self.await_order_as_thread();
+        };
         loop {
             {
                 let mut queue = self.queue.lock();
@@ -188,6 +190,21 @@ impl<'j> Workers<'j> {
                 queue.is_some_and(|queue| !queue.orders.is_empty()) || self.is_closed()
             };
             task::wait_until(has_order).ok()?;
+        }
+    }
+
+    /// The same on a host's own stack, where there was no memory for a fiber: nobody can wake it,
+    /// nor cancel what it does then.
+    fn await_order_as_thread(&self) -> Option<(Piece, Option<String>)> {
+        loop {
+            if self.is_closed() {
+                return None;
+            }
+            let order = self.queue.lock().orders.pop_front();
+            if order.is_some() {
+                return order;
+            }
+            std::thread::sleep(LOOK_EVERY);
         }
     }
 
@@ -260,5 +277,7 @@ impl Watch for Minder<'_, '_> {
     }
 }
 
+/// Between two looks for an order of a worker that cannot be woken.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A search keeps its values on the heap; this is room for its calls.
 const STACK_BYTES: usize = 1 << 20;
