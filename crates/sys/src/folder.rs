@@ -408,6 +408,16 @@ pub fn write_named(
     }
 }
 
+/// Removes the file, or the link itself, at a path that the user named, reached as by
+/// [`Folder::of_file`].
+///
+/// # Errors
+/// Those of unlinkat(2), and of [`Folder::of_file`].
+pub fn remove_named(path: &Path) -> io::Result<()> {
+    let (folder, name) = Folder::of_file(path)?;
+    folder.remove_file(&name)
+}
+
 /// Makes sure that [`write_named`] can begin, before there is anything to write. What has the name
 /// stays as it is.
 ///

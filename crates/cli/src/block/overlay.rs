@@ -12,6 +12,7 @@ use sidecore_block::device::Device;
 use sidecore_block::overlay::identity::Identity;
 use sidecore_block::overlay::{Overlay, OverlayError, tools};
 use sidecore_block::source::BlockSource;
+use sidecore_sys::folder::remove_named;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -66,7 +67,7 @@ impl OverlayArgs {
         let opened = open_soon(path, &device, &identity);
         if opened.is_err() && is_new {
             // Nothing was written to it.
-            let _ = std::fs::remove_file(path);
+            let _ = remove_named(path);
         }
         let overlay = Arc::new(opened?);
         Ok(Opened {

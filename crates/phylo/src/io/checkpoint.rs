@@ -15,7 +15,7 @@ use crate::analysis::plan::{Goal, Ledger, Outcome, Piece};
 use crate::bootstrap::convergence::Verdict;
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
-use sidecore_sys::folder::{Folder, open_named};
+use sidecore_sys::folder::{Folder, open_named, remove_named};
 use std::fs::{File, TryLockError};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::MetadataExt;
@@ -228,9 +228,12 @@ impl Checkpoint {
 
     fn put_in_place(&self) -> Result<(), FilesError> {
         self.sync()?;
-        let renamed = std::fs::rename(new_name(&self.path), &self.path);
-        renamed.map_err(io_error("replace", &self.path))?;
-        sync_folder(&self.path).map_err(io_error("replace", &self.path))
+        let replace = || {
+            let (folder, name) = Folder::of_file(&self.path)?;
+            folder.rename(new_name(Path::new(&name)).as_os_str(), &name)?;
+            folder.sync()
+        };
+        replace().map_err(io_error("replace", &self.path))
     }
 }
 
@@ -240,8 +243,12 @@ fn claim(path: &Path) -> Result<File, FilesError> {
     let flags = OFlags::RDWR | OFlags::CREATE;
     loop {
         let file = open_named(path, flags, NEW_FILE_MODE).map_err(io_error("open", path))?;
-        lock(&file, path)?;
         let opened = file.metadata().map_err(io_error("open", path))?;
+        if !opened.is_file() {
+            let error = std::io::Error::other("it is no regular file");
+            return Err(io_error("open", path)(error));
+        }
+        lock(&file, path)?;
         let is_named = std::fs::metadata(path)
             .is_ok_and(|named| (named.dev(), named.ino()) == (opened.dev(), opened.ino()));
         if is_named {
@@ -259,7 +266,7 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
 fn beside(path: &Path) -> Result<File, FilesError> {
     let new = new_name(path);
     // One that an earlier run left, or another user put there, is not written to.
-    match std::fs::remove_file(&new) {
+    match remove_named(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io_error("remove", &new)(error));
         }

@@ -24,9 +24,9 @@ use crate::analysis::AnalysisError;
 use crate::analysis::coordinator::{Change, Keeper, Member};
 use crate::analysis::plan::{Goal, Kind, Ledger};
 use rustix::fs::OFlags;
-use sidecore_sys::folder::{Folder, open_named, write_named};
+use sidecore_sys::folder::{Folder, open_named, remove_named, write_named};
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -90,13 +90,17 @@ impl Files {
             }
             let checkpoint = Checkpoint::create(&own, settings)?;
             for path in RESULTS.iter().map(|suffix| path(suffix)) {
-                if path.exists() {
-                    std::fs::remove_file(&path).map_err(io_error("remove", &path))?;
+                match remove_named(&path) {
+                    Err(error) if error.kind() != ErrorKind::NotFound => {
+                        return Err(io_error("remove", &path)(error));
+                    }
+                    _ => {}
                 }
             }
             (checkpoint, Ledger::new(goal))
         };
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND;
+        // A pipe that nobody reads is refused, not waited for.
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
         let log = open_named(&path(".log"), flags, NEW_FILE_MODE);
         let files = Self {
             prefix: prefix.to_owned(),

@@ -10,6 +10,7 @@ use super::NbdError;
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use sidecore_attach::network_of;
+use sidecore_sys::folder::remove_named;
 use sidecore_sys::local_socket;
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
@@ -156,7 +157,7 @@ impl Drop for SocketFile {
     fn drop(&mut self) {
         if self.identity.is_some() && identity(&self.path) == self.identity {
             // It can only be gone already, which is what we want.
-            let _ = std::fs::remove_file(&self.path);
+            let _ = remove_named(&self.path);
         }
     }
 }
@@ -215,7 +216,7 @@ fn remove_dead(path: &Path) -> Result<(), NbdError> {
                 "removing the socket of a server that is gone: {}",
                 path.display()
             );
-            std::fs::remove_file(path).map_err(|error| NbdError::Listen {
+            remove_named(path).map_err(|error| NbdError::Listen {
                 address: format!("unix:{}", path.display()),
                 reason: format!("cannot remove a dead server's socket: {error}"),
             })
