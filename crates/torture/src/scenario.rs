@@ -204,9 +204,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "mountpoint -q $OUT/m",
             used: "cp $IN/tree/sub/b $OUT/m/ && sync -f $OUT/m/b && touch $OUT/wrote",
             stop: "$S block umount $OUT/m",
-            force: "pkill -TERM -f \"[b]ackground-child.*$OUT/m\"; n=0; \
-                    while pgrep -f \"[b]ackground-child.*$OUT/m\" && [ $n -lt 12 ]; \
-                    do sleep 1; n=$((n+1)); done; $S block umount $OUT/m",
+            // What was written is given up.
+            force: "pkill -KILL -f \"[b]ackground-child.*$OUT/m\"; \
+                    while pgrep -f \"[b]ackground-child.*$OUT/m\"; do sleep 0.1; done; \
+                    $S block umount $OUT/m",
         }),
         whole: "if [ -e $OUT/wrote ]; then \
                 $S block mount $IN/ext4.img $OUT/m --fs ext4 --overlay $OUT/o.ovl; same=0; \

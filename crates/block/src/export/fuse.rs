@@ -295,21 +295,12 @@ impl FuseServer {
             let hint = "; mount once more with fuse.enable_uring set to N";
             os("the kernel refused a queue over io_uring", hint, e)
         })?;
-        let root = match (hidden, place) {
-            (Some(mount), _) => mount,
-            (None, MountPoint::At(dir)) => {
-                rustix::fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-                    .map_err(|e| os("cannot open the FUSE directory", "", e.into()))?
+        let (root, device) = match root_of(hidden, place) {
+            Ok(found) => found,
+            Err(error) => {
+                drop(shared_place.lock().take());
+                return Err(error);
             }
-            (None, MountPoint::Hidden) => unreachable!("a hidden mount always has its descriptor"),
-        };
-        // Without a request to ourselves, for which a killed process would wait without end.
-        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let stat = rustix::fs::statx(&root, "", flags, StatxFlags::empty())
-            .map_err(|e| os("cannot read the FUSE file system's number", "", e.into()))?;
-        let device = Device {
-            major: stat.stx_dev_major,
-            minor: stat.stx_dev_minor,
         };
         set_read_ahead(device, options.read_ahead_bytes);
         Ok(Self {
@@ -373,6 +364,27 @@ pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
     if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
         tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
     }
+}
+
+/// The root of a file system that was mounted, and its device number.
+fn root_of(hidden: Option<OwnedFd>, place: MountPoint<'_>) -> Result<(OwnedFd, Device), FuseError> {
+    let root = match (hidden, place) {
+        (Some(mount), _) => mount,
+        (None, MountPoint::At(dir)) => {
+            rustix::fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|e| os("cannot open the FUSE directory", "", e.into()))?
+        }
+        (None, MountPoint::Hidden) => unreachable!("a hidden mount always has its descriptor"),
+    };
+    // Without a request to ourselves, for which a killed process would wait without end.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(&root, "", flags, StatxFlags::empty())
+        .map_err(|e| os("cannot read the FUSE file system's number", "", e.into()))?;
+    let device = Device {
+        major: stat.stx_dev_major,
+        minor: stat.stx_dev_minor,
+    };
+    Ok((root, device))
 }
 
 /// Ends the process of a session that cannot go on: programs may wait for its answers, and get
