@@ -72,13 +72,15 @@ impl<'l> Caller<'l> {
         {
             return inode;
         }
+        let by_name = || socket_inode(self.call.thread, descriptor).filter(|_| self.is_waiting());
         let inode = match self.call.number {
-            // These look at the file anyway.
-            libc::SYS_connect | libc::SYS_getsockopt => {
-                let file = self.fetch(descriptor);
-                file.ok().and_then(|file| inode_of_socket(&file))
-            }
-            _ => socket_inode(self.call.thread, descriptor).filter(|_| self.is_waiting()),
+            // These look at the file anyway. Without a descriptor for it the socket is still not
+            // one that the kernel may have.
+            libc::SYS_connect | libc::SYS_getsockopt => match self.fetch(descriptor) {
+                Ok(file) => inode_of_socket(&file),
+                Err(_) => by_name(),
+            },
+            _ => by_name(),
         };
         self.known.set(Some((descriptor, inode)));
         inode
