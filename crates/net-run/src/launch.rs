@@ -5,6 +5,7 @@
 //! the supervisor's child, so that the supervisor may look into it wherever only ancestors may.
 //! Must stay true: the program's exit status and signals are those of who was called.
 
+use crate::error::{RunError, system};
 use crate::loopback::Rendezvous;
 use crate::scope::Scope;
 use crate::supervisor::{Attach, FILTER, Supervisor};
@@ -12,10 +13,8 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use sidecore_attach::Trust;
 use sidecore_net::hosted;
-use sidecore_net::setup::{Setup, SetupError};
+use sidecore_net::setup::Setup;
 use sidecore_net::sock::client::{Client, ClientOptions, status_of};
-use sidecore_net::sock::control::SockError;
-use sidecore_sys::SysError;
 use sidecore_sys::seccomp::{self, Listener};
 use sidecore_sys::signals::{Handle, Signals, WithOrigin};
 use std::ffi::OsString;
@@ -54,54 +53,6 @@ pub struct Options {
     /// Libraries that programs are to preload (`LD_PRELOAD`): the one that moves sessions' bytes by
     /// rings, and those that were there. None: as it is.
     pub preload: Option<OsString>,
-}
-
-/// Why a program could not be run.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum RunError {
-    /// The stack cannot be attached to.
-    #[error(transparent)]
-    Attach(#[from] SockError),
-    /// The stack cannot be brought up.
-    #[error(transparent)]
-    Setup(#[from] SetupError),
-    /// The kernel does not hand calls over.
-    #[error(
-        "the kernel hands no calls over ({0}); it must be Linux 5.9 or newer, and nobody else may \
-         supervise this process so (container runtimes do)"
-    )]
-    Filter(SysError),
-    /// The program does not start.
-    #[error("cannot run {}: {source}", program.display())]
-    Program {
-        /// Its name.
-        program: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The folder for the loopback cannot be used.
-    #[error("the loopback's folder {} cannot be used: {source}", path.display())]
-    Rendezvous {
-        /// The folder.
-        path: PathBuf,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// A system call failed.
-    #[error("{call} failed: {source}")]
-    System {
-        /// The call.
-        call: &'static str,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Calls of programs come no more, or their answers do not reach them.
-    #[error("{0}; calls about sockets of programs that go on fail from here on")]
-    Calls(SysError),
-    /// The supervisor ended before its program.
-    #[error("the supervisor ended unexpectedly; sockets of programs that go on are gone")]
-    Gone,
 }
 
 /// How a program ended.
@@ -469,13 +420,6 @@ fn own_pipe(number: i32) -> Result<OwnedFd, RunError> {
         call: "the supervisor's pipe",
         source,
     })
-}
-
-pub(crate) fn system(call: &'static str) -> impl Fn(Errno) -> RunError {
-    move |source| RunError::System {
-        call,
-        source: source.into(),
-    }
 }
 
 /// Signals that end a program, unless it does otherwise.

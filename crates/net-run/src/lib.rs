@@ -20,6 +20,7 @@ mod aside;
 mod caller;
 mod carrier;
 mod control;
+mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 mod launch;
@@ -30,7 +31,8 @@ mod scope;
 mod socket;
 mod supervisor;
 
-pub use launch::{Engine, Options, RunError, Status, run, supervise};
+pub use error::RunError;
+pub use launch::{Engine, Options, Status, run, supervise};
 
 /// The README's example is a command line.
 #[cfg(doctest)]

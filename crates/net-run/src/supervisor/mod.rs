@@ -28,7 +28,7 @@ use attaching::Attaching;
 
 use crate::caller::Caller;
 use crate::carrier::{self, Senders};
-use crate::launch::{RunError, system};
+use crate::error::{RunError, system};
 use crate::loopback::{Door, Rendezvous};
 use crate::migrate::Migration;
 use crate::ports::{Claim, Ports, Transport};
