@@ -5,7 +5,8 @@
 //! namespaces and open files keep it. A second mount of the same device is the same file system.
 //! Must stay true: a device is looked at through a descriptor that keeps it connected to our file,
 //! so that no file system of others is touched; nothing here is called by a thread that serves, and
-//! what waits for the file system waits without this process's FUSE device ([`apart`]).
+//! by a server only apart from its FUSE device ([`sidecore_sys::apart`]): to open, to write out, and
+//! to close what may be the last reference all wait for the session.
 //! Source: `get_tree_bdev` in `fs/super.c` of Linux, syncfs(2).
 
 use super::inner::{FileSystem, mount_nowhere};
@@ -14,7 +15,7 @@ use crate::export::loopdev;
 use crate::export::state::{Record, table};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use sidecore_sys::{apart, file_system};
+use sidecore_sys::file_system;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -57,7 +58,7 @@ impl Above {
     /// # Errors
     /// The system's: some of it could not be written.
     pub(super) fn write_out(&self) -> io::Result<()> {
-        apart(|| Ok(rustix::fs::syncfs(&self.root)?))
+        Ok(rustix::fs::syncfs(&self.root)?)
     }
 
     /// As [`Self::write_out`], and has all later writes fail.
@@ -65,7 +66,7 @@ impl Above {
     /// # Errors
     /// The system's; it goes on then.
     pub(super) fn shut_down(&self) -> io::Result<()> {
-        apart(|| Ok(file_system::shut_down(&self.root)?))
+        Ok(file_system::shut_down(&self.root)?)
     }
 }
 
@@ -107,10 +108,10 @@ pub(super) fn write_out_device(record: &Record) -> io::Result<()> {
         if let Ok(root) = rustix::fs::open(&mount.dir, flags, Mode::empty())
             && is_on(&root, &mount)
         {
-            apart(|| Ok(rustix::fs::syncfs(&root)?))?;
+            rustix::fs::syncfs(&root)?;
         }
     }
-    apart(|| Ok(rustix::fs::fsync(&device)?))
+    Ok(rustix::fs::fsync(&device)?)
 }
 
 /// Shuts down the file systems on a device, in all namespaces, and has it refuse writes; all that
@@ -138,11 +139,10 @@ pub(super) fn shut_down_device(record: &Record) -> Result<(), ExportError> {
         let source = mount.source.to_string_lossy();
         let mount = mount_nowhere(file_system, &source, false, true)?;
         let root = root_of(&mount).map_err(|e| ExportError::os("cannot open its root", e))?;
-        let shut = apart(|| Ok(file_system::shut_down(&root)?));
-        shut.map_err(|_| ExportError::NotShutDown(file_system.name()))?;
+        file_system::shut_down(&root).map_err(|_| ExportError::NotShutDown(file_system.name()))?;
     }
     let refused = file_system::set_read_only(&device, true);
-    let written = apart(|| Ok(refused.and_then(|()| rustix::fs::fsync(&device))?));
+    let written = refused.and_then(|()| rustix::fs::fsync(&device));
     written.map_err(|e| {
         let _ = file_system::set_read_only(&device, false);
         ExportError::os("cannot write out the device", e)
@@ -203,7 +203,7 @@ pub(super) fn write_out_at(dir: &Path, mount: &table::Mount) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(dir, flags, Mode::empty())?;
     match is_on(&root, mount) {
-        true => apart(|| Ok(rustix::fs::syncfs(&root)?)),
+        true => Ok(rustix::fs::syncfs(&root)?),
         false => Ok(()),
     }
 }

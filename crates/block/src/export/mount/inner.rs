@@ -15,7 +15,6 @@ use crate::export::ExportError;
 use crate::source::BlockSource;
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
-use sidecore_sys::apart;
 use std::os::fd::{AsFd, OwnedFd};
 
 /// A file system that an image may hold.
@@ -167,7 +166,8 @@ fn has_partitions(head: &[u8]) -> bool {
 }
 
 /// Mounts `source` in no place, read-only unless `writable`. `trusted` lets its device nodes and
-/// set-user-id bits count.
+/// set-user-id bits count. It may read what this process serves: to be called apart from the FUSE
+/// device then.
 ///
 /// # Errors
 /// [`ExportError::NoDriver`] when the kernel does not know the file system, [`ExportError::Inner`]
@@ -209,9 +209,7 @@ pub(super) fn mount_nowhere(
                 None => rustix::mount::fsconfig_set_flag(context, *key)?,
             }
         }
-        // It may read what this process serves.
-        let created = apart(|| Ok(rustix::mount::fsconfig_create(context)?));
-        created.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?;
+        rustix::mount::fsconfig_create(context)?;
         rustix::mount::fsmount(context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
     };
     mount().map_err(|errno| inner_error(name, errno, messages(context)))

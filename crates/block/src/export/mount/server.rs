@@ -195,7 +195,9 @@ fn abandon(place: &Path) {
     let Some(record) = entry.again() else { return };
     // Or a mount that waits for our answer would keep this process.
     abort(&record);
-    state::clean(&Entry::new(place.to_owned(), record));
+    let entry = Entry::new(place.to_owned(), record);
+    // Where there is no such thread, the record stays.
+    apart(|| Ok(state::clean(&entry))).ok();
 }
 
 fn abort(record: &Record) {
@@ -403,9 +405,7 @@ impl Server {
     ) -> Result<(PathBuf, String), ExportError> {
         self.record.fuse = Some(fuse.device());
         self.claim.write(&self.record)?;
-        // It waits for the session.
-        apart(|| Ok(self.put_in_place(fuse, target, content, read_ahead_bytes)))
-            .map_err(|e| ExportError::os("cannot start a thread that mounts", e))?
+        away(|| self.put_in_place(fuse, target, content, read_ahead_bytes))
     }
 
     /// The same, on a thread without the FUSE device.
@@ -579,7 +579,13 @@ impl Server {
                 }
                 Act::Abort => {
                     abort(&self.record);
-                    above::leave_device(&self.record);
+                    done(
+                        "cannot leave the device as it was",
+                        away(|| {
+                            above::leave_device(&self.record);
+                            Ok(())
+                        }),
+                    );
                     // Only the wait that follows ends by it.
                     Event::Signal
                 }
@@ -626,20 +632,25 @@ impl Server {
 
     /// Has the kernel write out what programs wrote, and makes it durable.
     fn flush(&self) -> Result<(), ExportError> {
+        away(|| self.write_out())?;
+        self.make_durable().map_err(ExportError::Write)
+    }
+
+    fn write_out(&self) -> Result<(), ExportError> {
         let failed = |error| ExportError::os("cannot write out what programs wrote", error);
         if let Some(file_system) = self.inner {
-            if let Some(above) = Above::of(&self.record, file_system)? {
-                above.write_out().map_err(failed)?;
+            match Above::of(&self.record, file_system)? {
+                Some(above) => above.write_out().map_err(failed),
+                None => Ok(()),
             }
         } else if let Some(mount) = &self.record.mount {
-            let found = mount.find().map_err(failed)?;
-            if let Some(found) = found {
-                above::write_out_at(&mount.dir, &found).map_err(failed)?;
+            match mount.find().map_err(failed)? {
+                Some(found) => above::write_out_at(&mount.dir, &found).map_err(failed),
+                None => Ok(()),
             }
         } else {
-            above::write_out_device(&self.record).map_err(failed)?;
+            above::write_out_device(&self.record).map_err(failed)
         }
-        self.make_durable().map_err(ExportError::Write)
     }
 
     fn make_durable(&self) -> Result<(), WriteError> {
@@ -655,7 +666,7 @@ impl Server {
         let Some(mount) = &self.record.mount else {
             if let Some(number) = self.record.loop_number
                 && loopdev::is_on(number, &self.record.file_name)
-                && let Err(error) = loopdev::clear(number)
+                && let Err(error) = apart(|| loopdev::clear(number))
             {
                 tracing::warn!("cannot clear /dev/loop{number}: {error}");
             }
@@ -695,9 +706,10 @@ impl Server {
         let (Some(file_system), Some(record)) = (self.inner, self.record.mount.clone()) else {
             return Err(ExportError::NotShutDown("a device"));
         };
-        let source = &record.source;
-        let mount = inner::mount_nowhere(file_system, source, false, true)?;
-        self.place(&mount, record.dir, record.source.clone())
+        away(|| {
+            let mount = inner::mount_nowhere(file_system, &record.source, false, true)?;
+            self.place(&mount, record.dir, record.source.clone())
+        })
     }
 
     /// Sees that nothing can be written any more, and that what was written is here.
@@ -706,15 +718,15 @@ impl Server {
             return Ok(());
         }
         match (self.inner, &self.record.mount) {
-            (Some(file_system), _) => match Above::of(&self.record, file_system)? {
+            (Some(file_system), _) => away(|| match Above::of(&self.record, file_system)? {
                 Some(above) => above
                     .shut_down()
                     .map_err(|_| ExportError::NotShutDown(file_system.name())),
                 None => Ok(()),
-            },
+            }),
             // Writes to the one file come here before a program is told that they are done.
             (None, Some(_)) => self.flush(),
-            (None, None) => above::shut_down_device(&self.record),
+            (None, None) => away(|| above::shut_down_device(&self.record)),
         }
     }
 
@@ -737,11 +749,17 @@ impl Server {
 
     /// Removes whatever an abort has left, and the record.
     fn end(self) {
-        match state::clean(&Entry::new(self.claim.path().to_owned(), self.record)) {
-            true => self.claim.release(),
-            false => self.claim.leave(),
+        let entry = Entry::new(self.claim.path().to_owned(), self.record);
+        match apart(|| Ok(state::clean(&entry))) {
+            Ok(true) => self.claim.release(),
+            _ => self.claim.leave(),
         }
     }
+}
+
+/// Does what waits for the session, on a thread without its device ([`apart`]).
+fn away<T: Send>(work: impl FnOnce() -> Result<T, ExportError> + Send) -> Result<T, ExportError> {
+    apart(|| Ok(work())).map_err(|e| ExportError::os("cannot start a thread for it", e))?
 }
 
 /// Says why a step failed.
