@@ -5,8 +5,8 @@
 //! namespaces and open files keep it. A second mount of the same device is the same file system.
 //! Must stay true: a device is looked at through a descriptor that keeps it connected to our file,
 //! so that no file system of others is touched; nothing here is called by a thread that serves, and
-//! by a server only apart from its FUSE device ([`sidecore_sys::apart`]): to open, to write out, and
-//! to close what may be the last reference all wait for the session.
+//! by a server only apart from its FUSE device ([`apart`](sidecore_sys::apart)): opening, writing
+//! out, and closing what may be the last reference all wait for the session.
 //! Source: `get_tree_bdev` in `fs/super.c` of Linux, syncfs(2).
 
 use super::inner::{FileSystem, mount_nowhere};
