@@ -378,7 +378,8 @@ impl Server {
             }
             _ => FuseServer::start(source, &options, place, on_end)?,
         };
-        let (place, way) = match self.put_on(&fuse, target, content, read_ahead_bytes) {
+        let put = away(|| self.put_in_place(&fuse, target, content, read_ahead_bytes));
+        let (place, way) = match put {
             Ok(put) => put,
             Err(error) => {
                 fuse.take_away();
@@ -395,8 +396,9 @@ impl Server {
         })
     }
 
-    /// Makes what users see of the FUSE file; it, and how it came about.
-    fn put_on(
+    /// Makes what users see of the FUSE file; it, and how it came about. To be called apart from
+    /// the FUSE device: it waits for the session.
+    fn put_in_place(
         &mut self,
         fuse: &FuseServer,
         target: &Target,
@@ -405,17 +407,6 @@ impl Server {
     ) -> Result<(PathBuf, String), ExportError> {
         self.record.fuse = Some(fuse.device());
         self.claim.write(&self.record)?;
-        away(|| self.put_in_place(fuse, target, content, read_ahead_bytes))
-    }
-
-    /// The same, on a thread without the FUSE device.
-    fn put_in_place(
-        &mut self,
-        fuse: &FuseServer,
-        target: &Target,
-        content: Option<FileSystem>,
-        read_ahead_bytes: u32,
-    ) -> Result<(PathBuf, String), ExportError> {
         match (target, content) {
             (Target::Mount { dir, trusted, .. }, Some(file_system)) => {
                 self.mount(fuse, file_system, dir, *trusted, read_ahead_bytes)
@@ -693,12 +684,7 @@ impl Server {
             "{} is in use; its open files are served for a moment",
             mount.dir.display()
         );
-        let mut detached = false;
-        let work = || {
-            detached = state::detach_mount(&mount.dir);
-            Ok(())
-        };
-        apart(work).is_ok() && detached
+        apart(|| Ok(state::detach_mount(&mount.dir))).is_ok_and(|detached| detached)
     }
 
     /// Mounts the file system again, which others still have.
