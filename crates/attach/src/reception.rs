@@ -14,8 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The connections of a listener, whose sockets are an `S` each, from peers that are told apart as
-/// `P`.
+/// The connections of a listener. `S` is a socket, `P` identifies a peer.
 #[derive(Debug)]
 pub struct Reception<P, S> {
     begun: Instant,
@@ -104,7 +103,7 @@ impl<P: Clone + Ord, S: AsFd> Reception<P, S> {
     /// One that will come again.
     pub fn could_not_accept(&self, error: std::io::Error) -> std::io::Result<()> {
         match Errno::from_io_error(&error) {
-            // Nobody is there, any more.
+            // The peer has gone, or nothing is queued.
             Some(
                 Errno::AGAIN
                 | Errno::INTR

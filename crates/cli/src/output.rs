@@ -81,8 +81,8 @@ pub(crate) fn line(text: &str) -> Result<()> {
     data(&parts.join("\t"))
 }
 
-/// Says that a server is ready, and where. Nobody may read it: the server serves all the same. But
-/// who reads would wait for ever for a line that could not be written.
+/// Prints that a server is ready, and its address. A closed pipe is no error: the server serves all
+/// the same. A reader would wait forever for a line that could not be written.
 pub(crate) fn ready(place: &str) -> Result<()> {
     line(&format!("ready {place}")).or_else(|error| match is_broken_pipe(&error) {
         true => Ok(()),

@@ -2,9 +2,9 @@
 //!
 //! Why here: `signal-hook`'s own iterators panic where the system is out of memory for a moment,
 //! and a server without the thread that waits for signals cannot be ended any more. Must stay true:
-//! no error of the system ends the wait; a signal that came before the wait is not lost, nor is one
-//! whose handler could not wake who waits: the handler sends a byte, for which the kernel may have
-//! no memory. One thread waits; any may close.
+//! no error of the system ends the wait; no signal is lost, neither one that came before the wait
+//! nor one whose handler could not send its wake-up byte, for which the kernel may have no memory.
+//! One thread waits; any may close.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use signal_hook::iterator::backend::{Pending, SignalDelivery};
@@ -17,7 +17,7 @@ pub use signal_hook::iterator::Handle;
 pub use signal_hook::iterator::exfiltrator::origin::{Origin, WithOrigin};
 
 /// Signals that have come and are to come, without end until it is closed ([`Self::handle`]): by
-/// their numbers, or with who sent them ([`WithOrigin`]). Several of one number may come as one.
+/// their numbers, or with their senders ([`WithOrigin`]). Several of one number may come as one.
 #[derive(Debug)]
 pub struct Signals<E: Exfiltrator = SignalOnly> {
     delivery: SignalDelivery<UnixStream, E>,

@@ -161,7 +161,8 @@ pub struct FuseServer {
     place: SharedPlace,
 }
 
-/// A directory that a session is on, which its end takes away, or who set it up in vain.
+/// The mount of a session on a directory. The session unmounts it at its end, [`FuseServer`] where
+/// the set-up fails.
 type SharedPlace = Arc<Mutex<Option<place::Place>>>;
 
 /// A device number, as in `st_dev`.

@@ -193,8 +193,8 @@ impl<'j> Workers<'j> {
         }
     }
 
-    /// The same on a host's own stack, where there was no memory for a fiber: nobody can wake it,
-    /// nor cancel what it does then.
+    /// The same on a host's own stack, where there was no memory for a fiber: it cannot be
+    /// woken, nor its work cancelled.
     fn await_order_as_thread(&self) -> Option<(Piece, Option<String>)> {
         loop {
             if self.is_closed() {

@@ -99,7 +99,7 @@ impl Files {
             }
             (checkpoint, Ledger::new(goal))
         };
-        // A pipe that nobody reads is refused, not waited for.
+        // A pipe without a reader is refused, not waited for.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
         let log = open_named(&path(".log"), flags, NEW_FILE_MODE);
         let files = Self {

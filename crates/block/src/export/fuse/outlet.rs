@@ -95,7 +95,7 @@ impl<'a> Outlet<'a> {
     fn note(&self, sent: io::Result<()>) {
         match sent {
             Ok(()) => {}
-            // Nobody waits for it any more: the program was killed, or the file system is gone.
+            // The request was aborted: the program was killed, or the file system is gone.
             Err(error) if GONE.contains(&error.raw_os_error().unwrap_or(0)) => {}
             Err(error) => {
                 tracing::warn!("the kernel did not take an answer: {error}");
@@ -190,7 +190,7 @@ fn write(device: BorrowedFd<'_>, head: &Words, pieces: &[&[u8]]) -> io::Result<(
 
 /// Pieces of one answer: more than a source delivers at once ([`crate::device`]).
 pub(super) const PIECES_MAX: usize = 264;
-/// Answers to an answer that nobody waits for.
+/// Errors of a reply to an aborted request.
 const GONE: [i32; 3] = [libc::ENOENT, libc::ENODEV, libc::ECONNABORTED];
 /// More tries to take a request or to give an answer, and the time between two.
 pub(super) const TRIES: u32 = 20;

@@ -100,7 +100,7 @@ impl Listener {
         }
     }
 
-    /// A client that is waiting, and who it is.
+    /// Accepts a client; its socket and its identity.
     pub(super) fn accept(&self) -> std::io::Result<(OwnedFd, Peer)> {
         match self {
             Self::Unix(listener, _) => {
@@ -122,7 +122,7 @@ impl Listener {
     }
 }
 
-/// What clients are told apart by.
+/// Identity of a client, for limits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Peer {
     User(u32),
