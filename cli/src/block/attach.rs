@@ -1,0 +1,79 @@
+//! `sidecore block attach`.
+
+use super::common::OpenArgs;
+use super::mount::FuseArgs;
+use super::mount::background::{self, Starter};
+use super::overlay::OverlayArgs;
+use crate::{Outcome, output};
+use anyhow::Result;
+use sidecore_export::Ready;
+use sidecore_export::attach;
+use std::io;
+use std::path::Path;
+
+/// Arguments of `block attach`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+    #[command(flatten)]
+    overlay: OverlayArgs,
+    /// Write one JSON object, with `device` and `way`, instead of the path alone.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    fuse: FuseArgs,
+}
+
+/// The command's result.
+#[derive(serde::Serialize)]
+struct Attached {
+    device: String,
+    way: String,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(mut self) -> Result<Outcome> {
+        if !self.fuse.foreground && !self.fuse.background_child {
+            self.show(&background::start("attach")?)?;
+            return Ok(Outcome::Done);
+        }
+        let starter = Starter::new(&self.fuse);
+        let result = (|| {
+            self.open.make_absolute()?;
+            self.overlay.make_absolute()?;
+            let opened = self.overlay.open(&self.open)?;
+            let source = std::sync::Arc::clone(&opened.source);
+            let options = self.fuse.options(&self.open, &self.overlay)?;
+            let served = attach::serve(
+                source,
+                Path::new(&super::far::name(&self.open.image)),
+                options,
+                |ready| starter.tell(ready, || self.show(ready).map_err(io::Error::other)),
+            );
+            let closed = opened.close();
+            served?;
+            closed?;
+            Ok(Outcome::Done)
+        })();
+        starter.end(result)
+    }
+
+    fn show(&self, ready: &Ready) -> Result<()> {
+        let device = ready.place.display().to_string();
+        output::note!(
+            "attached {} as {device} ({})",
+            super::far::name(&self.open.image),
+            ready.way
+        );
+        if self.json {
+            output::json(&Attached {
+                device,
+                way: ready.way.clone(),
+            })
+        } else {
+            output::line(&device)
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! `sidecore block`: one file a command.
+
+mod attach;
+#[cfg(feature = "bench")]
+mod bench;
+mod clone;
+mod commit;
+mod common;
+mod detach;
+mod diff;
+mod export;
+mod far;
+mod index;
+mod info;
+mod mount;
+mod overlay;
+mod pack;
+mod serve;
+mod umount;
+mod unpack;
+mod verify;
+
+pub(crate) use mount::helper::as_helper as as_mount_helper;
+pub(crate) use pack::FRAME_BYTES;
+
+use crate::Outcome;
+#[cfg(not(feature = "bench"))]
+use crate::no_bench as bench;
+use anyhow::Result;
+use clap::Subcommand;
+use sidecore_export::state::StateDir;
+
+/// The commands on compressed images.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Make a compressed image from a file, a block device or a directory.
+    Pack(pack::Args),
+    /// Write an image's contents to a file.
+    Unpack(unpack::Args),
+    /// Say what an image is.
+    Info(info::Args),
+    /// Inflate every frame and check it.
+    Verify(verify::Args),
+    /// Find the frames of a zstd file that has no table of them, once.
+    Index(index::Args),
+    /// Mount the file system inside an image.
+    Mount(mount::Args),
+    /// Undo `mount`.
+    Umount(umount::Args),
+    /// Make an image a block device.
+    Attach(attach::Args),
+    /// Undo `attach`.
+    Detach(detach::Args),
+    /// Serve an image over NBD, in the foreground.
+    Serve(serve::Args),
+    /// Make a new image of an image and its overlays.
+    Commit(commit::Args),
+    /// Make an overlay with the contents of another, at once.
+    Clone(clone::Args),
+    /// List where two images or overlays differ.
+    Diff(diff::Args),
+    /// Write an image's contents, with an overlay's, as a plain file or as qcow2.
+    Export(export::Args),
+    /// The papers' experiments and the peers, on this machine.
+    Bench(bench::Args),
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        // `umount` and `detach` look for their own first, and say so if its server was dead.
+        if !matches!(self, Self::Umount(_) | Self::Detach(_)) {
+            clean_after_the_dead();
+        }
+        match self {
+            Self::Pack(args) => args.run(),
+            Self::Unpack(args) => args.run(),
+            Self::Info(args) => args.run(),
+            Self::Verify(args) => args.run(),
+            Self::Index(args) => args.run(),
+            Self::Mount(args) => args.run(),
+            Self::Umount(args) => args.run(),
+            Self::Attach(args) => args.run(),
+            Self::Detach(args) => args.run(),
+            Self::Serve(args) => args.run(),
+            Self::Commit(args) => args.run(),
+            Self::Clone(args) => args.run(),
+            Self::Diff(args) => args.run(),
+            Self::Export(args) => args.run(),
+            Self::Bench(args) => args.run(),
+        }
+    }
+}
+
+/// Undoes what killed servers have left, whatever the command is. What cannot be undone keeps no
+/// other command from its work.
+fn clean_after_the_dead() {
+    if let Err(error) = StateDir::of_user().clean_stale() {
+        tracing::warn!("cannot look for what dead servers have left: {error}");
+    }
+}

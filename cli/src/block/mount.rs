@@ -1,0 +1,275 @@
+//! `sidecore block mount`.
+//!
+//! Why here: the arguments, the server's life in the background, and the lines that people read;
+//! all else is in `sidecore_export::mount`. The image is opened by the server's process,
+//! because its engines are threads.
+
+pub(crate) mod background;
+pub(crate) mod helper;
+
+use super::common::OpenArgs;
+use super::overlay::OverlayArgs;
+use crate::{Outcome, size};
+use anyhow::{Context, Result};
+use background::Starter;
+use sidecore_export::Ready;
+use sidecore_export::fuse::{FuseOptions, THREADS_MAX};
+use sidecore_export::mount::{FileSystem, Target, serve};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Arguments of `block mount`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+    #[command(flatten)]
+    overlay: OverlayArgs,
+    /// Mount point: an existing directory.
+    dir: PathBuf,
+    /// Show the contents as one file, DIR/image, instead of mounting what is in them. Needs no
+    /// root.
+    #[arg(long)]
+    file_only: bool,
+    /// Read the file system inside (erofs, as `pack` makes it) with this program and not with the
+    /// kernel. Needs no root, and no trust in the image's maker.
+    #[arg(long, conflicts_with_all = ["file_only", "trust", "fs", "overlay"])]
+    rootless: bool,
+    /// Let device nodes and set-user-id programs in the image count. Only for images whose maker
+    /// you trust.
+    #[arg(long, conflicts_with = "file_only")]
+    trust: bool,
+    /// File systems that the kernel may be handed, of erofs, squashfs, ext4 (ext2 and ext3, too),
+    /// iso9660, xfs, btrfs and vfat. Its parsers run with all rights: name others than the default
+    /// only for images whose maker you trust.
+    #[arg(
+        long,
+        value_name = "FS,...",
+        value_delimiter = ',',
+        conflicts_with = "file_only"
+    )]
+    #[arg(value_parser = FileSystem::NAMES, default_values = FileSystem::NAMES_DEFAULT)]
+    fs: Vec<String>,
+    #[command(flatten)]
+    fuse: FuseArgs,
+}
+
+/// Options of the FUSE server.
+#[derive(clap::Args)]
+pub(crate) struct FuseArgs {
+    /// Stay in the foreground; Ctrl-C undoes everything.
+    #[arg(long)]
+    pub(crate) foreground: bool,
+    /// Threads that answer the kernel; one a core, at least 2 and at most 8, unless given.
+    #[arg(long, value_name = "N", value_parser = parse_threads)]
+    threads: Option<usize>,
+    /// Read-ahead of the kernel for a sequential reader.
+    #[arg(long, value_name = "SIZE", value_parser = parse_read_ahead)]
+    #[arg(default_value = "1MiB")]
+    read_ahead: u32,
+    /// Read a raw image through the server even where the kernel could read its file itself.
+    #[arg(long)]
+    no_passthrough: bool,
+    /// Set by the command that starts the server; internal.
+    #[arg(long, hide = true)]
+    pub(crate) background_child: bool,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(mut self) -> Result<Outcome> {
+        let image = self.open.image.clone();
+        let name = super::far::name(&image);
+        let dir = self.dir;
+        if !self.fuse.foreground && !self.fuse.background_child {
+            let ready = background::start("mount")?;
+            crate::output::note!("mounted {} on {} ({})", name, dir.display(), ready.way);
+            return Ok(Outcome::Done);
+        }
+        let target = if self.rootless {
+            Target::Tree { dir }
+        } else if self.file_only {
+            Target::File { dir }
+        } else {
+            Target::Mount {
+                dir,
+                trusted: self.trust,
+                file_systems: self.fs,
+            }
+        };
+        let starter = Starter::new(&self.fuse);
+        let result = (|| {
+            self.open.make_absolute()?;
+            self.overlay.make_absolute()?;
+            let opened = self.overlay.open(&self.open)?;
+            let source = std::sync::Arc::clone(&opened.source);
+            let options = self.fuse.options(&self.open, &self.overlay)?;
+            let served = serve(
+                source,
+                Path::new(&name),
+                &target,
+                options,
+                |ready: &Ready| {
+                    starter.tell(ready, || {
+                        let place = ready.place.display();
+                        crate::output::note!(
+                            "mounted {} on {place} ({}); Ctrl-C unmounts",
+                            name,
+                            ready.way
+                        );
+                        Ok(())
+                    })
+                },
+            );
+            let closed = opened.close();
+            served?;
+            closed?;
+            Ok(Outcome::Done)
+        })();
+        starter.end(result)
+    }
+}
+
+impl FuseArgs {
+    /// Options for the library. A user's file is that user's alone, as the mount is. Root's belongs
+    /// to the owner of the image, and is open to those who may read all that it is made of: an
+    /// encrypted image is as little theirs as its key is, and what an overlay holds as little as
+    /// the overlay.
+    pub(crate) fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {
+        let mut options = FuseOptions {
+            read_ahead_bytes: self.read_ahead,
+            passthrough: !self.no_passthrough,
+            uid: rustix::process::getuid().as_raw(),
+            gid: rustix::process::getgid().as_raw(),
+            mode: OWNER_MODE,
+            ..FuseOptions::default()
+        };
+        if super::far::is_far(&open.image) {
+            // Most of them wait for the network.
+            options.threads = FAR_THREADS;
+        } else if rustix::process::geteuid().is_root() {
+            let image = Access::of(&open.image).context("cannot look at the image")?;
+            let access = match overlay.path() {
+                Some(path) => image.and(Access::of(path).context("cannot look at the overlay")?),
+                None => image,
+            };
+            options.uid = access.uid;
+            options.gid = access.gid;
+            options.mode = match open.has_secrets() {
+                true => access.mode & OWNER_MODE,
+                false => access.mode,
+            };
+        }
+        if let Some(threads) = self.threads {
+            options.threads = threads;
+        }
+        Ok(options)
+    }
+}
+
+/// Users that a file's mode lets in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Access {
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+impl Access {
+    fn of(path: &Path) -> std::io::Result<Self> {
+        let file = std::fs::metadata(path)?;
+        // With a list of its own, the group's bits say what the most of those on it may do.
+        let mut room = [0_u8; 0];
+        let listed = rustix::fs::getxattr(path, "system.posix_acl_access", &mut room[..]);
+        let mode = match listed {
+            Ok(1..) => file.mode() & !0o070,
+            _ => file.mode(),
+        };
+        Ok(Self {
+            uid: file.uid(),
+            gid: file.gid(),
+            mode,
+        })
+    }
+
+    /// Those that are let in by both, as far as one owner and one group can say so.
+    fn and(self, upper: Self) -> Self {
+        let mut mode = self.mode & upper.mode;
+        if self.uid != upper.uid {
+            mode &= !0o700 | (upper.mode & 0o700 & (self.mode << 6));
+        }
+        if self.gid != upper.gid {
+            mode &= !0o070 | (upper.mode & 0o070 & (self.mode << 3));
+        }
+        Self { mode, ..upper }
+    }
+}
+
+fn parse_threads(text: &str) -> Result<usize, String> {
+    match text.parse() {
+        Ok(threads) if (1..=THREADS_MAX).contains(&threads) => Ok(threads),
+        _ => Err(format!("must be a number from 1 to {THREADS_MAX}")),
+    }
+}
+
+fn parse_read_ahead(text: &str) -> Result<u32, String> {
+    match size::parse(text)? {
+        bytes @ 4096..=READ_AHEAD_BYTES_MAX if bytes % 4096 == 0 => Ok(bytes as u32),
+        _ => Err("must be a multiple of 4KiB, from 4KiB to 64MiB".into()),
+    }
+}
+
+/// Threads that answer the kernel for an image far away: so many reads are under way.
+const FAR_THREADS: usize = 32;
+/// Mode of a file for its owner alone.
+const OWNER_MODE: u32 = 0o600;
+/// More would only push other files out of memory.
+const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Args as _;
+    use std::any::TypeId;
+
+    /// A new option that is a path has to be made absolute before the server leaves its directory.
+    #[test]
+    fn every_option_that_is_a_path_is_known() {
+        let command = Args::augment_args(clap::Command::new("mount"));
+        let is_path = |it: &&clap::Arg| it.get_value_parser().type_id() == TypeId::of::<PathBuf>();
+        let paths = command.get_arguments().filter(is_path);
+        let mut names: Vec<_> = paths.map(|it| it.get_id().to_string()).collect();
+        names.sort();
+        let before = ["dir", "image"];
+        let after = [
+            "cache",
+            "identity",
+            "overlay",
+            "passphrase_file",
+            "prefetch",
+            "sidx",
+            "trace",
+            "verify_key",
+        ];
+        names.retain(|name| !before.contains(&name.as_str()));
+        assert_eq!(names, after);
+    }
+
+    #[test]
+    fn who_may_read_a_part_only_may_not_read_the_whole() {
+        let file = |uid, gid, mode| Access { uid, gid, mode };
+        let image = file(1, 1, 0o644);
+        assert_eq!(image.and(file(1, 1, 0o600)), file(1, 1, 0o600));
+        assert_eq!(image.and(file(1, 1, 0o664)), file(1, 1, 0o644));
+        // The overlay's owner and group are others to the image, who may read it.
+        assert_eq!(image.and(file(2, 2, 0o640)), file(2, 2, 0o440));
+        assert_eq!(file(1, 1, 0o640).and(file(2, 2, 0o644)), file(2, 2, 0));
+        assert_eq!(file(1, 1, 0o640).and(file(2, 1, 0o644)), file(2, 1, 0o040));
+    }
+
+    #[test]
+    fn the_read_ahead_that_the_help_names_is_the_default() {
+        let default = sidecore_export::fuse::READ_AHEAD_BYTES_DEFAULT;
+        assert_eq!(parse_read_ahead("1MiB"), Ok(default));
+    }
+}

@@ -1,0 +1,174 @@
+//! Running a server in the background, and waiting until it is of use.
+//!
+//! Why here: `mount` and `attach` return when their result can be used, and say what went wrong if
+//! it cannot.
+//!
+//! The command runs itself again with a hidden flag, standard output a pipe: the child writes one
+//! message there, either what it has set up or why it could not, and closes it. It is a new
+//! process, not a fork, because the device's engines are threads. Must stay true: one message;
+//! after it, the child holds none of the caller's descriptors, so that whoever waits for the end of
+//! our output is not kept waiting by a server. If the waiting command is killed, the child's
+//! message fails and it undoes everything.
+
+use super::FuseArgs;
+use crate::{Outcome, output};
+use anyhow::{Context, Result, bail};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use sidecore_export::Ready;
+use sidecore_export::state::StateDir;
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// The child's one message.
+#[derive(serde::Serialize, serde::Deserialize)]
+enum Message {
+    /// The server is ready.
+    Ready(Ready),
+    /// The server could not start, for this reason.
+    Failed(String),
+}
+
+/// Runs this same command line in the background; `subcommand` is the word in it after which a flag
+/// may stand.
+pub(crate) fn start(subcommand: &str) -> Result<Ready> {
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let at = arguments
+        .iter()
+        .position(|word| word == subcommand)
+        .unwrap_or_default();
+    arguments.insert(at + 1, "--background-child".into());
+    let mut command = Command::new("/proc/self/exe");
+    // The server leaves this directory.
+    for name in PATHS {
+        if let Some(path) = std::env::var_os(name).filter(|path| !path.is_empty()) {
+            command.env(
+                name,
+                std::path::absolute(path).context("cannot say where we are")?,
+            );
+        }
+    }
+    let mut child = command
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("cannot start the server")?;
+    let text = match child.stdout.take().map(hear) {
+        Some(Err(error)) => {
+            // It is not reaped, so the number is its own. It undoes what it has done.
+            kill_process(Pid::from_child(&child), Signal::TERM).ok();
+            return Err(error).context("cannot hear from the server");
+        }
+        heard => heard.and_then(Result::ok).unwrap_or_default(),
+    };
+    match serde_json::from_str(&text) {
+        Ok(Message::Ready(ready)) => Ok(ready),
+        Ok(Message::Failed(reason)) => {
+            child.wait().context("cannot wait for the server")?;
+            bail!("{reason}")
+        }
+        Err(_) => {
+            let status = child.wait().context("cannot wait for the server")?;
+            // It was killed, or had no memory: what it has mounted is taken away here.
+            if let Err(error) = StateDir::of_user().clean_stale() {
+                tracing::warn!("{error}");
+            }
+            bail!(
+                "the server ended before it was of use ({status}); run with --foreground to see why"
+            )
+        }
+    }
+}
+
+/// All that comes over a pipe. An error that passes is none: the server takes its message for
+/// heard.
+fn hear(mut pipe: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    let mut tries = 0;
+    loop {
+        match pipe.read_to_string(&mut text) {
+            Ok(_) => return Ok(text),
+            Err(error) if tries == HEARING_TRIES => return Err(error),
+            Err(_) => {
+                tries += 1;
+                std::thread::sleep(HEARING_PAUSE);
+            }
+        }
+    }
+}
+
+/// A server's link to whoever started it: a waiting command, or a terminal.
+pub(crate) struct Starter {
+    in_background: bool,
+    reported: AtomicBool,
+}
+
+impl Starter {
+    /// To be called first: cuts a background server loose from the terminal.
+    pub(crate) fn new(args: &FuseArgs) -> Self {
+        let in_background = args.background_child;
+        if in_background && let Err(error) = rustix::process::setsid() {
+            tracing::debug!("no new session: {error}");
+        }
+        Self {
+            in_background,
+            reported: AtomicBool::new(false),
+        }
+    }
+
+    /// Says that all is usable: to the waiting command, or by `in_foreground`.
+    pub(crate) fn tell(
+        &self,
+        ready: &Ready,
+        in_foreground: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        self.reported.store(true, Ordering::Relaxed);
+        if !self.in_background {
+            return in_foreground();
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
+        let log = rustix::fs::open(ready.state.join("log"), flags, Mode::RUSR | Mode::WUSR)?;
+        let null = rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        // Nothing here may keep another directory busy.
+        rustix::process::chdir("/")?;
+        rustix::stdio::dup2_stderr(&log)?;
+        output::json(&Message::Ready(ready.clone())).map_err(io::Error::other)?;
+        Ok(rustix::stdio::dup2_stdout(&null)?)
+    }
+
+    /// Says why it could not be, or how it ended.
+    pub(crate) fn end(&self, result: Result<Outcome>) -> Result<Outcome> {
+        match result {
+            Err(error) if self.in_background && !self.reported.load(Ordering::Relaxed) => {
+                output::json(&Message::Failed(output::chain(&error)))?;
+                std::process::exit(2)
+            }
+            result => result,
+        }
+    }
+}
+
+/// More tries to hear from a server, and the time between two.
+const HEARING_TRIES: u32 = 10;
+const HEARING_PAUSE: Duration = Duration::from_millis(20);
+/// Variables of the environment that are paths, and that a server looks at at any time: its own
+/// records', and those of keys and authorities, which are read again before they are too old.
+const PATHS: [&str; 13] = [
+    "SIDECORE_STATE_DIR",
+    "XDG_RUNTIME_DIR",
+    "XDG_CONFIG_HOME",
+    "TMPDIR",
+    "HOME",
+    "AWS_SHARED_CREDENTIALS_FILE",
+    "AWS_CONFIG_FILE",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CA_BUNDLE",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "DOCKER_CONFIG",
+    "REGISTRY_AUTH_FILE",
+];

@@ -1,0 +1,116 @@
+//! `sidecore block serve`: an image over NBD, in the foreground, until it is interrupted.
+//!
+//! Why here: it only connects the command line, the device and the server in
+//! `sidecore_export::nbd`.
+//! Must stay true: `ready` is on standard output only once clients can connect; a signal ends the
+//! command with status 0 after replies under way, with the Unix socket removed, within a second, or
+//! ten where writes have to be kept; whatever clients were told is written is durable then.
+
+use super::common::OpenArgs;
+use super::overlay::{Opened, OverlayArgs};
+use crate::signals::Watch;
+use crate::{Outcome, output};
+use anyhow::Result;
+use sidecore_export::nbd::{Address, Options, Server, Tls};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Arguments of `block serve`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    open: OpenArgs,
+    #[command(flatten)]
+    overlay: OverlayArgs,
+    /// Address to listen on: unix:PATH or tcp:HOST:PORT (10809 is the protocol's port). May be
+    /// given several times.
+    #[arg(long, value_name = "ADDRESS", required = true)]
+    nbd: Vec<String>,
+    /// The name that clients ask for; they may also ask for none.
+    #[arg(long, value_name = "EXPORT", default_value = "")]
+    name: String,
+    /// Serve with TLS alone: DIR holds server-cert.pem and server-key.pem, as for nbdkit and qemu
+    #[arg(long, value_name = "DIR")]
+    tls_certificates: Option<PathBuf>,
+    /// Serve only clients with a certificate by an authority in ca-cert.pem
+    #[arg(long, requires = "tls_certificates")]
+    tls_verify_peer: bool,
+    /// Clients at a time.
+    #[arg(long, value_name = "N", default_value_t = Options::default().clients_max)]
+    clients: usize,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let addresses = self
+            .nbd
+            .iter()
+            .map(|text| text.parse())
+            .collect::<Result<Vec<Address>, _>>()?;
+        anyhow::ensure!(self.clients > 0, "--clients must be at least 1");
+        let tls = self.tls_certificates.as_ref();
+        let tls = tls.map(|directory| Tls::from_directory(directory, self.tls_verify_peer));
+        let tls = tls.transpose()?;
+        let opened = self.overlay.open(&self.open)?;
+        let served = self.serve(&addresses, tls, &opened);
+        // Also where serving failed: clients were told of writes.
+        let closed = opened.close();
+        served?;
+        closed?;
+        Ok(Outcome::Done)
+    }
+
+    fn serve(&self, addresses: &[Address], tls: Option<Tls>, opened: &Opened) -> Result<()> {
+        let source = Arc::clone(&opened.source);
+        let signals = Watch::begin()?;
+        let workers_max = match (source.waits_for_a_network(), opened.is_writable()) {
+            (true, _) => FAR_WORKERS_MAX,
+            (_, true) => WRITE_WORKERS_MAX,
+            _ => Options::default().workers_max,
+        };
+        let options = Options {
+            workers_max,
+            name: self.name.clone(),
+            description: describe(&self.open.image, opened.is_writable()),
+            clients_max: self.clients,
+            tls,
+            stop_max: match opened.is_writable() {
+                true => Options::default().stop_max,
+                false => STOP_READING_MAX,
+            },
+            ..Options::default()
+        };
+        let server = Server::bind(source, addresses, options)?;
+        let stopper = server.stopper();
+        let watching = signals.stop_with(move || stopper.stop())?;
+        for (given, bound) in addresses.iter().zip(server.addresses()) {
+            if *given != bound {
+                // Only a TCP address changes: its port 0 has become a real one.
+                output::note!("serving at {bound}");
+            }
+        }
+        output::line("ready")?;
+        let served = server.run();
+        watching.end();
+        Ok(served?)
+    }
+}
+
+fn describe(image: &Path, writable: bool) -> String {
+    let name = super::far::name(image);
+    let last = name.rsplit('/').next().unwrap_or(&name);
+    match writable {
+        true => format!("{last}, written to an overlay"),
+        false => format!("{last}, read-only"),
+    }
+}
+
+/// Time for replies under way at the end, where nothing is written.
+const STOP_READING_MAX: Duration = Duration::from_millis(750);
+/// Threads of one connection where reads wait for a network: that many requests are under way.
+const FAR_WORKERS_MAX: usize = 32;
+/// Threads of one that takes writes: a flush holds one until the disk has all, and flushes that
+/// wait together cost one.
+const WRITE_WORKERS_MAX: usize = 16;

@@ -1,0 +1,159 @@
+//! `sidecore daemon`: owns the machine's engines and serves other processes, in the foreground.
+//!
+//! Why here: it only connects the command line and `sidecore_daemon`.
+//! Must stay true: `ready SOCKET` is on standard output only once clients can attach; a signal ends
+//! the command with status 0 within a second, with the socket removed, whatever a kernel does.
+
+use crate::signals::{self, Ending};
+use crate::{Outcome, output};
+use anyhow::{Result, ensure};
+use sidecore_daemon::served::Registry;
+use sidecore_daemon::{Allow, Daemon, DaemonOptions};
+use sidecore_engine::CoreOptions;
+use sidecore_sys::descriptors;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Arguments of `daemon`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Prints `ready SOCKET` once clients can attach; SIGINT and SIGTERM stop it within a second, kernels \
+that do not return included. Clients that wait then finish their calls on their own cores. \
+`sidecore top` shows what it does.
+
+The limit on open files (`ulimit -n`) is raised as far as it may be. It bounds how many clients \
+can attach; where that is fewer than configured, a line on standard error says so.
+
+Kernels are the built-in ones and those of shared objects (files *.so that keep to \
+sidecore_kernel.h) in the folders of --kernels. Folders and files belong to root or this user and \
+are writable by nobody else: a folder that is not keeps the daemon from starting, a file is \
+refused with a line on standard error and the others are served.
+
+Exit status: 0 stopped by a signal, 2 could not run.")]
+pub(crate) struct Args {
+    /// The socket's path [default: daemon.sock in /run/sidecore for root, else in
+    /// $XDG_RUNTIME_DIR/sidecore, else in /tmp/sidecore-UID]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Engines, each with a core of its own [default: one less than there are cores]
+    #[arg(long, value_name = "N")]
+    engines: Option<usize>,
+    /// Time that an engine with nothing to do polls before it sleeps, in milliseconds
+    #[arg(long, value_name = "N", default_value_t = default_grace_ms())]
+    grace_ms: u64,
+    /// Allow more engines than cores; they then take turns
+    #[arg(long)]
+    oversubscribe: bool,
+    /// A user, by number, who may attach besides this one and root; may be given several times
+    #[arg(long, value_name = "N")]
+    allow_uid: Vec<u32>,
+    /// A group, by number, whose members may attach; may be given several times
+    #[arg(long, value_name = "N")]
+    allow_group: Vec<u32>,
+    /// The most clients of one user other than root and this one [default: a quarter of 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    user_connections: Option<u32>,
+    /// The most shared memory of one such user, that which it keeps after leaving included
+    #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::size::parse)]
+    user_bytes: u64,
+    /// The most shared memory of all clients; a quarter is kept for root and this user
+    #[arg(long, value_name = "SIZE", default_value = "2GiB", value_parser = crate::size::parse)]
+    bytes: u64,
+    /// The most requests of one such user that engines serve at once [default: no limit]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    user_requests: Option<u32>,
+    /// A folder of kernels as shared objects; may be given several times [default: for root
+    /// /usr/lib/sidecore/kernels and /usr/local/lib/sidecore/kernels, where they exist]
+    #[arg(long, value_name = "DIR")]
+    kernels: Vec<PathBuf>,
+    /// Also serve the kernel spin_us, which keeps an engine busy for up to 1 s: for measurements
+    #[arg(long)]
+    spin_us: bool,
+}
+
+fn default_grace_ms() -> u64 {
+    DaemonOptions::default().grace.as_millis() as u64
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        ensure!(
+            self.engines != Some(0),
+            "a daemon needs at least 1 engine; leave --engines out for one less than the cores"
+        );
+        let signals = Ending::begin()?;
+        descriptors::raise_limit();
+        let registry = self.registry()?;
+        let mut options = DaemonOptions {
+            engines: self.engines.unwrap_or(0),
+            grace: Duration::from_millis(self.grace_ms),
+            oversubscribe: self.oversubscribe,
+            allow: Allow {
+                uids: self.allow_uid,
+                gids: self.allow_group,
+            },
+            user_clients_max: self.user_connections.unwrap_or(0) as usize,
+            user_bytes_max: self.user_bytes,
+            bytes_max: self.bytes,
+            user_requests_max: self.user_requests.unwrap_or(0),
+            registry,
+            core: CoreOptions::of_this_machine(),
+            ..DaemonOptions::default()
+        };
+        if let Some(socket) = self.socket {
+            options.socket = socket;
+        }
+        let wanted = options.clients_max;
+        let daemon = Daemon::start(options)?;
+        let stopper = daemon.stopper();
+        signals.stop_with(move || stopper.stop());
+        let clients = daemon.clients_max();
+        if clients < wanted {
+            output::note!(
+                "sidecore: room for {clients} clients, not {wanted}: the limit of {} open files \
+                 allows no more; raise it (`ulimit -n`, LimitNOFILE=)",
+                descriptors::limit()
+            );
+        }
+        output::ready(&daemon.socket().display().to_string())?;
+        let ended = daemon.wait();
+        for running in &ended.running {
+            output::note!(
+                "sidecore: engine {} has not returned from kernel `{}`; it ends with the process",
+                running.engine,
+                running.kernel.unwrap_or("?")
+            );
+        }
+        if !ended.running.is_empty() {
+            if let Some(failure) = &ended.failure {
+                output::note!("sidecore: {failure}");
+            }
+            signals::leave(if ended.failure.is_some() { 2 } else { 0 });
+        }
+        signals.end();
+        match ended.failure {
+            Some(failure) => Err(failure.into()),
+            None => Ok(Outcome::Done),
+        }
+    }
+
+    /// The built-in kernels and those of the folders. Files that are refused are named on standard
+    /// error.
+    fn registry(&self) -> Result<Registry> {
+        let mut registry = crate::offload::built_in(self.spin_us)?;
+        let folders = if self.kernels.is_empty() {
+            sidecore_loader::default_folders()
+        } else {
+            self.kernels.clone()
+        };
+        for folder in folders {
+            let loaded = sidecore_loader::register(registry, &folder)?;
+            for refused in &loaded.refused {
+                output::note!("sidecore: {refused}");
+            }
+            registry = loaded.registry;
+        }
+        Ok(registry)
+    }
+}

@@ -1,0 +1,78 @@
+//! `sidecore net drill`: scripts against the stack, in virtual time.
+
+use crate::{Outcome, output};
+use anyhow::{Context, Result};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// Arguments of `net drill`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The scripts; docs/formats/drill.md has their grammar, net/engine/tests/drill has examples
+    #[arg(required = true, value_name = "FILE")]
+    files: Vec<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    scripts: Vec<Row>,
+    failed: usize,
+}
+
+#[derive(Serialize)]
+struct Row {
+    script: String,
+    /// Events that came true: all, or none where there is a problem.
+    events: usize,
+    /// The first line that cannot be read or did not come true.
+    problem: Option<String>,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let mut scripts = Vec::new();
+        for path in &self.files {
+            let script = path.display().to_string();
+            let text =
+                std::fs::read_to_string(path).with_context(|| format!("cannot read {script}"))?;
+            let row = match sidecore_net_drill::run(&script, &text) {
+                Ok(events) => Row {
+                    script,
+                    events,
+                    problem: None,
+                },
+                Err(error) => Row {
+                    script,
+                    events: 0,
+                    problem: Some(error.to_string()),
+                },
+            };
+            if !self.json {
+                output::text(&match &row.problem {
+                    None => format!("{}: {} events came true", row.script, row.events),
+                    Some(problem) => problem.clone(),
+                })?;
+            }
+            scripts.push(row);
+        }
+        let failed = scripts.iter().filter(|row| row.problem.is_some()).count();
+        let report = Report { scripts, failed };
+        if self.json {
+            output::json(&report)?;
+        } else if failed > 0 {
+            output::line(&format!(
+                "{failed} of {} scripts failed",
+                report.scripts.len()
+            ))?;
+        }
+        Ok(if failed == 0 {
+            Outcome::Done
+        } else {
+            Outcome::Problem
+        })
+    }
+}

@@ -1,0 +1,62 @@
+//! `sidecore offload kernels`: the kernels of a daemon, with versions and hashes.
+//!
+//! Why here: a client that insists on a build of a kernel names its hash, which a person reads off
+//! here. Must stay true: it only asks; one JSON object with `--json`.
+
+use crate::{Outcome, output};
+use anyhow::Result;
+use serde_json::json;
+use sidecore_daemon::client;
+use sidecore_daemon::find_socket;
+use std::path::PathBuf;
+
+/// Arguments of `offload kernels`.
+#[derive(clap::Args)]
+#[command(after_help = "\
+The hash of a loaded kernel is the SHA-256 of its shared object, as sha256sum prints it; that of a \
+kernel that is built in is of its name, version and build.
+
+Exit status: 0 listed, 2 could not run.")]
+pub(crate) struct Args {
+    /// The daemon's socket [default: the own user's, else /run/sidecore/daemon.sock]
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    server: crate::server::Server,
+}
+
+impl Args {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        let trust = self.server.trust();
+        let socket = self.socket.unwrap_or_else(|| find_socket(&trust));
+        let kernels = client::status(&socket, &trust)?.served;
+        if self.json {
+            let kernels: Vec<_> = kernels
+                .iter()
+                .map(|kernel| {
+                    json!({
+                        "name": kernel.name,
+                        "version": kernel.version,
+                        "hash": kernel.hash,
+                    })
+                })
+                .collect();
+            output::json_line(&json!({ "kernels": kernels }))?;
+            return Ok(Outcome::Done);
+        }
+        let longest = kernels
+            .iter()
+            .map(|kernel| kernel.name.chars().count())
+            .max();
+        let width = longest.unwrap_or(0);
+        for kernel in &kernels {
+            let (name, version, hash) = (&kernel.name, kernel.version, &kernel.hash);
+            output::line(&format!("{name:width$}  {version:>3}  {hash}"))?;
+        }
+        Ok(Outcome::Done)
+    }
+}

@@ -1,0 +1,60 @@
+//! `sidecore offload ...`: benchmarks of off-loading, calls by hand, and programs that off-load.
+
+#[cfg(feature = "bench")]
+mod bench;
+mod call;
+mod inflate_frame;
+mod kernels;
+#[cfg(feature = "bench")]
+mod peer;
+mod run;
+
+use crate::Outcome;
+#[cfg(not(feature = "bench"))]
+use crate::no_bench as bench;
+use anyhow::Result;
+use clap::Subcommand;
+use inflate_frame::InflateFrame;
+use sidecore_daemon::served::{Registry, RegistryError};
+
+/// Commands about off-loading.
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Round trips, tasks beside processes, throughput: beside what others do, in one run.
+    Bench(bench::Args),
+    /// Call a kernel of a daemon, to try it out.
+    Call(call::Args),
+    /// List a daemon's kernels, with their versions and hashes.
+    Kernels(kernels::Args),
+    /// Run a program whose calls to zlib use a daemon's engines.
+    Run(run::Args),
+    /// Another process of the bench; it starts these itself.
+    #[cfg(feature = "bench")]
+    #[command(hide = true)]
+    Peer(peer::Args),
+}
+
+impl Command {
+    /// Runs the command.
+    pub(crate) fn run(self) -> Result<Outcome> {
+        match self {
+            Self::Bench(args) => args.run(),
+            Self::Call(args) => args.run(),
+            Self::Kernels(args) => args.run(),
+            Self::Run(args) => args.run(),
+            #[cfg(feature = "bench")]
+            Self::Peer(args) => args.run(),
+        }
+    }
+}
+
+/// The kernels that `sidecore daemon` has built in; with `spin_us` where it is asked for.
+pub(crate) fn built_in(spin_us: bool) -> Result<Registry, RegistryError> {
+    let registry = if spin_us {
+        Registry::with_spin_us()
+    } else {
+        Registry::builtin()
+    };
+    let registry = registry.with::<InflateFrame>()?;
+    sidecore_kernels::register(sidecore_deflate::served::register(registry)?)
+}

@@ -1,0 +1,374 @@
+//! The daemon: one process that owns the machine's engines and serves others over shared memory.
+//!
+//! Top-down: [`Daemon`] is started with [`DaemonOptions`]; `control` accepts clients, keeps the
+//! heart beating and answers status questions; `crew` keeps the engines' threads; `engine` is the
+//! thread of one engine, which polls the bells of all clients; who may attach, and what each user
+//! may take, is `sidecore_attach`'s; [`Status`] is what `sidecore top` shows.
+//!
+//! Why here: on a machine where several programs want engines, each with a pool of its own would
+//! fight over cores. Must stay true: an engine never waits for a client, and what a client writes
+//! is checked on a copy; the fast path makes no system call. The protocol is in docs/daemon.md;
+//! source: the papers' ULD daemon (request packets, shared pages locked and pre-touched, results
+//! without a copy).
+//!
+//! ```
+//! use sidecore_daemon::client::{Args, Client, ClientOptions};
+//! use sidecore_daemon::{Daemon, DaemonOptions};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! let daemon = Daemon::start(DaemonOptions {
+//!     socket: folder.path().join("daemon.sock"),
+//!     engines: 1,
+//!     ..DaemonOptions::default()
+//! })?;
+//!
+//! // In another process, as a rule. Others than patient ones do calls themselves on busy machines.
+//! let client = Client::attach_with(daemon.socket(), ClientOptions::patient())?;
+//! let empty = client.kernel("empty")?;
+//! client.call(empty, Args::new())?;
+//! assert_eq!(client.counters().on_engines, 1);
+//! daemon.stop();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod control;
+mod crew;
+mod engine;
+mod error;
+#[doc(hidden)]
+pub mod fuzzing;
+mod heart;
+mod roster;
+mod status;
+mod turns;
+
+pub use crew::Running;
+pub use error::DaemonError;
+pub use status::{ClientStatus, EngineState, EngineStatus, KernelStatus, Status, UserStatus};
+
+pub use sidecore_attach::Allow;
+
+pub use crate::shm::layout::{
+    ARENA_BYTES_MAX, CLIENTS_MAX, ENGINES_MAX, VERSION as PROTOCOL_VERSION,
+};
+
+use crate::served::Registry;
+use crate::shm::activity::ActivityPage;
+use crate::shm::introduction::PROTOCOL;
+use crate::shm::layout::{self, ARENA_BYTES_DEFAULT};
+use control::{Control, SEGMENT_NAME};
+use crew::Crew;
+use heart::Heart;
+use roster::Roster;
+use sidecore_attach::{Door, DoorOptions, Quota, Trust};
+use sidecore_engine::CoreOptions;
+use sidecore_sys::{cpu, local_socket, shared_futex};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Options of a daemon.
+#[derive(Debug, Clone)]
+pub struct DaemonOptions {
+    /// The socket's path; [`default_socket`] by default.
+    pub socket: PathBuf,
+    /// Engines, 1 to [`ENGINES_MAX`]; 0 for one less than the cores that this process may use.
+    pub engines: usize,
+    /// Time that an engine without a request polls before it sleeps. Waking it costs a client a
+    /// system call and some ten microseconds.
+    pub grace: Duration,
+    /// The kernels that it serves.
+    pub registry: Registry,
+    /// The users and groups that may attach besides this user and root.
+    pub allow: Allow,
+    /// Allows more engines than cores. They then share cores, and let one another run
+    /// while they poll.
+    pub oversubscribe: bool,
+    /// Largest number of clients at once, 1 to [`CLIENTS_MAX`].
+    pub clients_max: usize,
+    /// Of these, the most of one user other than root and the daemon's own; 0 for a quarter.
+    /// Segments that a user keeps after hanging up count.
+    pub user_clients_max: usize,
+    /// The largest arena that a client gets, in bytes.
+    pub arena_bytes_max: u64,
+    /// The most bytes of all clients' segments. A quarter is kept for root and the daemon's user.
+    pub bytes_max: u64,
+    /// Of these, the most of one user other than root and the daemon's own.
+    pub user_bytes_max: u64,
+    /// The most requests of one user other than root and the daemon's own that engines serve at
+    /// once; 0 for as many as there are engines.
+    pub user_requests_max: u32,
+    /// Each engine's core: local store, DMA mode.
+    pub core: CoreOptions,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> Self {
+        Self {
+            socket: default_socket(),
+            engines: 0,
+            grace: Duration::from_millis(20),
+            registry: Registry::builtin(),
+            allow: Allow::default(),
+            oversubscribe: false,
+            clients_max: 64,
+            user_clients_max: 0,
+            arena_bytes_max: ARENA_BYTES_MAX,
+            bytes_max: BYTES_MAX,
+            user_bytes_max: USER_BYTES_MAX,
+            user_requests_max: 0,
+            core: CoreOptions::default(),
+        }
+    }
+}
+
+impl DaemonOptions {
+    fn door(&self, cpus: Vec<usize>) -> DoorOptions {
+        let user_places_max = match self.user_clients_max {
+            0 => (self.clients_max / 4).max(1),
+            clients => clients,
+        };
+        DoorOptions {
+            cpus,
+            doors: 1,
+            allow: self.allow.clone(),
+            quota: Quota {
+                places_max: self.clients_max,
+                user_places_max,
+                bytes_max: self.bytes_max,
+                user_bytes_max: self.user_bytes_max,
+            },
+            remedy: |peer| {
+                format!(
+                    "start the daemon with --allow-uid {} or --allow-group {}",
+                    peer.uid, peer.gid
+                )
+            },
+        }
+    }
+}
+
+/// The path at which a daemon listens unless given another
+/// ([`sidecore_attach::default_socket`]).
+#[must_use]
+pub fn default_socket() -> PathBuf {
+    sidecore_attach::default_socket("daemon")
+}
+
+/// The socket that a client should use unless given another: that of the own user's daemon where
+/// one serves, else of root's in `/run/sidecore` ([`sidecore_attach::find_socket`]).
+#[must_use]
+pub fn find_socket(trust: &Trust) -> PathBuf {
+    sidecore_attach::find_socket("daemon", trust)
+}
+
+/// A daemon that serves. Dropping it stops it: engines end what they are running, clients that wait
+/// finish on their own cores. An engine whose kernel does not return within a third of a second is
+/// left to the process's end.
+#[derive(Debug)]
+pub struct Daemon {
+    socket: PathBuf,
+    stop: Arc<Stop>,
+    control: Option<JoinHandle<Ended>>,
+    engines: usize,
+    clients_max: usize,
+}
+
+/// The end of a daemon.
+#[derive(Debug, Default)]
+#[non_exhaustive]
+pub struct Ended {
+    /// Engines that still run a kernel. Their threads go with the process; a program that ends
+    /// should do so without the C library's clean-up (`_exit`), which may wait for what the kernel
+    /// holds.
+    pub running: Vec<Running>,
+    /// The reason where it ended without having been stopped.
+    pub failure: Option<DaemonError>,
+}
+
+/// Handle that stops a daemon.
+#[derive(Debug)]
+pub(crate) struct Stop {
+    /// The truth; the descriptor is what wakes the control thread for it.
+    raised: AtomicBool,
+    poker: OwnedFd,
+}
+
+impl Stop {
+    fn new() -> Result<Self, DaemonError> {
+        Ok(Self {
+            raised: AtomicBool::new(false),
+            poker: local_socket::poker()?,
+        })
+    }
+
+    fn raise(&self) {
+        // Release: partner of the Acquire in `is_raised`.
+        self.raised.store(true, Ordering::Release);
+        local_socket::poke(self.poker.as_fd());
+    }
+
+    pub(crate) fn is_raised(&self) -> bool {
+        self.raised.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.poker.as_fd()
+    }
+}
+
+impl Daemon {
+    /// Takes the socket, makes the engines, and serves on threads of its own from then on. Returns
+    /// once clients can attach.
+    ///
+    /// # Errors
+    /// [`DaemonError`]: another daemon serves there, the socket is not ours to take, more engines
+    /// than cores, or the operating system refuses.
+    pub fn start(options: DaemonOptions) -> Result<Self, DaemonError> {
+        let cpus = cpu::allowed()?;
+        let engines = engine_count(&options, cpus.len())?;
+        if options.clients_max == 0 || options.clients_max > CLIENTS_MAX {
+            return Err(DaemonError::ClientCount {
+                clients: options.clients_max,
+            });
+        }
+        probe_kernel()?;
+        let socket = options.socket.clone();
+        // The first cores are left to the host for as long as they suffice.
+        let cpu_of = |engine: usize| cpus[(cpus.len() - 1) - engine % cpus.len()];
+        let cpu_of_engine: Vec<usize> = (0..engines).map(cpu_of).collect();
+        // Everything else stays off the engines' cores, if there are others.
+        let is_host = |cpu: &usize| !cpu_of_engine.contains(cpu);
+        let host_cpus: Vec<usize> = cpus.iter().copied().filter(is_host).collect();
+        let door = Door::open(PROTOCOL, &socket, options.door(host_cpus.clone()))
+            .map_err(|error| DaemonError::of_socket(error, &socket))?;
+        if let Some(bytes) = layout::segment_bytes(engines, ARENA_BYTES_DEFAULT) {
+            door.expect(SEGMENT_NAME, bytes);
+        }
+        let clients_max = door.places_max();
+        let activity = Arc::new(ActivityPage::new(&cpu_of_engine)?);
+        let roster = Arc::new(Roster::default());
+        let stop = Arc::new(Stop::new()?);
+        let heart = Heart::start(Arc::clone(&activity));
+        let heart = heart.map_err(|source| DaemonError::Thread { source })?;
+        let shares_core = engines > cpus.len();
+        let crew = Crew::start(&options, &activity, &roster, &cpu_of_engine, shares_core)?;
+        let ending = Arc::clone(&roster);
+        let control = Control::new(options, door, activity, roster, crew, Arc::clone(&stop));
+        let control = std::thread::Builder::new()
+            .name("sidecore-daemon".to_owned())
+            .spawn(move || {
+                // It beats for as long as this thread lives.
+                let _heart = heart;
+                // Everybody waits for it, and it does little; a refusal is felt on busy machines.
+                cpu::set_nice(-10).ok();
+                if !host_cpus.is_empty() {
+                    cpu::stay_on(&host_cpus).ok();
+                }
+                control.run()
+            })
+            .map_err(|source| {
+                ending.end();
+                DaemonError::Thread { source }
+            })?;
+        Ok(Self {
+            socket,
+            stop,
+            control: Some(control),
+            engines,
+            clients_max,
+        })
+    }
+
+    /// The socket's path.
+    #[must_use]
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The number of its engines.
+    #[must_use]
+    pub fn engines(&self) -> usize {
+        self.engines
+    }
+
+    /// The most clients at once: as in the options, or fewer where this process may not have open
+    /// as many descriptors as they need.
+    #[must_use]
+    pub fn clients_max(&self) -> usize {
+        self.clients_max
+    }
+
+    /// A handle that stops it from another thread or a signal's handler thread, while this one is
+    /// in [`Self::wait`].
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.stop))
+    }
+
+    /// Waits until the daemon was stopped, or cannot go on.
+    pub fn wait(mut self) -> Ended {
+        self.join()
+    }
+
+    /// Stops it and waits until its threads have ended and its socket is gone.
+    pub fn stop(self) {
+        drop(self);
+    }
+
+    fn join(&mut self) -> Ended {
+        // Its panic was printed; there is nothing to undo.
+        let ended = self.control.take().map(JoinHandle::join);
+        ended.and_then(Result::ok).unwrap_or_default()
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop.raise();
+        self.join();
+    }
+}
+
+/// Handle that stops a daemon from any thread.
+#[derive(Debug, Clone)]
+pub struct Stopper(Arc<Stop>);
+
+impl Stopper {
+    /// Asks the daemon to stop; does not wait for it.
+    pub fn stop(&self) {
+        self.0.raise();
+    }
+}
+
+fn engine_count(options: &DaemonOptions, cores: usize) -> Result<usize, DaemonError> {
+    let engines = match options.engines {
+        0 => cores.saturating_sub(1).clamp(1, ENGINES_MAX),
+        engines => engines,
+    };
+    if engines > ENGINES_MAX {
+        return Err(DaemonError::EngineCount { engines });
+    }
+    if engines > cores && !options.oversubscribe {
+        return Err(DaemonError::TooManyEngines { engines, cores });
+    }
+    Ok(engines)
+}
+
+/// Engines sleep on many words at once; a kernel that cannot says so now, not when the first falls
+/// asleep.
+fn probe_kernel() -> Result<(), DaemonError> {
+    let word = AtomicU32::new(0);
+    shared_futex::wait_any(&[(&word, 1)], Duration::ZERO)?;
+    Ok(())
+}
+
+/// Shared memory that all clients together get, and one user of them, unless given others.
+const BYTES_MAX: u64 = 2 << 30;
+const USER_BYTES_MAX: u64 = 512 << 20;
+
+#[cfg(test)]
+mod tests;

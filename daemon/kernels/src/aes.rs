@@ -1,0 +1,216 @@
+//! AES-256-GCM: the kernels `aes256gcm_seal` and `aes256gcm_open`.
+//!
+//! Input 0 is the data. Input 1 is the key, 32 bytes, and behind it N rows (N is word 0) of eight
+//! words: offset and length of the item in input 0; offset and length of its associated data there;
+//! offset and room in output 0; 12 bytes of nonce, and 4 bytes of 0. An item that is sealed becomes
+//! its ciphertext with the tag of 16 bytes behind it; such an item is opened. Output 1 gets N
+//! results of two words: bytes put, and an [`ItemStatus`]. Word 0 of the reply is N, word 1 how
+//! many items were not done.
+//!
+//! Must stay true: nothing of an item that is not authentic is put. Key and plaintext are nowhere
+//! in texts or logs, and are wiped from the engine's memory before the request ends; a nonce is the
+//! caller's to use once. An item and its associated data have at most [`BYTES_MAX`] bytes together,
+//! which take some 200 us. Sources: NIST SP 800-38D; RFC 5116 for the form of the result.
+
+use crate::table::{self, ItemStatus, Table, count_bytes, go_on, item_result};
+use aes_gcm::aead::inout::InOutBuf;
+use aes_gcm::{AeadInOut, Aes256Gcm, KeyInit, Nonce, Tag};
+use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
+use sidecore_engine::KernelError;
+use sidecore_sys::SharedSlice;
+use zeroize::Zeroize;
+
+/// Bytes of a key.
+pub const KEY_BYTES: usize = 32;
+/// Bytes of a nonce.
+pub const NONCE_BYTES: usize = 12;
+/// Bytes of a tag.
+pub const TAG_BYTES: usize = 16;
+/// Bytes of an item and its associated data together, at most.
+pub const BYTES_MAX: usize = 256 << 10;
+
+/// Seals: the kernel `aes256gcm_seal`.
+#[derive(Debug)]
+pub struct Seal;
+
+/// Opens: the kernel `aes256gcm_open`.
+#[derive(Debug)]
+pub struct Open;
+
+impl Served for Seal {
+    const NAME: &'static str = "aes256gcm_seal";
+    const LS: usize = table::store_bytes(ROW_WORDS, RESULT_BYTES);
+    type State = Copies;
+
+    fn engine<'c>(
+        cx: &mut Cx<'c, Self>,
+        request: &Request,
+        memory: &'c Memory<'c>,
+    ) -> Result<Reply, KernelError> {
+        run(Self::NAME, cx, request, memory, seal)
+    }
+}
+
+impl Served for Open {
+    const NAME: &'static str = "aes256gcm_open";
+    const LS: usize = table::store_bytes(ROW_WORDS, RESULT_BYTES);
+    type State = Copies;
+
+    fn engine<'c>(
+        cx: &mut Cx<'c, Self>,
+        request: &Request,
+        memory: &'c Memory<'c>,
+    ) -> Result<Reply, KernelError> {
+        run(Self::NAME, cx, request, memory, open)
+    }
+}
+
+/// An engine's copies of an item and of its associated data; empty between requests.
+#[derive(Default)]
+pub struct Copies {
+    item: Vec<u8>,
+    associated: Vec<u8>,
+}
+
+impl std::fmt::Debug for Copies {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "copies of an item")
+    }
+}
+
+impl Copies {
+    fn get(&mut self, item: SharedSlice<'_>, associated: SharedSlice<'_>) {
+        for (copy, range, more) in [
+            (&mut self.item, item, TAG_BYTES),
+            (&mut self.associated, associated, 0),
+        ] {
+            // In one step, so that no part of a secret stays behind in memory that was too small.
+            copy.reserve(range.len() + more);
+            copy.resize(range.len(), 0);
+            range.read_at(0, copy);
+        }
+    }
+
+    /// Overwrites what they hold, in a way that the compiler does not leave out.
+    fn wipe(&mut self) {
+        self.item.as_mut_slice().zeroize();
+        self.associated.as_mut_slice().zeroize();
+        self.item.clear();
+        self.associated.clear();
+    }
+}
+
+type Work = fn(&Aes256Gcm, &Nonce<aes_gcm::aead::consts::U12>, &mut Copies) -> Option<()>;
+
+fn run<'c, S: Served<State = Copies>>(
+    name: &'static str,
+    cx: &mut Cx<'c, S>,
+    request: &Request,
+    memory: &'c Memory<'c>,
+    work: Work,
+) -> Result<Reply, KernelError> {
+    let (data, keyed, output) = (memory.input(0)?, memory.input(1)?, memory.output(0)?);
+    let count = request.words[0];
+    let results = (memory.output(1)?, RESULT_BYTES);
+    let table = Table::new(name, count, (keyed, KEY_BYTES, ROW_WORDS), results)?;
+    let mut key = [0; KEY_BYTES];
+    let Some(of_key) = keyed.range(0..KEY_BYTES) else {
+        return Err(KernelError::failed(format!("{name}: input 1 has no key")));
+    };
+    of_key.read_at(0, &mut key);
+    let cipher = Aes256Gcm::new((&key).into());
+    key.zeroize();
+    let copies = &mut *cx.state;
+    let (mut total, mut failures) = (0, 0);
+    let done = table.each::<ROW_WORDS, RESULT_BYTES>(cx.store, cx.mfc, |row, result| {
+        go_on(memory)?;
+        let one = item(&cipher, copies, row, data, output, work);
+        copies.wipe();
+        let bytes = match one {
+            Ok(bytes) => bytes,
+            Err(status) => {
+                failures += 1;
+                *result = item_result(0, status);
+                return Ok(());
+            }
+        };
+        *result = item_result(bytes, ItemStatus::Done);
+        count_bytes(name, &mut total, bytes)
+    });
+    done?;
+    let mut reply = Reply::word(count);
+    reply.words[1] = failures;
+    Ok(reply)
+}
+
+/// Does one item; the bytes put.
+fn item(
+    cipher: &Aes256Gcm,
+    copies: &mut Copies,
+    row: &[u64; ROW_WORDS],
+    data: SharedSlice<'_>,
+    output: SharedSlice<'_>,
+    work: Work,
+) -> Result<usize, ItemStatus> {
+    let &[
+        offset,
+        bytes,
+        aad_offset,
+        aad_bytes,
+        to,
+        room,
+        nonce,
+        nonce_end,
+    ] = row;
+    let item = table::part(data, offset, bytes).ok_or(ItemStatus::BadRow)?;
+    let associated = table::part(data, aad_offset, aad_bytes).ok_or(ItemStatus::BadRow)?;
+    let target = table::part(output, to, room).ok_or(ItemStatus::BadRow)?;
+    let is_fit = item.len() + associated.len() <= BYTES_MAX;
+    if !is_fit || nonce_end > u64::from(u32::MAX) {
+        return Err(ItemStatus::BadRow);
+    }
+    let mut whole = [0; NONCE_BYTES];
+    whole[..8].copy_from_slice(&nonce.to_le_bytes());
+    whole[8..].copy_from_slice(&(nonce_end as u32).to_le_bytes());
+    copies.get(item, associated);
+    work(cipher, &Nonce::from(whole), copies).ok_or(ItemStatus::Damaged)?;
+    if copies.item.len() > target.len() {
+        return Err(ItemStatus::NoRoom);
+    }
+    target.write_at(0, &copies.item);
+    Ok(copies.item.len())
+}
+
+/// Makes the item its ciphertext and tag.
+fn seal(
+    cipher: &Aes256Gcm,
+    nonce: &Nonce<aes_gcm::aead::consts::U12>,
+    copies: &mut Copies,
+) -> Option<()> {
+    let text = InOutBuf::from(copies.item.as_mut_slice());
+    let tag = cipher
+        .encrypt_inout_detached(nonce, &copies.associated, text)
+        .ok()?;
+    copies.item.extend_from_slice(&tag);
+    Some(())
+}
+
+/// Makes the item its plaintext; `None` where it is not authentic.
+fn open(
+    cipher: &Aes256Gcm,
+    nonce: &Nonce<aes_gcm::aead::consts::U12>,
+    copies: &mut Copies,
+) -> Option<()> {
+    let (text, tag) = copies.item.split_last_chunk_mut::<TAG_BYTES>()?;
+    let tag = Tag::from(*tag);
+    let bytes = text.len();
+    let opened = cipher.decrypt_inout_detached(nonce, &copies.associated, text.into(), &tag);
+    opened.ok()?;
+    copies.item.truncate(bytes);
+    Some(())
+}
+
+/// Words of a row.
+const ROW_WORDS: usize = 8;
+/// Bytes of a result: bytes put, status.
+const RESULT_BYTES: usize = 16;

@@ -1,0 +1,41 @@
+#![doc = include_str!("../README.md")]
+//!
+//! Top-down: [`register`] adds all kernels to a registry; [`hash`] digests, [`codec`] compresses
+//! and decompresses (its formats beside it), [`aes`] seals and opens; `table` is the form that
+//! their requests share.
+//!
+//! Must stay true: what comes in is anybody's bytes and may change meanwhile, so each item is
+//! copied once and only the copy is looked at; what goes out is bounded by the room that its row
+//! names and put when it is whole. Between pieces of work `table::go_on` is asked, the one place
+//! where long requests yield. Called on engines, or on a client's own thread: same code, same
+//! bytes. No `unsafe`.
+
+pub mod aes;
+pub mod codec;
+pub mod hash;
+mod table;
+
+pub use table::{ITEM_BYTES_MAX, ItemStatus, REQUEST_BYTES_MAX};
+
+use sidecore_daemon::served::{Registry, RegistryError};
+
+/// Adds the kernels of this crate to a registry.
+///
+/// # Errors
+/// As [`Registry::with`].
+pub fn register(registry: Registry) -> Result<Registry, RegistryError> {
+    registry
+        .with::<hash::Xxh3Of64>()?
+        .with::<hash::Xxh3Of128>()?
+        .with::<hash::Sha256>()?
+        .with::<hash::Blake3>()?
+        .with::<hash::Crc32c>()?
+        .with::<aes::Seal>()?
+        .with::<aes::Open>()?
+        .with::<codec::DeflateCompress>()?
+        .with::<codec::DeflateDecompress>()?
+        .with::<codec::ZstdCompress>()?
+        .with::<codec::ZstdDecompress>()?
+        .with::<codec::Lz4Compress>()?
+        .with::<codec::Lz4Decompress>()
+}

@@ -1,0 +1,181 @@
+//! The form of a request for many items: a table of rows in an input, a result for each in an
+//! output.
+//!
+//! Why here: a request costs some 150 ns, a small item less; so many go in one. Must stay true: a
+//! row is a copy when it is looked at; every offset and length of it is checked against its range.
+//! Rows are done in their order, so that a table whose items overlap in the output has one result.
+
+use sidecore_daemon::served::Memory;
+use sidecore_engine::mfc::Mfc;
+use sidecore_engine::{Arena, KernelError};
+use sidecore_sys::SharedSlice;
+
+/// The longest item of a codec or a cipher, and the most room that one may fill: 1 MiB. Longer data
+/// is cut into items.
+pub const ITEM_BYTES_MAX: usize = 1 << 20;
+
+/// The most bytes that the items of one request of a codec or a cipher may take and fill together.
+pub const REQUEST_BYTES_MAX: usize = 16 << 20;
+
+/// Outcome of an item of a codec or a cipher: word 1 of its result; word 0 is the bytes put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u64)]
+pub enum ItemStatus {
+    /// Done.
+    Done = 0,
+    /// Damaged, or not authentic. Nothing was put.
+    Damaged = 1,
+    /// The room does not suffice. Nothing was put.
+    NoRoom = 2,
+    /// Its row points outside the ranges, or its item is too long. Nothing was put.
+    BadRow = 3,
+}
+
+impl ItemStatus {
+    /// The status of this number, as results hold it.
+    #[must_use]
+    pub fn from_number(number: u64) -> Option<Self> {
+        let all = [Self::Done, Self::Damaged, Self::NoRoom, Self::BadRow];
+        all.into_iter().find(|status| *status as u64 == number)
+    }
+}
+
+/// The end of one item that was not done; or of the whole request.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    Item(ItemStatus),
+    Request(KernelError),
+}
+
+impl From<KernelError> for Stop {
+    fn from(error: KernelError) -> Self {
+        Self::Request(error)
+    }
+}
+
+/// Asked between pieces of work of some 100 us.
+///
+/// # Errors
+/// An error where nobody wants the answer any more.
+#[inline]
+pub(crate) fn go_on(memory: &Memory<'_>) -> Result<(), KernelError> {
+    if memory.is_abandoned() {
+        return Err(KernelError::failed("abandoned"));
+    }
+    Ok(())
+}
+
+/// Rows of a request, and the places of their results.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Table<'m> {
+    /// `count` rows.
+    rows: SharedSlice<'m>,
+    /// As many results.
+    results: SharedSlice<'m>,
+    count: usize,
+}
+
+impl<'m> Table<'m> {
+    /// The table of `count` rows of `row_words` words, from byte `from` of `rows` on, with results
+    /// of `result_bytes` each.
+    ///
+    /// # Errors
+    /// An error where one of the two is too short.
+    pub(crate) fn new(
+        name: &str,
+        count: u64,
+        (rows, from, row_words): (SharedSlice<'m>, usize, usize),
+        (results, result_bytes): (SharedSlice<'m>, usize),
+    ) -> Result<Self, KernelError> {
+        let fit = || {
+            let count = usize::try_from(count).ok()?;
+            let end = count.checked_mul(row_words * 8)?.checked_add(from)?;
+            let rows = rows.range(from..end)?;
+            let results = results.range(0..count.checked_mul(result_bytes)?)?;
+            Some(Self {
+                rows,
+                results,
+                count,
+            })
+        };
+        fit().ok_or_else(|| {
+            KernelError::failed(format!(
+                "{name}: {count} items, a table of {}, results of {} bytes",
+                rows.len(),
+                results.len()
+            ))
+        })
+    }
+
+    /// Gives each row to `work`, which writes its result, and puts the results.
+    ///
+    /// # Errors
+    /// Those of `work`; the local store's.
+    pub(crate) fn each<'c, const ROW: usize, const RESULT: usize>(
+        self,
+        store: &'c Arena<'c>,
+        mfc: &'c Mfc<'c>,
+        mut work: impl FnMut(&[u64; ROW], &mut [u8; RESULT]) -> Result<(), KernelError>,
+    ) -> Result<(), KernelError>
+    where
+        'm: 'c,
+    {
+        let mut rows = store.alloc::<u64>(ROWS_AT_ONCE * ROW)?;
+        let mut results = store.alloc::<u8>(ROWS_AT_ONCE * RESULT)?;
+        let mut done = 0;
+        while done < self.count {
+            let next = self.count.min(done + ROWS_AT_ONCE);
+            let part = self.rows.range(done * ROW * 8..next * ROW * 8);
+            let target = self.results.range(done * RESULT..next * RESULT);
+            let (Some(part), Some(target)) = (part, target) else {
+                unreachable!("both are as long as `new` found them");
+            };
+            rows = mfc.get_large(rows, part)?.wait();
+            results.set_len((next - done) * RESULT);
+            let (places, _) = results.as_chunks_mut::<RESULT>();
+            for (row, result) in rows.as_chunks::<ROW>().0.iter().zip(places) {
+                work(row, result)?;
+            }
+            results = mfc.put_large(results, target)?.wait();
+            done = next;
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of the local store that a table takes.
+pub(crate) const fn store_bytes(row_words: usize, result_bytes: usize) -> usize {
+    ROWS_AT_ONCE * (row_words * 8 + result_bytes)
+}
+
+/// The result of an item of a codec or a cipher.
+pub(crate) fn item_result(bytes: usize, status: ItemStatus) -> [u8; 16] {
+    let mut result = [0; 16];
+    result[..8].copy_from_slice(&(bytes as u64).to_le_bytes());
+    result[8..].copy_from_slice(&(status as u64).to_le_bytes());
+    result
+}
+
+/// `bytes` bytes at `offset` of a range, as a row names them.
+pub(crate) fn part(range: SharedSlice<'_>, offset: u64, bytes: u64) -> Option<SharedSlice<'_>> {
+    let start = usize::try_from(offset).ok()?;
+    let end = start.checked_add(usize::try_from(bytes).ok()?)?;
+    range.range(start..end)
+}
+
+/// Adds to the bytes of a request.
+///
+/// # Errors
+/// Beyond [`REQUEST_BYTES_MAX`].
+pub(crate) fn count_bytes(name: &str, total: &mut usize, more: usize) -> Result<(), KernelError> {
+    *total = total.saturating_add(more);
+    if *total > REQUEST_BYTES_MAX {
+        return Err(KernelError::failed(format!(
+            "{name}: over {REQUEST_BYTES_MAX} bytes in one request"
+        )));
+    }
+    Ok(())
+}
+
+/// Rows that are got, and results that are put, in one go.
+const ROWS_AT_ONCE: usize = 256;

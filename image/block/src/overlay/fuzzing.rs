@@ -1,0 +1,330 @@
+//! Overlays that are damaged or hostile: what the fuzz target and the replay call.
+//!
+//! Why here: the reader is private. An input is a short form of a file (its superblock, the
+//! beginning of its log and its slots), with checksums made right where its first byte says so:
+//! otherwise a fuzzer would never come past them.
+//! Must stay true: whatever opens can be read and written, and gives what was written, or an error,
+//! when it is opened again.
+//! Called from: tests, the target in `lab/fuzz/`. Not part of the interface.
+
+use super::format::{
+    CHANGE_BYTES, LOG_AT, LOG_BYTES, SLOTS_AT, SUPERBLOCK_BYTES, Superblock, group_bytes, u32_at,
+    u64_at,
+};
+use super::layer::{Layer, write_superblocks};
+use super::seal::Seal;
+use super::store::Store;
+use super::{Overlay, OverlayError};
+use crate::source::{BlockSource, BlockWrites};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+/// A file in memory, of pages.
+#[derive(Clone, Default)]
+struct Pages(Arc<Mutex<Contents>>);
+
+/// Pages by their numbers, and the file's size.
+#[derive(Default)]
+struct Contents(BTreeMap<u64, Vec<u8>>, u64);
+
+impl Store for Pages {
+    fn size_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.lock().1)
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let file = self.0.lock();
+        if !buf.is_empty() && offset + buf.len() as u64 > file.1 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        each_page(
+            offset,
+            buf.len(),
+            &mut |page, within, part| match file.0.get(&page) {
+                Some(bytes) => buf[part].copy_from_slice(&bytes[within]),
+                None => buf[part].fill(0),
+            },
+        );
+        Ok(())
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut file = self.0.lock();
+        if offset + bytes.len() as u64 > FILE_BYTES_MAX {
+            return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+        }
+        each_page(offset, bytes.len(), &mut |page, within, part| {
+            let page = file.0.entry(page).or_insert_with(|| vec![0; PAGE]);
+            page[within].copy_from_slice(&bytes[part]);
+        });
+        file.1 = file.1.max(offset + bytes.len() as u64);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        let mut file = self.0.lock();
+        file.1 = file.1.max(offset + len);
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> io::Result<()> {
+        let len = self.size_bytes()?.saturating_sub(offset).min(len);
+        self.write_at(&vec![0; len as usize], offset)
+    }
+}
+
+/// Calls `each` with a page, the range in it, and the same range in a buffer for `offset`.
+fn each_page(
+    offset: u64,
+    len: usize,
+    each: &mut dyn FnMut(u64, std::ops::Range<usize>, std::ops::Range<usize>),
+) {
+    let end = offset + len as u64;
+    for page in offset / PAGE as u64..end.div_ceil(PAGE as u64) {
+        let start = page * PAGE as u64;
+        let (from, to) = (offset.max(start), end.min(start + PAGE as u64));
+        let within = (from - start) as usize..(to - start) as usize;
+        each(
+            page,
+            within,
+            (from - offset) as usize..(to - offset) as usize,
+        );
+    }
+}
+
+/// Opens any bytes as an overlay; reads and writes what opens.
+pub fn fuzz_overlay(data: &[u8]) {
+    let Some(pages) = unfold(data) else { return };
+    let Ok((superblock, _)) = super::load::superblock(&pages) else {
+        return;
+    };
+    // Larger devices only take longer.
+    if superblock.check_sizes().is_err() || superblock.leaves() > LEAVES_MAX {
+        return;
+    }
+    if superblock.frozen {
+        let _ = Layer::open(Box::new(pages), None, false, 1 << 16);
+        return;
+    }
+    let size = superblock.size_bytes;
+    let Ok(over) = open(&pages, size) else { return };
+    let grain = u64::from(superblock.grain_bytes);
+    let mut bytes = vec![0; (2 * grain).min(size) as usize];
+    let mut at = 0;
+    for _ in 0..GRAINS_MAX {
+        let Ok(Some(changed)) = over.next_changed(at, 1) else {
+            break;
+        };
+        assert!(changed.len > 0 && changed.offset + changed.len <= size);
+        let part = changed.len.min(bytes.len() as u64) as usize;
+        let _ = over.read_into(changed.offset, &mut bytes[..part]);
+        at = changed.offset + changed.len;
+    }
+    let mut written = Vec::new();
+    for (number, offset) in [0, size / 2, size.saturating_sub(grain)]
+        .into_iter()
+        .enumerate()
+    {
+        let len = (size - offset).min(grain) as usize;
+        let bytes = vec![number as u8 + 1; len];
+        written.retain(|&(other, _): &(u64, u8)| other.abs_diff(offset) >= grain);
+        if over.write(offset, &bytes).is_ok() {
+            written.push((offset, number as u8 + 1));
+        }
+    }
+    let _ = over.write_zeroes(grain, grain.min(size.saturating_sub(grain)));
+    written.retain(|&(offset, _)| offset >= 2 * grain || offset == 0);
+    if over.flush().is_err() || (data[0] & 8 != 0 && over.close().is_err()) {
+        return;
+    }
+    drop(over);
+    // A map that names one slot twice shows when the log is read, or by its checksums.
+    let Ok(over) = open(&pages, size) else { return };
+    for (offset, byte) in written {
+        let mut read = [0];
+        if over.read_into(offset, &mut read).is_ok() {
+            assert_eq!(read[0], byte, "at {offset}");
+        }
+    }
+}
+
+fn open(pages: &Pages, size: u64) -> Result<Overlay, OverlayError> {
+    let layer = Layer::open(Box::new(pages.clone()), None, true, 1 << 16)?;
+    Ok(Overlay::new(Arc::new(Zeros(size)), vec![layer], true))
+}
+
+/// A base of zeros.
+struct Zeros(u64);
+
+impl BlockSource for Zeros {
+    fn size_bytes(&self) -> u64 {
+        self.0
+    }
+
+    fn preferred_bytes(&self) -> u32 {
+        4096
+    }
+
+    fn read_with_max_bytes(&self) -> usize {
+        1 << 20
+    }
+
+    fn read_into(&self, _: u64, dst: &mut [u8]) -> Result<(), crate::source::ReadError> {
+        dst.fill(0);
+        Ok(())
+    }
+
+    fn read_with(&self, _: u64, len: usize, deliver: &mut crate::source::Deliver<'_>) {
+        deliver(Ok(&[&vec![0; len]]));
+    }
+
+    fn extent(&self, offset: u64) -> crate::source::Extent {
+        crate::source::Extent {
+            len: self.0 - offset,
+            zero: true,
+        }
+    }
+}
+
+/// A file of an input: flags, lengths of the first two parts (2 bytes each), the superblock without
+/// its zeros at the end, the log likewise, the slots.
+fn unfold(data: &[u8]) -> Option<Pages> {
+    let (head, rest) = data.split_first_chunk::<5>()?;
+    let len = |at: usize| usize::from(u16::from_le_bytes([head[at], head[at + 1]]));
+    let (superblock, rest) = rest.split_at_checked(len(1))?;
+    let (log, slots) = rest.split_at_checked(len(3))?;
+    if superblock.len() > SUPERBLOCK_BYTES {
+        return None;
+    }
+    let mut first = superblock.to_vec();
+    first.resize(SUPERBLOCK_BYTES, 0);
+    let mut log = log.to_vec();
+    if head[0] & 1 != 0 {
+        let at = SUPERBLOCK_BYTES - 8;
+        if head[0] & 4 != 0 {
+            snapshot_check(&mut first, slots);
+        }
+        let check = xxh3_64(&first[..at]);
+        first[at..].copy_from_slice(&check.to_le_bytes());
+    }
+    if head[0] & 2 != 0 {
+        group_checks(&mut log, u64_at(&first, 32));
+    }
+    let pages = Pages::default();
+    let half = u64::from(first[57] & 1);
+    pages.write_at(&first, 0).ok()?;
+    pages.write_at(&log, LOG_AT + half * LOG_BYTES).ok()?;
+    pages.write_at(slots, SLOTS_AT).ok()?;
+    Some(pages)
+}
+
+/// Makes the checksum of the snapshot right that a superblock points to.
+fn snapshot_check(superblock: &mut [u8], slots: &[u8]) {
+    let slot_bytes = u64::from(u32_at(superblock, 12));
+    let start = u64_at(superblock, 80).checked_mul(slot_bytes);
+    let end = start.and_then(|start| start.checked_add(u64_at(superblock, 88)));
+    if let (Some(start), Some(end)) = (start, end)
+        && let Some(snapshot) = slots.get(start as usize..end as usize)
+    {
+        superblock[96..104].copy_from_slice(&xxh3_64(snapshot).to_le_bytes());
+    }
+}
+
+/// Makes the checksums of all groups right.
+fn group_checks(log: &mut [u8], salt: u64) {
+    let mut at = 0;
+    while at + CHANGE_BYTES <= log.len() {
+        let end = at + group_bytes(u32_at(&log[at..], 4).min(1 << 16) as usize);
+        let Some(group) = log.get_mut(at..end) else {
+            return;
+        };
+        group[16..24].fill(0);
+        let check = xxh3_64_with_seed(group, salt);
+        group[16..24].copy_from_slice(&check.to_le_bytes());
+        at = end;
+    }
+}
+
+/// Inputs to begin with: overlays after some writes, with and without snapshots.
+#[must_use]
+pub fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (number, grain_bytes) in [4096_u32, 4096, 8192, 16384, 65536].into_iter().enumerate() {
+        let pages = Pages::default();
+        let superblock = Superblock {
+            grain_bytes,
+            id: [1; 16],
+            salt: 5,
+            generation: 1,
+            size_bytes: 300 * u64::from(grain_bytes) - 77,
+            frozen: false,
+            half: 0,
+            sequence: 1,
+            slots: 0,
+            snapshot: None,
+            parent: super::format::Parent::Base,
+            base: [2; 32],
+            base_name: "base".to_owned(),
+            lock: None,
+        };
+        if write_superblocks(&pages, &superblock, &Seal::Open).is_err() {
+            continue;
+        }
+        seeds.push(fold(&pages, 0xB));
+        let Ok(over) = open(&pages, superblock.size_bytes) else {
+            continue;
+        };
+        let grain = u64::from(grain_bytes);
+        let _ = over.write(3 * grain, &vec![7; grain_bytes as usize]);
+        let _ = over.write_zeroes(grain, 5 * grain);
+        let _ = over.flush();
+        let _ = over.write(4 * grain + 5, &[8; 90]);
+        let _ = over.flush();
+        if number % 2 == 1 {
+            let _ = over.close();
+            let _ = over.write(0, &[9; 100]);
+            let _ = over.flush();
+        }
+        drop(over);
+        for flags in [0, 7] {
+            seeds.push(fold(&pages, flags));
+        }
+    }
+    // The replay takes few bytes.
+    seeds.retain(|seed| seed.len() < 64 << 10);
+    seeds
+}
+
+fn fold(pages: &Pages, flags: u8) -> Vec<u8> {
+    let part = |offset: u64, len: u64| {
+        let mut bytes = super::load::read_padded(pages, offset, len as usize).unwrap_or_default();
+        let end = bytes
+            .iter()
+            .rposition(|&byte| byte != 0)
+            .map_or(0, |at| at + 1);
+        bytes.truncate(end);
+        bytes
+    };
+    let superblock = part(0, SUPERBLOCK_BYTES as u64);
+    let half = superblock.get(57).copied().unwrap_or(0);
+    let log = part(LOG_AT + u64::from(half) * LOG_BYTES, LOG_BYTES);
+    let slots = part(SLOTS_AT, 40 * 65536);
+    let mut seed = vec![flags];
+    seed.extend_from_slice(&(superblock.len() as u16).to_le_bytes());
+    seed.extend_from_slice(&(log.len() as u16).to_le_bytes());
+    seed.extend([superblock, log, slots].concat());
+    seed
+}
+
+const PAGE: usize = 4096;
+const FILE_BYTES_MAX: u64 = SLOTS_AT + (64 << 20);
+const LEAVES_MAX: u64 = 4096;
+/// Changed stretches that are read.
+const GRAINS_MAX: usize = 16;

@@ -1,0 +1,397 @@
+//! A layer from its file: superblock, snapshot, and what the log holds since.
+//!
+//! Why here: this is the reader of outside bytes, and what a crash leaves is judged here.
+//! Must stay true: any bytes are taken; of a group that a crash has torn nothing is used; a group
+//! after which another was written was durable, so one that is damaged is an error and not the end
+//! of the log.
+
+use super::OverlayError;
+use super::format::{
+    Change, ENTRY_BYTES, LOG_AT, LOG_BYTES, Log, SLOTS_AT, SUPERBLOCK_BYTES, Superblock,
+    decode_group, group_bytes, has_later_group,
+};
+use super::map::Map;
+use super::pointers::CHUNK;
+use super::seal::Seal;
+use super::slots::Slots;
+use super::store::Store;
+use crate::format::is_overlay;
+use crate::format::lock::FrameKey;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What a layer's file held.
+pub(super) struct Loaded {
+    pub(super) superblock: Superblock,
+    pub(super) seal: Arc<Seal>,
+    pub(super) map: Map,
+    pub(super) slots: Slots,
+    /// Bytes of the log that hold sound groups.
+    pub(super) log_used: u64,
+    /// Number of the next group.
+    pub(super) sequence: u64,
+    /// True where bytes behind those groups were dropped.
+    pub(super) torn: bool,
+    /// True where both superblocks are the same.
+    pub(super) paired: bool,
+    /// Leaves that the log's runs of zeros span.
+    pub(super) zeroed_leaves: u64,
+}
+
+/// Reads the newer of the two sound superblocks, and says if the other is the same.
+///
+/// # Errors
+/// [`OverlayError::NotOverlay`], [`OverlayError::Damaged`], the system's.
+pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), OverlayError> {
+    let mut found: Vec<Superblock> = Vec::new();
+    let mut claims = false;
+    for at in [0, SUPERBLOCK_BYTES as u64] {
+        let bytes = read_padded(store, at, SUPERBLOCK_BYTES)?;
+        claims |= is_overlay(&bytes);
+        found.extend(Superblock::decode(&bytes));
+    }
+    found.sort_by_key(|it| it.generation);
+    let paired = found.len() == 2 && found[0] == found[1];
+    match found.pop() {
+        Some(superblock) => Ok((superblock, paired)),
+        None if claims => Err(OverlayError::Damaged {
+            what: "its superblock",
+            at: 0,
+        }),
+        None => Err(OverlayError::NotOverlay),
+    }
+}
+
+/// Reads a layer, whose image has `key` where it is encrypted; keeps `map_bytes` of the map's
+/// leaves in memory.
+///
+/// # Errors
+/// As [`superblock`]; [`OverlayError::NotSealed`], [`OverlayError::Forged`],
+/// [`OverlayError::WrongBase`].
+pub(super) fn load(
+    store: &dyn Store,
+    key: Option<&FrameKey>,
+    map_bytes: usize,
+) -> Result<Loaded, OverlayError> {
+    let (superblock, paired) = superblock(store)?;
+    let seal = Arc::new(seal_of(&superblock, key)?);
+    superblock.check_sizes()?;
+    let grain_bytes = superblock.grain_bytes;
+    let leaves_max = (map_bytes / grain_bytes as usize).max(LEAVES_MIN);
+    let map = Map::new(
+        Arc::clone(&seal),
+        grain_bytes,
+        superblock.grains(),
+        leaves_max,
+    );
+    let mut loaded = Loaded {
+        map,
+        slots: Slots::default(),
+        log_used: 0,
+        sequence: superblock.sequence,
+        torn: false,
+        paired,
+        zeroed_leaves: 0,
+        superblock,
+        seal,
+    };
+    loaded.snapshot(store)?;
+    loaded.replay(store)?;
+    Ok(loaded)
+}
+
+/// The seal of a layer whose image has this key, where it is encrypted; the superblock is one that
+/// was written with it.
+///
+/// # Errors
+/// [`OverlayError::NotSealed`], [`OverlayError::Forged`], [`OverlayError::WrongBase`].
+pub(super) fn seal_of(
+    superblock: &Superblock,
+    key: Option<&FrameKey>,
+) -> Result<Seal, OverlayError> {
+    match (&superblock.lock, key) {
+        (None, None) => Ok(Seal::Open),
+        // Anybody can have written it, to have it taken for what the key's owner wrote.
+        (None, Some(_)) => Err(OverlayError::NotSealed),
+        (Some(_), None) => Err(OverlayError::WrongBase {
+            name: superblock.base_name.clone(),
+        }),
+        (Some(lock), Some(key)) => {
+            let seal = Seal::of(lock, key);
+            match superblock.is_authentic(&seal) {
+                true => Ok(seal),
+                false => Err(OverlayError::Forged),
+            }
+        }
+    }
+}
+
+impl Loaded {
+    fn slot_bytes(&self) -> u64 {
+        u64::from(self.superblock.grain_bytes) + self.seal.trailer_bytes() as u64
+    }
+
+    /// Whole slots that the file has room for.
+    fn slots_in_file(&self, store: &dyn Store) -> Result<u64, OverlayError> {
+        let bytes = store.size_bytes().map_err(OverlayError::read)?;
+        Ok(bytes.saturating_sub(SLOTS_AT) / self.slot_bytes())
+    }
+
+    fn snapshot(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
+        let Some(snapshot) = self.superblock.snapshot else {
+            return Ok(());
+        };
+        let damaged = OverlayError::Damaged {
+            what: "the snapshot of its map",
+            at: 0,
+        };
+        let slot_bytes = self.slot_bytes();
+        let root_bytes = self.superblock.leaves() * ENTRY_BYTES as u64;
+        let bits_bytes = self.superblock.slots.div_ceil(64) * 8;
+        let run = snapshot.bytes.div_ceil(slot_bytes);
+        let in_file = self.slots_in_file(store)?;
+        if Some(snapshot.bytes) != root_bytes.checked_add(bits_bytes)
+            || self.superblock.slots > SLOTS_READ_MAX
+            || snapshot
+                .slot
+                .checked_add(run)
+                .is_none_or(|end| end > in_file)
+        {
+            return Err(damaged);
+        }
+        // In pieces, of which only what is no zeros is kept: the file may be nothing but a hole.
+        let mut check = self.seal.snapshot_check();
+        let mut slots = Slots::new(self.superblock.slots);
+        let mut is_sound = true;
+        let start = SLOTS_AT + snapshot.slot * slot_bytes;
+        let map = &mut self.map;
+        each_piece(store, start, root_bytes, &mut |at, piece| {
+            check.update(piece);
+            is_sound &= map.load_root(at / ENTRY_BYTES as u64, piece);
+        })?;
+        each_piece(store, start + root_bytes, bits_bytes, &mut |at, piece| {
+            check.update(piece);
+            is_sound &= slots.load(at / 8, piece);
+        })?;
+        if check.finish() != snapshot.check || !is_sound {
+            return Err(damaged);
+        }
+        self.slots = slots;
+        Ok(())
+    }
+
+    fn replay(&mut self, store: &dyn Store) -> Result<(), OverlayError> {
+        let half = LOG_AT + u64::from(self.superblock.half) * LOG_BYTES;
+        let log = read_padded(store, half, LOG_BYTES as usize)?;
+        let seal = Arc::clone(&self.seal);
+        let how = Log {
+            seal: &seal,
+            salt: self.superblock.salt,
+        };
+        let mut groups = Vec::new();
+        let mut end = 0;
+        while let Some((number, changes)) = decode_group(&log[end..], how) {
+            if number != self.sequence + groups.len() as u64 {
+                break;
+            }
+            end += group_bytes(changes.len());
+            groups.push(changes);
+        }
+        let next = self.sequence + groups.len() as u64;
+        if has_later_group(&log[end..], next, how) {
+            return Err(OverlayError::Damaged {
+                what: "a group of its log",
+                at: next,
+            });
+        }
+        let in_file = self.slots_in_file(store)?;
+        let last = groups.len();
+        for (index, changes) in groups.into_iter().enumerate() {
+            // Only the last one may be without its data: the next is written when those are
+            // durable.
+            if index + 1 == last && !self.has_arrived(store, &changes, in_file)? {
+                tracing::warn!(
+                    "the overlay was not closed; {} changes that were never flushed are dropped",
+                    changes.len()
+                );
+                break;
+            }
+            self.log_used += group_bytes(changes.len()) as u64;
+            self.apply(store, &changes, in_file)?;
+            self.sequence += 1;
+        }
+        let used = self.log_used as usize;
+        self.torn = log[used..]
+            .iter()
+            .take(super::format::CHANGE_BYTES)
+            .any(|&byte| byte != 0);
+        Ok(())
+    }
+
+    /// True when the data of a group are all in the file.
+    fn has_arrived(
+        &self,
+        store: &dyn Store,
+        changes: &[Change],
+        in_file: u64,
+    ) -> Result<bool, OverlayError> {
+        // What a later change of the group replaces may be overwritten by now.
+        let mut last: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for change in changes {
+            match *change {
+                Change::Data { grain, slot, check } => {
+                    last.insert(grain, (slot, check));
+                }
+                Change::Zero { grain, count } => {
+                    let range = grain..grain.saturating_add(count);
+                    let gone: Vec<u64> = last.range(range).map(|it| *it.0).collect();
+                    for grain in gone {
+                        last.remove(&grain);
+                    }
+                }
+            }
+        }
+        let slot_bytes = self.slot_bytes();
+        let mut bytes = vec![0; slot_bytes as usize];
+        for (grain, (slot, check)) in last {
+            if slot >= in_file {
+                return Ok(false);
+            }
+            let offset = SLOTS_AT + slot * slot_bytes;
+            store
+                .read_at(&mut bytes, offset)
+                .map_err(OverlayError::read)?;
+            if !self.seal.open(grain, check, &mut bytes) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    fn apply(
+        &mut self,
+        store: &dyn Store,
+        changes: &[Change],
+        in_file: u64,
+    ) -> Result<(), OverlayError> {
+        let number = self.sequence;
+        let damaged = || OverlayError::Damaged {
+            what: "a change in its log",
+            at: number,
+        };
+        let grains = self.superblock.grains();
+        let mut freed = Vec::new();
+        for change in changes {
+            let sound = match *change {
+                Change::Data { grain, slot, .. } => {
+                    grain < grains && slot < in_file && self.slots.claim(slot)
+                }
+                Change::Zero { grain, count } => {
+                    // A writer begins a new log long before.
+                    self.zeroed_leaves += count.min(grains) / self.superblock.leaf_entries() + 1;
+                    self.zeroed_leaves <= 2 * ZEROED_LEAVES_MAX
+                        && grain.checked_add(count).is_some_and(|end| end <= grains)
+                }
+            };
+            if !sound {
+                return Err(damaged());
+            }
+            self.apply_change(store, *change, &mut freed)?;
+        }
+        for slot in freed {
+            // A slot of two grains, say.
+            if !self.slots.give_back(slot) {
+                return Err(damaged());
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes one change, a run of zeros leaf by leaf: leaves that name one slot again and again
+    /// would free more than there is.
+    fn apply_change(
+        &mut self,
+        store: &dyn Store,
+        change: Change,
+        freed: &mut Vec<u64>,
+    ) -> Result<(), OverlayError> {
+        let leaf_entries = self.superblock.leaf_entries();
+        // A writer begins a new log before as many leaves differ from the file.
+        let dirty_max = LOG_LEAF_BYTES_MAX / self.superblock.grain_bytes as usize + DIRTY_SLACK;
+        let mut left = Some(change);
+        while let Some(change) = left.take() {
+            let part = match change {
+                Change::Data { .. } => change,
+                Change::Zero { grain, count } => {
+                    let leaf_end = (grain / leaf_entries + 1) * leaf_entries;
+                    let here = count.min(leaf_end - grain);
+                    left = (here < count).then_some(Change::Zero {
+                        grain: grain + here,
+                        count: count - here,
+                    });
+                    Change::Zero { grain, count: here }
+                }
+            };
+            self.map.apply(store, part, freed)?;
+            if freed.len() as u64 > self.slots.used() || self.map.dirty() > dirty_max {
+                return Err(OverlayError::Damaged {
+                    what: "a change in its log",
+                    at: self.sequence,
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads `len` bytes; those past the end of the file are zeros.
+pub(super) fn read_padded(
+    store: &dyn Store,
+    offset: u64,
+    len: usize,
+) -> Result<Vec<u8>, OverlayError> {
+    let size = store.size_bytes().map_err(OverlayError::read)?;
+    let there = size.saturating_sub(offset).min(len as u64) as usize;
+    let mut bytes = vec![0; len];
+    store
+        .read_at(&mut bytes[..there], offset)
+        .map_err(OverlayError::read)?;
+    Ok(bytes)
+}
+
+/// Calls `each` with the bytes from `offset`, in order and in pieces, and with where each begins.
+fn each_piece(
+    store: &dyn Store,
+    offset: u64,
+    len: u64,
+    each: &mut dyn FnMut(u64, &[u8]),
+) -> Result<(), OverlayError> {
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut at = 0;
+    while at < len {
+        let take = (len - at).min(PIECE_BYTES as u64) as usize;
+        let piece = &mut piece[..take];
+        store
+            .read_at(piece, offset + at)
+            .map_err(OverlayError::read)?;
+        each(at, piece);
+        at += take as u64;
+    }
+    Ok(())
+}
+
+/// A snapshot is read in pieces of whole chunks of pointers.
+const PIECE_BYTES: usize = 16 * CHUNK * ENTRY_BYTES;
+/// Slots whose bits are read at most: 16 TiB of grains of 4 KiB.
+const SLOTS_READ_MAX: u64 = 1 << 32;
+/// Leaves that differ from the file, in bytes of the file, which a log may leave behind: a writer
+/// begins a new log at three quarters of that.
+const LOG_LEAF_BYTES_MAX: usize = MAP_BYTES;
+/// Leaves of the map in memory, of the layer that is written.
+pub(super) const MAP_BYTES: usize = 32 << 20;
+/// As many more for what several writers had begun, and for tests with smaller maps.
+const DIRTY_SLACK: usize = 256;
+/// Leaves that runs of zeros may span before the log begins anew: bounds the time of reading it.
+pub(super) const ZEROED_LEAVES_MAX: u64 = 16 << 20;
+/// Leaves in memory at least.
+const LEAVES_MIN: usize = 16;

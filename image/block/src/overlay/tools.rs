@@ -1,0 +1,487 @@
+//! Making, opening, cloning and describing overlays by their paths.
+//!
+//! Why here: names of files, locks and what belongs together are judged here, once.
+//! Must stay true: a file that is there is never replaced; no link of another user is followed, and
+//! a new file is made, and removed where that fails, in a folder that is opened once; a layer below
+//! is known again by its name and by standing still since.
+//! Called from: any thread; blocks on the disk.
+
+use super::OverlayError;
+use super::chain::{LAYERS_MAX, Overlay};
+use super::format::{ENTRY_BYTES, GRAIN_BYTES_DEFAULT, GRAIN_BYTES_RANGE, Id, Parent, Superblock};
+use super::identity::Identity;
+use super::layer::{Layer, write_superblocks};
+use super::load::{self, MAP_BYTES};
+use super::seal::{LayerLock, Seal, random};
+use super::store::{FileStore, Store};
+use crate::source::BlockSource;
+use rustix::fs::OFlags;
+use sidecore_sys::folder::{Folder, open_named};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{ErrorKind, Read};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Makes an overlay on an image, a sealed one where that is encrypted. `name` is the image's, for
+/// people.
+///
+/// # Errors
+/// [`OverlayError`]; there is no new file then.
+pub fn create(
+    path: &Path,
+    base: &Identity,
+    grain_bytes: u32,
+    name: &str,
+) -> Result<(), OverlayError> {
+    let superblock = Superblock {
+        grain_bytes,
+        id: random()?,
+        salt: u64::from_le_bytes(random()?),
+        generation: 1,
+        size_bytes: base.size_bytes,
+        frozen: false,
+        half: 0,
+        sequence: 1,
+        slots: 0,
+        snapshot: None,
+        parent: Parent::Base,
+        base: base.hash,
+        base_name: name.to_owned(),
+        lock: new_lock(Some(base))?,
+    };
+    superblock.check_sizes()?;
+    make(path, &superblock, Some(base)).map(drop)
+}
+
+/// Grain of a new overlay on a device of this size unless another is asked for: the smallest that
+/// keeps the pointers of its map below 16 MiB, which every snapshot writes.
+#[must_use]
+pub fn grain_bytes_for(size_bytes: u64) -> u32 {
+    let mut grain_bytes = GRAIN_BYTES_DEFAULT;
+    let leaf_span = |grain: u32| u64::from(grain) * u64::from(grain) / ENTRY_BYTES as u64;
+    while grain_bytes < *GRAIN_BYTES_RANGE.end()
+        && size_bytes.div_ceil(leaf_span(grain_bytes)) > POINTERS_MAX
+    {
+        grain_bytes *= 2;
+    }
+    grain_bytes
+}
+
+/// A lock for a new layer, where its image is encrypted.
+fn new_lock(base: Option<&Identity>) -> Result<Option<LayerLock>, OverlayError> {
+    let key = base.and_then(|base| base.key.as_deref());
+    key.map(LayerLock::new).transpose()
+}
+
+/// The seal of a layer whose lock is that of `superblock`, without a look at its code.
+fn seal_for(superblock: &Superblock, base: Option<&Identity>) -> Result<Seal, OverlayError> {
+    let key = base.and_then(|base| base.key.as_deref());
+    match (&superblock.lock, key) {
+        (None, _) => Ok(Seal::Open),
+        (Some(lock), Some(key)) => Ok(Seal::of(lock, key)),
+        (Some(_), None) => Err(OverlayError::Locked {
+            name: superblock.base_name.clone(),
+        }),
+    }
+}
+
+/// Opens an overlay that stands on `base` itself, in any store: for tests of what a disk may do.
+///
+/// # Errors
+/// [`OverlayError`].
+pub fn open_in(
+    store: Box<dyn Store>,
+    base: Arc<dyn BlockSource>,
+    identity: &Identity,
+    writable: bool,
+) -> Result<Overlay, OverlayError> {
+    let layer = Layer::open(store, identity.key.as_deref(), writable, MAP_BYTES)?;
+    Ok(Overlay::new(base, vec![layer], writable))
+}
+
+/// Opens an overlay and the layers below it. Without `writable`, nothing of it is written, and
+/// others may read it at the same time.
+///
+/// # Errors
+/// [`OverlayError`].
+pub fn open(
+    path: &Path,
+    base: Arc<dyn BlockSource>,
+    identity: &Identity,
+    writable: bool,
+) -> Result<Overlay, OverlayError> {
+    let mut layers = Vec::new();
+    let mut next = path.to_owned();
+    let mut expected: Option<Id> = None;
+    loop {
+        if layers.len() == LAYERS_MAX {
+            return Err(OverlayError::TooManyLayers.of(path));
+        }
+        let is_top = layers.is_empty();
+        let map_bytes = match is_top {
+            true => MAP_BYTES,
+            false => LOWER_MAP_BYTES,
+        };
+        let layer = open_layer(&next, identity, writable && is_top, map_bytes)?;
+        let superblock = layer.superblock();
+        let same = expected.is_none_or(|id| id == superblock.id && superblock.frozen);
+        let top = layers.first().map(Layer::superblock);
+        if !same || top.is_some_and(|top| top.grain_bytes != superblock.grain_bytes) {
+            return Err(OverlayError::WrongParent { path: next }.of(path));
+        }
+        layers.push(layer);
+        match superblock.parent {
+            Parent::Base => break,
+            Parent::Overlay { id, path } => {
+                expected = Some(id);
+                next = directory_of(&next).join(path);
+            }
+        }
+    }
+    Ok(Overlay::new(base, layers, writable))
+}
+
+fn open_layer(
+    path: &Path,
+    identity: &Identity,
+    writable: bool,
+    map_bytes: usize,
+) -> Result<Layer, OverlayError> {
+    let open = || {
+        let file = open_named(path, access(writable), 0).map_err(OverlayError::read)?;
+        let store = FileStore::lock(file, writable).map_err(OverlayError::read)?;
+        let store = store.ok_or(OverlayError::InUse)?;
+        // Before anything is written to it.
+        check_base(&load::superblock(&store)?.0, identity)?;
+        let key = identity.key.as_deref();
+        let layer = Layer::open(Box::new(store), key, writable, map_bytes)?;
+        if writable {
+            // A flush promises that the file is there, too: its name lies in the directory.
+            let (folder, _) = Folder::of_file(path).map_err(OverlayError::write)?;
+            folder.sync().map_err(OverlayError::write)?;
+        }
+        Ok(layer)
+    };
+    open().map_err(|error: OverlayError| error.of(path))
+}
+
+fn check_base(superblock: &Superblock, identity: &Identity) -> Result<(), OverlayError> {
+    let is_it = superblock.base == identity.hash && superblock.size_bytes == identity.size_bytes;
+    is_it.then_some(()).ok_or_else(|| OverlayError::WrongBase {
+        name: superblock.base_name.clone(),
+    })
+}
+
+/// Form of a clone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum CloneKind {
+    /// A first overlay of an image.
+    New,
+    /// A copy that shares its blocks on the disk; both go on.
+    Reflink,
+    /// A layer above the first, which takes no more writes.
+    Layer,
+}
+
+/// Makes `new` an overlay with the contents of the one at `path`: by a reflink where the file
+/// system has those and `may_link` is true, else by a layer above it. Of an overlay on an encrypted
+/// image, `base` is that image.
+///
+/// # Errors
+/// [`OverlayError`]; there is no new file then.
+pub fn clone(
+    path: &Path,
+    new: &Path,
+    base: Option<&Identity>,
+    may_link: bool,
+) -> Result<CloneKind, OverlayError> {
+    let file = open_named(path, access(true), 0);
+    let file = file.map_err(|error| OverlayError::read(error).of(path))?;
+    let lock = |file| FileStore::lock(file, true).map_err(OverlayError::read);
+    let copy = file.try_clone().map_err(OverlayError::read)?;
+    let Some(store) = lock(copy).map_err(|error| error.of(path))? else {
+        // Those that only read a frozen one keep nobody from standing on it, too.
+        return clone_frozen(path, new, base);
+    };
+    let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
+    if may_link && !superblock.frozen && reflink(&file, path, new, &superblock, base)? {
+        return Ok(CloneKind::Reflink);
+    }
+    if !superblock.frozen {
+        let seal = seal_for(&superblock, base).map_err(|error| error.of(path))?;
+        // The new one first: a frozen overlay without a clone would serve nobody.
+        let made = make_above(path, new, &superblock, base)?;
+        let frozen = Superblock {
+            frozen: true,
+            generation: superblock.generation + 1,
+            ..superblock
+        };
+        // Whatever its log holds stays there: readers take it as it is. The sync is for that, too.
+        if let Err(error) = write_superblocks(&store, &frozen, &seal) {
+            made.remove();
+            return Err(error.of(path));
+        }
+        return Ok(CloneKind::Layer);
+    }
+    make_above(path, new, &superblock, base)?;
+    Ok(CloneKind::Layer)
+}
+
+/// The superblock of an overlay that is to be cloned; of a sealed one, only where its image is
+/// named and it was written with that image's key.
+fn to_clone(store: &dyn Store, base: Option<&Identity>) -> Result<Superblock, OverlayError> {
+    let (superblock, _) = load::superblock(store)?;
+    if let Some(base) = base {
+        check_base(&superblock, base)?;
+        load::seal_of(&superblock, base.key.as_deref())?;
+    }
+    // An error where it takes a key and there is none.
+    seal_for(&superblock, base)?;
+    Ok(superblock)
+}
+
+/// A clone of an overlay that others have open.
+fn clone_frozen(
+    path: &Path,
+    new: &Path,
+    base: Option<&Identity>,
+) -> Result<CloneKind, OverlayError> {
+    let file = open_named(path, access(false), 0);
+    let file = file.map_err(|error| OverlayError::read(error).of(path))?;
+    let store = FileStore::unlocked(file);
+    let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
+    if !superblock.frozen {
+        return Err(OverlayError::InUse.of(path));
+    }
+    make_above(path, new, &superblock, base)?;
+    Ok(CloneKind::Layer)
+}
+
+/// Makes an overlay above another.
+fn make_above(
+    path: &Path,
+    new: &Path,
+    below: &Superblock,
+    base: Option<&Identity>,
+) -> Result<New, OverlayError> {
+    let superblock = Superblock {
+        id: random()?,
+        salt: u64::from_le_bytes(random()?),
+        generation: 1,
+        frozen: false,
+        half: 0,
+        sequence: 1,
+        slots: 0,
+        snapshot: None,
+        parent: Parent::Overlay {
+            id: below.id,
+            path: path_from(directory_of(new), path)?,
+        },
+        // A key of its own.
+        lock: new_lock(base.filter(|_| below.lock.is_some()))?,
+        ..below.clone()
+    };
+    make(new, &superblock, base)
+}
+
+/// `path` as seen from `directory`: the name alone where it lies there, else absolute.
+fn path_from(directory: &Path, path: &Path) -> Result<String, OverlayError> {
+    let full = path
+        .canonicalize()
+        .map_err(|error| OverlayError::read(error).of(path))?;
+    let directory = directory.canonicalize();
+    let directory = directory.map_err(|error| OverlayError::read(error).of(path))?;
+    let seen = match full.strip_prefix(&directory) {
+        Ok(below) => below,
+        Err(_) => &full,
+    };
+    let text = seen
+        .to_str()
+        .filter(|text| text.len() <= super::format::NAME_BYTES_MAX);
+    text.map(str::to_owned).ok_or(OverlayError::LongPath)
+}
+
+/// Copies the file at `path` by sharing its blocks; false where the file system cannot.
+fn reflink(
+    file: &File,
+    path: &Path,
+    new: &Path,
+    superblock: &Superblock,
+    base: Option<&Identity>,
+) -> Result<bool, OverlayError> {
+    let seal = seal_for(superblock, base)?;
+    let (made, copy) = New::create(new)?;
+    if rustix::fs::ioctl_ficlone(&copy, file).is_err() {
+        made.remove();
+        return Ok(false);
+    }
+    let store = FileStore::unlocked(copy);
+    // A name of its own: the two go different ways.
+    let renamed = (|| {
+        let mut superblock = superblock.clone();
+        superblock.id = random()?;
+        superblock.generation += 1;
+        if let Parent::Overlay { path: below, .. } = &mut superblock.parent {
+            // It counts from the folder of the file that names it.
+            let full = directory_of(path).join(below.as_str());
+            *below = path_from(directory_of(new), &full)?;
+        }
+        write_superblocks(&store, &superblock, &seal)?;
+        store.sync().map_err(OverlayError::write)
+    })();
+    if let Err(error) = renamed {
+        made.remove();
+        return Err(error);
+    }
+    Ok(true)
+}
+
+fn make(
+    path: &Path,
+    superblock: &Superblock,
+    base: Option<&Identity>,
+) -> Result<New, OverlayError> {
+    let seal = seal_for(superblock, base)?;
+    let (made, file) = New::create(path)?;
+    let store = FileStore::unlocked(file);
+    match write_superblocks(&store, superblock, &seal) {
+        Ok(()) => Ok(made),
+        Err(error) => {
+            made.remove();
+            Err(error.of(path))
+        }
+    }
+}
+
+/// Place of a file that was made just now.
+struct New {
+    folder: Folder,
+    name: OsString,
+}
+
+impl New {
+    fn create(path: &Path) -> Result<(Self, File), OverlayError> {
+        let failed = |source| {
+            let what = "cannot make the overlay";
+            OverlayError::Io { what, source }.of(path)
+        };
+        let (folder, name) = Folder::of_file(path).map_err(failed)?;
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL;
+        let file = folder.open_file(Path::new(&name), flags, 0o666);
+        Ok((Self { folder, name }, file.map_err(failed)?))
+    }
+
+    /// Removes it again. Best effort: there is an error to report already.
+    fn remove(&self) {
+        let _ = self.folder.remove_file(&self.name);
+    }
+}
+
+fn access(writable: bool) -> OFlags {
+    match writable {
+        true => OFlags::RDWR,
+        false => OFlags::RDONLY,
+    }
+}
+
+fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}
+
+/// What a file says of the overlay in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Description {
+    /// Size of the device in bytes.
+    pub size_bytes: u64,
+    /// Bytes of a grain.
+    pub grain_bytes: u32,
+    /// Name of the overlay, as hexadecimal digits.
+    pub id: String,
+    /// True when it takes no more writes.
+    pub frozen: bool,
+    /// Path of the overlay below, where there is one.
+    pub parent: Option<PathBuf>,
+    /// Name of the image at the bottom.
+    pub base_name: String,
+    /// Identity of that image, as hexadecimal digits.
+    pub base: String,
+    /// True while a process has it open to write.
+    pub in_use: bool,
+    /// True where what is written to it is encrypted, as its image is.
+    pub encrypted: bool,
+    /// Bytes of the file that hold grains and the map; none where it is in use, or encrypted.
+    pub stored_bytes: Option<u64>,
+    /// Bytes of changes that a crash has left in the log; none where it is in use, or encrypted.
+    pub log_bytes: Option<u64>,
+}
+
+/// Describes the overlay at `path`, all of whose map is read unless it is in use or encrypted.
+///
+/// # Errors
+/// [`OverlayError`].
+pub fn describe(path: &Path) -> Result<Description, OverlayError> {
+    let describe = || {
+        let file = open_named(path, access(false), 0).map_err(OverlayError::read)?;
+        let again = file.try_clone().map_err(OverlayError::read)?;
+        let locked = FileStore::lock(file, false).map_err(OverlayError::read)?;
+        let (superblock, _) = load::superblock(&FileStore::unlocked(again))?;
+        let (superblock, loaded) = match &locked {
+            // The map of a sealed one is nothing without the key.
+            Some(store) if superblock.lock.is_none() => {
+                let loaded = load::load(store, None, LOWER_MAP_BYTES)?;
+                let grain_bytes = u64::from(loaded.superblock.grain_bytes);
+                let bytes = (loaded.slots.used() * grain_bytes, loaded.log_used);
+                (loaded.superblock, Some(bytes))
+            }
+            _ => (superblock, None),
+        };
+        let parent = match superblock.parent {
+            Parent::Base => None,
+            Parent::Overlay { path: below, .. } => {
+                Some(path.parent().unwrap_or(Path::new("")).join(below))
+            }
+        };
+        Ok(Description {
+            size_bytes: superblock.size_bytes,
+            grain_bytes: superblock.grain_bytes,
+            id: crate::trust::digits_of(&superblock.id),
+            frozen: superblock.frozen,
+            parent,
+            base_name: superblock.base_name,
+            base: crate::trust::digits_of(&superblock.base),
+            encrypted: superblock.lock.is_some(),
+            in_use: locked.is_none(),
+            stored_bytes: loaded.map(|it| it.0),
+            log_bytes: loaded.map(|it| it.1),
+        })
+    };
+    describe().map_err(|error: OverlayError| error.of(path))
+}
+
+/// True when the file at `path` begins as an overlay does; false also where there is no such file.
+///
+/// # Errors
+/// [`OverlayError`] where the file cannot be read: an overlay must not be taken for an image.
+pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
+    let mut head = [0; 8];
+    let opened = open_named(path, access(false) | OFlags::NONBLOCK, 0);
+    let read = opened.and_then(|mut file| file.read_exact(&mut head));
+    match read {
+        Ok(()) => Ok(sidecore_format::is_overlay(&head)),
+        Err(error) => match error.kind() {
+            // A URL is no file's name, and what is shorter than the mark is no overlay.
+            ErrorKind::NotFound | ErrorKind::UnexpectedEof | ErrorKind::IsADirectory => Ok(false),
+            _ => Err(OverlayError::read(error).of(path)),
+        },
+    }
+}
+
+/// Pointers to leaves of a new overlay, unless its grain is asked for.
+const POINTERS_MAX: u64 = 1 << 20;
+/// Leaves of the map in memory, of each layer below.
+const LOWER_MAP_BYTES: usize = 4 << 20;

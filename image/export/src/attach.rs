@@ -1,0 +1,150 @@
+//! An image as a block device: ublk where the kernel has it, else a loop device on the FUSE file.
+//!
+//! Why here: programs that want a device (mount(8), partition tools, virtual machines) get one.
+//! [`serve`] runs in the server's process, [`detach`] in any other.
+//!
+//! Must stay true: a device that is in use is not taken away unasked.
+//! Callable from any thread that does not serve reads; both block.
+
+use super::fuse::FuseOptions;
+use super::mount::{
+    Flusher, GRACE, Target, Undoing, Undone, above, after_death, ending, gone_within, undo,
+};
+use super::state::{Entry, StateDir, table};
+use super::ublk;
+use super::{ExportError, Ready};
+use sidecore_format::source::BlockSource;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Serves `source` as a block device until it is detached; see [`super::mount::serve`].
+///
+/// # Errors
+/// [`ExportError`]; nothing is left then.
+pub fn serve(
+    source: Arc<dyn BlockSource>,
+    image: &Path,
+    options: FuseOptions,
+    ready: impl FnOnce(&Ready) -> io::Result<()> + Send,
+) -> Result<(), ExportError> {
+    match ublk::available() {
+        // Its queues answer reads alone.
+        Ok(()) if source.writes().is_none() => {
+            ublk::serve(source, image, options.read_ahead_bytes, ready)
+        }
+        other => {
+            if let Err(reason) = other {
+                tracing::debug!("no ublk: {reason}");
+            }
+            super::mount::serve(source, image, &Target::Device, options, ready)
+        }
+    }
+}
+
+/// Takes a device away that [`serve`] made. With `force`, its users are no reason to refuse: they
+/// get errors where it is only read, and go on with it where it is written. What was written is
+/// flushed by `flusher` before and after.
+///
+/// # Errors
+/// [`ExportError::NotAttached`], [`ExportError::DeviceBusy`], [`ExportError::NotFlushed`] (nothing
+/// has changed then), or the system's.
+pub fn detach(device: &Path, force: bool, flusher: &Flusher<'_>) -> Result<Undone, ExportError> {
+    let states = StateDir::of_user();
+    let path = device.canonicalize().unwrap_or_else(|_| device.to_owned());
+    if let Some(dev_id) = ublk::dev_id_of(&path) {
+        return detach_ublk(&states, dev_id, path, force);
+    }
+    let mut entries = states.entries()?;
+    entries.retain(|entry| entry.record.device.as_ref() == Some(&path));
+    entries.sort_by_key(|entry| entry.alive);
+    let Some(entry) = entries.pop() else {
+        states.clean_stale()?;
+        return Err(ExportError::NotAttached(path));
+    };
+    // Whatever dead servers have left goes now; this device too, if its server is dead.
+    states.clean_stale()?;
+    if !entry.is_alive() {
+        return after_death(&entry);
+    }
+    let mounts = mounts_here(&entry)?;
+    if !force {
+        refuse_if_used(&entry, &path, &mounts)?;
+    }
+    let mut hands = undo::Device {
+        undoing: Undoing::new(&entry, flusher),
+        number: entry.record.loop_number.unwrap_or_default(),
+        mounts,
+        error: None,
+    };
+    let outcome = ending::undo(&mut hands, entry.record.writable, force);
+    match hands.error {
+        Some(error) => Err(ExportError::Loop(error)),
+        None => hands.undoing.result(outcome, &path),
+    }
+}
+
+/// Takes a ublk device away, also one whose server died.
+fn detach_ublk(
+    states: &StateDir,
+    dev_id: u32,
+    path: PathBuf,
+    force: bool,
+) -> Result<Undone, ExportError> {
+    states.clean_stale()?;
+    if !ublk::attached().iter().any(|it| it.dev_id == dev_id) {
+        return Err(ExportError::NotAttached(path));
+    }
+    match ublk::stop(dev_id, force) {
+        // Its server may just have taken it away by itself.
+        Ok(()) | Err(ublk::Error::NoSuchDevice { .. }) => {}
+        Err(ublk::Error::Busy { .. }) => {
+            let device = path.display().to_string();
+            return Err(ExportError::DeviceBusy {
+                next: format!("run `umount {device}` first"),
+                by: "mounted, or below another device".into(),
+                device,
+            });
+        }
+        Err(error) => return Err(error.into()),
+    }
+    let server = states
+        .entries()?
+        .into_iter()
+        .find(|entry| entry.alive && entry.record.device.as_ref() == Some(&path));
+    if let Some(entry) = server
+        && !gone_within(&entry, GRACE)
+    {
+        return Err(ExportError::Stuck(entry.record.pid));
+    }
+    states.clean_stale()?;
+    Ok(Undone::Completely)
+}
+
+/// Directories on which a device or its partitions are mounted in this namespace.
+fn mounts_here(entry: &Entry) -> Result<Vec<PathBuf>, ExportError> {
+    let mounts = table::read().map_err(|e| ExportError::os("cannot read the mount table", e))?;
+    let mounts = above::mounts_on(&entry.record, mounts).into_iter();
+    Ok(mounts.map(|mount| mount.dir).collect())
+}
+
+/// A mounted device, or one with mounted partitions, is in use. So is an open one, but only the
+/// driver knows that: it then goes when it is closed.
+fn refuse_if_used(entry: &Entry, path: &Path, mounts: &[PathBuf]) -> Result<(), ExportError> {
+    let device = path.display().to_string();
+    if let Some(dir) = mounts.first() {
+        return Err(ExportError::DeviceBusy {
+            device,
+            by: format!("mounted on {}", dir.display()),
+            next: format!("run `umount {}` first", dir.display()),
+        });
+    }
+    if let Some(holder) = entry.record.loop_number.and_then(above::holder) {
+        return Err(ExportError::DeviceBusy {
+            device,
+            by: format!("/dev/{holder} is built on it"),
+            next: format!("take /dev/{holder} down first"),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,415 @@
+//! The image as one file in a FUSE file system, which takes writes where the source does.
+//!
+//! Why here: it is the export that every kernel has, and what `mount` (erofs or a loop device on
+//! the file) and `attach` build upon. Thin: offsets and lengths go to the [`BlockSource`], its
+//! pieces go to the kernel.
+//!
+//! Must stay true: one read costs one `writev` of its pieces where they lie, in slots of the
+//! source's cache that stay as they are until the kernel has copied them, so none is copied on our
+//! side (what touches the padding, or holes of a file of a tree, is gathered in a buffer of the
+//! serving thread); no read allocates after the thread's first. A source that fails a read fails
+//! exactly this read. The file changes through the kernel alone, so the kernel may keep all it has
+//! read.
+//!
+//! The file is normally in a mount that has no path at all ([`MountPoint::Hidden`]). `fsmount(2)`
+//! hands out a descriptor of a mount that is attached nowhere; the file is opened through it and
+//! given to erofs or to a loop device, whose reference is then all that keeps the FUSE file system,
+//! and with it the server, alive. So nothing can be left behind by a crash, no other mount
+//! namespace can copy the mount, and the server ends by itself when its last user goes, however it
+//! goes. [`MountPoint::At`] is for people without root, through `fusermount3`.
+//!
+//! After an administrator has set `fuse.enable_uring` (Linux 6.14), requests come by queues over
+//! io_uring, one for each processor. Answers are then copied once more, into memory that the kernel
+//! takes them from, and switches of process are saved: on two cores neither showed.
+//!
+//! - `abi` (pure): the bytes of requests and answers; `session`: reads and dispatches them;
+//!   `queued`: requests of queues; `outlet`: the way back; `nodes`: what a session asks a file
+//!   system.
+//! - `place`: mounting, with and without root; `connection`: ending what somebody still holds.
+//! - `image_fs`: the one file; `gather`: its reads; `behind`: dropping its pages.
+//! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
+//!   `store`: their pages before they are read.
+//!
+//! Threads: the session's own threads call the file system; [`FuseServer`] belongs to one thread.
+//! Source: Linux `Documentation/filesystems/fuse/`, `include/uapi/linux/fuse.h`, fsopen(2),
+//! fsmount(2).
+
+mod abi;
+mod ahead;
+mod behind;
+pub(crate) mod connection;
+mod gather;
+mod image_fs;
+mod nodes;
+mod outlet;
+pub(crate) mod place;
+mod queued;
+mod session;
+mod store;
+mod tree_fs;
+
+pub use tree_fs::Tree;
+
+use image_fs::ImageFs;
+use nodes::Nodes;
+use outlet::Notices;
+use parking_lot::Mutex;
+use rustix::fs::{AtFlags, Mode, OFlags, StatxFlags};
+use rustix::io::Errno;
+use session::Session;
+use sidecore_format::source::BlockSource;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread::JoinHandle;
+use tree_fs::TreeFs;
+
+/// Options of the FUSE file.
+#[derive(Debug, Clone)]
+pub struct FuseOptions {
+    /// Threads that serve reads, each with a descriptor of its own, 1 to [`THREADS_MAX`].
+    pub threads: usize,
+    /// The kernel's read-ahead of a sequential reader in bytes; a multiple of 4,096.
+    pub read_ahead_bytes: u32,
+    /// Let the kernel read a raw image's file itself where it can.
+    pub passthrough: bool,
+    /// Take requests by queues over io_uring where the kernel offers them (Linux 6.14, with
+    /// `fuse.enable_uring` set): one for each processor, with a thread and 2 MiB of its own.
+    pub queued: bool,
+    /// The file's name.
+    pub file_name: OsString,
+    /// Source that the mount table shows, where the mount has a place.
+    pub mount_source: String,
+    /// Owner of the file.
+    pub uid: u32,
+    /// Group of the file.
+    pub gid: u32,
+    /// Permission bits; only the read bits are kept.
+    pub mode: u32,
+    /// Have the kernel compare modes and owners with who asks. Always so where root mounts, whose
+    /// mounts all users see.
+    pub check_permissions: bool,
+    /// Have the kernel forget the file's pages soon after they were delivered: for one that a
+    /// file system is mounted on, which keeps its own.
+    pub drop_behind: bool,
+    /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
+    /// which would otherwise cut the last sector off. A power of two.
+    pub pad_to_bytes: u64,
+}
+
+impl Default for FuseOptions {
+    fn default() -> Self {
+        Self {
+            threads: threads_default(),
+            read_ahead_bytes: READ_AHEAD_BYTES_DEFAULT,
+            passthrough: true,
+            queued: true,
+            file_name: OsString::from("image"),
+            mount_source: "sidecore".into(),
+            uid: rustix::process::geteuid().as_raw(),
+            gid: rustix::process::getegid().as_raw(),
+            mode: 0o400,
+            check_permissions: true,
+            drop_behind: false,
+            pad_to_bytes: 1,
+        }
+    }
+}
+
+/// Mount point of the FUSE file system.
+#[derive(Debug, Clone, Copy)]
+pub enum MountPoint<'a> {
+    /// Nowhere: only descriptors lead to it. Needs root.
+    Hidden,
+    /// On a directory; through `fusermount3` where the caller is not root.
+    At(&'a Path),
+}
+
+/// Why an image could not be shown as a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FuseError {
+    /// A system call failed.
+    #[error("{what}: {source}{hint}")]
+    Os {
+        /// The operation that failed.
+        what: &'static str,
+        /// The next step, with a leading separator, or nothing.
+        hint: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// An option is out of range.
+    #[error("{0} threads asked for to serve reads; 1 to {THREADS_MAX} are possible")]
+    Threads(usize),
+}
+
+/// A FUSE file system that serves one image. Dropping it does not end it: it ends when its last
+/// user goes.
+#[derive(Debug)]
+pub struct FuseServer {
+    thread: JoinHandle<io::Result<()>>,
+    root: OwnedFd,
+    file_name: OsString,
+    device: Device,
+    writable: bool,
+    queued: bool,
+    place: SharedPlace,
+}
+
+/// The mount of a session on a directory. The session unmounts it at its end, [`FuseServer`] where
+/// the set-up fails.
+type SharedPlace = Arc<Mutex<Option<place::Place>>>;
+
+/// A device number, as in `st_dev`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Device {
+    /// Major number; 0 for file systems without a block device.
+    pub major: u32,
+    /// Minor number; for FUSE also the number of the connection in `/sys/fs/fuse/connections`.
+    pub minor: u32,
+}
+
+impl FuseServer {
+    /// Mounts and starts serving; when this returns, the file can be opened and read.
+    ///
+    /// `on_end` runs on a thread of the session after the file system is gone (unmounted, or
+    /// aborted).
+    ///
+    /// # Errors
+    /// [`FuseError`]; nothing is left mounted then.
+    pub fn start(
+        source: Arc<dyn BlockSource>,
+        options: &FuseOptions,
+        place: MountPoint<'_>,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, FuseError> {
+        let writable = source.writes().is_some();
+        let mut image = ImageFs::new(source, options);
+        let mut delivered = None;
+        // Pages of a file that is written are not dropped: its writers may hold them.
+        if options.drop_behind && !writable {
+            let (behind, line) = behind::line();
+            image.drop_behind(behind);
+            delivered = Some(line);
+        }
+        let beside = |notices: Notices| match delivered {
+            Some(line) => line.forget_with(notices, image_fs::FILE),
+            None => Ok(()),
+        };
+        Self::start_fs(image, writable, options, place, beside, on_end)
+    }
+
+    /// As [`Self::start`], with the files inside an image instead of one file. Root shows them to
+    /// all users, each of whom may read what modes and owners let him read; whoever else mounts,
+    /// sees all of them, and nobody else sees any.
+    ///
+    /// # Errors
+    /// [`FuseError`]; nothing is left mounted then.
+    pub fn start_tree(
+        tree: Tree,
+        options: &FuseOptions,
+        dir: &Path,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, FuseError> {
+        let place = MountPoint::At(dir);
+        let (files, runs) = TreeFs::new(tree);
+        let beside = |notices: Notices| match runs {
+            Some((files, runs)) => store::Runs::new(files, runs).store_with(notices),
+            None => Ok(()),
+        };
+        Self::start_fs(files, false, options, place, beside, on_end)
+    }
+
+    fn start_fs<N: Nodes>(
+        file_system: N,
+        writable: bool,
+        options: &FuseOptions,
+        place: MountPoint<'_>,
+        beside: impl FnOnce(Notices) -> io::Result<()>,
+        on_end: impl FnOnce() + Send + 'static,
+    ) -> Result<Self, FuseError> {
+        if options.threads == 0 || options.threads > THREADS_MAX {
+            return Err(FuseError::Threads(options.threads));
+        }
+        let root_user = rustix::process::geteuid().is_root();
+        let mut kind = place::Kind {
+            source: "sidecore".into(),
+            writable,
+            // One that has no path is nobody's but the kernel's, which asks as anybody.
+            for_all: true,
+            check_permissions: false,
+        };
+        let (device, hidden, at) = match place {
+            MountPoint::Hidden => {
+                let (device, mount) = place::nowhere(&kind).map_err(|e| {
+                    let hint = match e {
+                        Errno::NOENT => "; load the module with `modprobe fuse`, and run as root",
+                        _ => "; needs root (CAP_SYS_ADMIN) and Linux 5.10 or newer",
+                    };
+                    os("cannot mount FUSE", hint, e.into())
+                })?;
+                (device, Some(mount), None)
+            }
+            MountPoint::At(dir) => {
+                kind.source.clone_from(&options.mount_source);
+                kind.for_all = root_user;
+                kind.check_permissions = options.check_permissions || root_user;
+                let (device, at) = place::on(dir, &kind)
+                    .map_err(|e| os("cannot mount the FUSE file", place::hint(&e, dir), e))?;
+                (device, None, Some(at))
+            }
+        };
+        let session = Session::start(device, file_system, options.queued)
+            .map_err(|e| os("cannot start the FUSE session", "", e))?;
+        let queued = session.is_queued();
+        beside(session.notices())
+            .map_err(|e| os("cannot start a thread that looks after pages", "", e))?;
+        let threads = options.threads;
+        let shared_place = Arc::new(Mutex::new(at));
+        let at = Arc::clone(&shared_place);
+        let (sender, begun) = sync_channel(1);
+        let thread = std::thread::Builder::new()
+            .name("fuse-session".into())
+            .spawn(move || {
+                let begun = |begun: io::Result<()>| {
+                    if begun.is_err() {
+                        // Ends the session, and with it this thread.
+                        drop(at.lock().take());
+                    }
+                    let _ = sender.send(begun);
+                };
+                let result = session.run(threads, begun, break_off);
+                drop(at.lock().take());
+                on_end();
+                result
+            })
+            .map_err(|e| os("cannot start the FUSE thread", "", e))?;
+        let begun = begun
+            .recv()
+            .unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()));
+        begun.map_err(|e| {
+            let hint = "; mount once more with fuse.enable_uring set to N";
+            os("the kernel refused a queue over io_uring", hint, e)
+        })?;
+        let (root, device) = match root_of(hidden, place) {
+            Ok(found) => found,
+            Err(error) => {
+                drop(shared_place.lock().take());
+                return Err(error);
+            }
+        };
+        set_read_ahead(device, options.read_ahead_bytes);
+        Ok(Self {
+            thread,
+            root,
+            file_name: options.file_name.clone(),
+            device,
+            writable,
+            queued,
+            place: shared_place,
+        })
+    }
+
+    /// Opens the file, as erofs and the loop device want it: for reading, and for writing where the
+    /// source takes writes. Waits for the session, as its close does: in a process that may be
+    /// killed meanwhile, to be called [apart](sidecore_sys::apart).
+    ///
+    /// # Errors
+    /// Those of `openat(2)`.
+    pub fn open_image(&self) -> io::Result<File> {
+        let access = match self.writable {
+            true => OFlags::RDWR,
+            false => OFlags::RDONLY,
+        };
+        let flags = access | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.root, &self.file_name, flags, Mode::empty())?.into())
+    }
+
+    /// The file system's device number; its minor number names the FUSE connection.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
+    /// True where requests come by queues over io_uring.
+    #[must_use]
+    pub fn is_queued(&self) -> bool {
+        self.queued
+    }
+
+    /// Takes a mount away from its directory, because what was to stand on it could not be made.
+    pub fn take_away(self) {
+        drop(self.place.lock().take());
+    }
+
+    /// Lets go of a hidden mount, so that only the users of the file keep it alive.
+    #[must_use]
+    pub fn release(self) -> JoinHandle<io::Result<()>> {
+        self.thread
+    }
+}
+
+/// Tells the kernel how far to read ahead on a file system without a block device. FUSE's own
+/// setting can only lower the kernel's 128 KiB, so this goes through sysfs; where that is not to be
+/// had, reads are only slower.
+pub(crate) fn set_read_ahead(device: Device, bytes: u32) {
+    let path = format!(
+        "/sys/class/bdi/{}:{}/read_ahead_kb",
+        device.major, device.minor
+    );
+    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
+        tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
+    }
+}
+
+/// The root of a file system that was mounted, and its device number.
+fn root_of(hidden: Option<OwnedFd>, place: MountPoint<'_>) -> Result<(OwnedFd, Device), FuseError> {
+    let root = match (hidden, place) {
+        (Some(mount), _) => mount,
+        (None, MountPoint::At(dir)) => {
+            rustix::fs::open(dir, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+                .map_err(|e| os("cannot open the FUSE directory", "", e.into()))?
+        }
+        (None, MountPoint::Hidden) => unreachable!("a hidden mount always has its descriptor"),
+    };
+    // Without a request to ourselves, for which a killed process would wait without end.
+    let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+    let stat = rustix::fs::statx(&root, "", flags, StatxFlags::empty())
+        .map_err(|e| os("cannot read the FUSE file system's number", "", e.into()))?;
+    let device = Device {
+        major: stat.stx_dev_major,
+        minor: stat.stx_dev_minor,
+    };
+    Ok((root, device))
+}
+
+/// Ends the process of a session that cannot go on: programs may wait for its answers, and get
+/// errors by that. Its record stays, as if it had been killed: `umount` takes away what is left.
+fn break_off(error: &io::Error) {
+    tracing::error!("no more answers from this server ({error}); its files give errors");
+    std::process::exit(1);
+}
+
+fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {
+    FuseError::Os { what, hint, source }
+}
+
+/// One thread a core, within bounds: a thread waits while engines inflate, and more wait for
+/// nothing.
+fn threads_default() -> usize {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    cores.clamp(2, 8)
+}
+
+/// The most threads that may serve one image.
+pub const THREADS_MAX: usize = 64;
+/// Read-ahead unless told otherwise.
+pub const READ_AHEAD_BYTES_DEFAULT: u32 = 1 << 20;
+
+#[cfg(test)]
+mod tests;

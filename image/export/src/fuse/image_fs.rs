@@ -1,0 +1,328 @@
+//! The FUSE file system itself: a root directory with one file, answered from a [`BlockSource`].
+//!
+//! Why here: [`super`] mounts and ends it; this answers the kernel's requests.
+//! Must stay true: every request is answered exactly once; a read is answered before its source
+//! goes on to finish frames or to read ahead; no read allocates after its thread's first.
+//!
+//! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
+
+use super::FuseOptions;
+use super::abi::{Attributes, ROOT, flag, opened};
+use super::behind::Behind;
+use super::gather::{read_through, with_scratch};
+use super::nodes::{Answer, List, Nodes, Opened, ReadReply, Space, Terms};
+use super::session::REQUEST_BYTES_MAX;
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use sidecore_format::source::{BlockSource, WriteError};
+use sidecore_sys::fuse_device;
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// The file system: a root directory with one file.
+pub(super) struct ImageFs {
+    source: Arc<dyn BlockSource>,
+    /// Size that readers see: the source's, padded.
+    size_bytes: u64,
+    source_bytes: u64,
+    file_name: OsString,
+    file: Attributes,
+    root: Attributes,
+    read_with_max_bytes: usize,
+    passthrough: bool,
+    /// The kernel's hold on a raw image's file; one for all opens, made by the first, kept until
+    /// the end.
+    backing: Mutex<Option<Backing>>,
+    behind: Option<Behind>,
+}
+
+impl ImageFs {
+    pub(super) fn new(source: Arc<dyn BlockSource>, options: &FuseOptions) -> Self {
+        let source_bytes = source.size_bytes();
+        let size_bytes = source_bytes.next_multiple_of(options.pad_to_bytes.max(1));
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let now = now.unwrap_or_default();
+        let root = Attributes {
+            node: ROOT,
+            size_bytes: 0,
+            blocks: 0,
+            time: (now.as_secs() as i64, now.subsec_nanos()),
+            mode: libc::S_IFDIR | 0o555,
+            links: 2,
+            uid: options.uid,
+            gid: options.gid,
+            rdev: 0,
+            block_bytes: source.preferred_bytes(),
+        };
+        let permissions = match source.writes() {
+            Some(_) => options.mode & 0o666,
+            None => options.mode & 0o444,
+        };
+        let file = Attributes {
+            node: FILE,
+            size_bytes,
+            blocks: size_bytes.div_ceil(512),
+            mode: libc::S_IFREG | permissions,
+            links: 1,
+            ..root
+        };
+        // A padded file's last bytes are ours, so the kernel cannot read them from the raw image.
+        let passthrough = options.passthrough && size_bytes == source_bytes;
+        Self {
+            read_with_max_bytes: source.read_with_max_bytes(),
+            source,
+            size_bytes,
+            source_bytes,
+            file_name: options.file_name.clone(),
+            file,
+            root,
+            passthrough,
+            backing: Mutex::new(None),
+            behind: None,
+        }
+    }
+
+    /// Tells `behind` of every read that was answered.
+    pub(super) fn drop_behind(&mut self, behind: Behind) {
+        self.behind = Some(behind);
+    }
+
+    /// Reads that touch the padding, or are larger than the source delivers in pieces: through the
+    /// thread's buffer, in one go, so that the source can spread all their frames over its engines.
+    fn read_gathered(&self, offset: u64, len: usize, reply: ReadReply<'_>) {
+        with_scratch(len, |buffer| {
+            let real = self.source_bytes.saturating_sub(offset).min(len as u64) as usize;
+            let (data, padding) = buffer.split_at_mut(real);
+            padding.fill(0);
+            match self.source.read_into(offset, data) {
+                Ok(()) => reply.pieces(&[buffer]),
+                Err(error) => reply.error(Errno::from_raw_os_error(error.errno())),
+            }
+        });
+    }
+}
+
+impl Nodes for ImageFs {
+    fn agree(&mut self, terms: &mut Terms) {
+        // Asynchronous direct reads let a loop device with direct I/O keep several requests under
+        // way.
+        terms.take(flag::ASYNC_DIO);
+        terms.take(flag::PARALLEL_DIROPS);
+        self.passthrough = self.passthrough
+            && self.source.passthrough().is_some()
+            && terms.take(flag::PASSTHROUGH);
+        if self.source.writes().is_some() {
+            terms.write_bytes_max = REQUEST_BYTES_MAX;
+        }
+    }
+
+    fn look_up(&self, parent: u64, name: &[u8]) -> Answer<Option<Attributes>> {
+        match parent == ROOT && name == self.file_name.as_bytes() {
+            true => Ok(Some(self.file)),
+            false => Err(Errno::NOENT),
+        }
+    }
+
+    fn attributes(&self, node: u64) -> Answer<Attributes> {
+        match node {
+            ROOT => Ok(self.root),
+            FILE => Ok(self.file),
+            _ => Err(Errno::NOENT),
+        }
+    }
+
+    fn open(&self, node: u64, flags: u32, device: BorrowedFd<'_>) -> Answer<Opened> {
+        if node != FILE {
+            return Err(Errno::ISDIR);
+        }
+        let writes = flags & libc::O_ACCMODE.cast_unsigned() != libc::O_RDONLY.cast_unsigned();
+        if writes && self.source.writes().is_none() {
+            return Err(Errno::ROFS);
+        }
+        if writes {
+            // A loop device with direct I/O may have several writes under way.
+            return Ok(Opened {
+                flags: opened::KEEP_CACHE | opened::PARALLEL_DIRECT_WRITES,
+                backing: 0,
+            });
+        }
+        if let Some(file) = self.source.passthrough().filter(|_| self.passthrough) {
+            let mut backing = self.backing.lock();
+            if backing.is_none() {
+                *backing = Backing::register(device, file);
+            }
+            if let Some(backing) = backing.as_ref() {
+                return Ok(Opened {
+                    flags: opened::PASSTHROUGH,
+                    backing: backing.number,
+                });
+            }
+        }
+        Ok(Opened {
+            flags: opened::KEEP_CACHE | opened::NOFLUSH,
+            backing: 0,
+        })
+    }
+
+    fn open_directory(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    fn read(&self, node: u64, offset: u64, len: usize, reply: ReadReply<'_>) {
+        if node != FILE {
+            return reply.error(Errno::ISDIR);
+        }
+        let len = self.size_bytes.saturating_sub(offset).min(len as u64) as usize;
+        if len == 0 {
+            return reply.pieces(&[]);
+        }
+        if let Some(behind) = &self.behind {
+            behind.delivered(offset, len);
+        }
+        let inside = offset + len as u64 <= self.source_bytes;
+        if !inside || len > self.read_with_max_bytes {
+            return self.read_gathered(offset, len, reply);
+        }
+        read_through(&*self.source, offset, len, reply);
+    }
+
+    fn write(&self, node: u64, offset: u64, bytes: &[u8]) -> Answer<()> {
+        let writes = self.source.writes().filter(|_| node == FILE);
+        let writes = writes.ok_or(Errno::ROFS)?;
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.size_bytes) {
+            return Err(Errno::FBIG);
+        }
+        // The padding up to a whole sector is not kept.
+        let real = self.source_bytes.saturating_sub(offset);
+        let real = real.min(bytes.len() as u64) as usize;
+        let written = writes.write(offset.min(self.source_bytes), &bytes[..real]);
+        written.map_err(|error| errno(&error))
+    }
+
+    fn sync(&self) -> Answer<()> {
+        match self.source.writes() {
+            None => Ok(()),
+            Some(writes) => writes.flush().map_err(|error| errno(&error)),
+        }
+    }
+
+    /// Discards and zeros, as a loop device asks for them.
+    fn allocate(&self, node: u64, offset: u64, len: u64, mode: u32) -> Answer<()> {
+        let writes = self.source.writes().filter(|_| node == FILE);
+        let writes = writes.ok_or(Errno::ROFS)?;
+        let end = offset.saturating_add(len).min(self.source_bytes);
+        let len = end.saturating_sub(offset);
+        // Both promise zeros.
+        let zeros = (libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE).cast_unsigned();
+        if mode & zeros == 0 {
+            return Err(Errno::OPNOTSUPP);
+        }
+        let zeroed = writes.write_zeroes(offset.min(end), len);
+        zeroed.map_err(|error| errno(&error))
+    }
+
+    fn resize(&self, node: u64, size_bytes: Option<u64>) -> Answer<Attributes> {
+        // A disk has the size that it has; times are those of the start.
+        let attributes = self.attributes(node)?;
+        let resized = node == FILE && size_bytes.is_some_and(|size| size != self.size_bytes);
+        match resized {
+            true => Err(Errno::PERM),
+            false => Ok(attributes),
+        }
+    }
+
+    fn seek(&self, node: u64, offset: u64, whence: u32) -> Answer<u64> {
+        if node != FILE || offset >= self.size_bytes {
+            return Err(Errno::NXIO);
+        }
+        let want_zero = match whence.cast_signed() {
+            libc::SEEK_DATA => false,
+            libc::SEEK_HOLE => true,
+            _ => return Err(Errno::INVAL),
+        };
+        let mut at = offset;
+        // Any position that is not wrong will do, so a long run of short extents is cut off: what
+        // follows is reported as data.
+        for _ in 0..SEEK_EXTENTS_MAX {
+            if at >= self.source_bytes {
+                break;
+            }
+            let extent = self.source.extent(at);
+            if extent.zero == want_zero || extent.len == 0 {
+                return Ok(at);
+            }
+            at += extent.len;
+        }
+        match want_zero {
+            true => Ok(self.size_bytes),
+            false if at >= self.size_bytes => Err(Errno::NXIO),
+            false => Ok(at),
+        }
+    }
+
+    fn list(&self, node: u64, from: u64, list: &mut List) -> Answer<()> {
+        if node != ROOT {
+            return Err(Errno::NOTDIR);
+        }
+        let entries: [(Attributes, &[u8]); 3] = [
+            (self.root, b"."),
+            (self.root, b".."),
+            (self.file, self.file_name.as_bytes()),
+        ];
+        for (index, (attributes, name)) in entries.into_iter().enumerate() {
+            let kind = (attributes.node, attributes.mode);
+            let wanted = index as u64 >= from;
+            if wanted && !list.add(kind, index as u64 + 1, name, || attributes) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn space(&self) -> Space {
+        Space {
+            blocks: self.size_bytes.div_ceil(4096),
+            block_bytes: 4096,
+            nodes: 1,
+        }
+    }
+}
+
+/// The kernel's hold on a file that it reads by itself.
+struct Backing {
+    device: OwnedFd,
+    number: u32,
+}
+
+impl Backing {
+    /// Needs `CAP_SYS_ADMIN`, and a file system below that may be stacked upon.
+    fn register(device: BorrowedFd<'_>, file: &File) -> Option<Self> {
+        let registered = device.try_clone_to_owned().and_then(|device| {
+            let number = fuse_device::register_backing(&device, file.as_fd())?;
+            Ok(Self { device, number })
+        });
+        let log = |error: &std::io::Error| tracing::debug!("no passthrough: {error}");
+        registered.inspect_err(log).ok()
+    }
+}
+
+impl Drop for Backing {
+    fn drop(&mut self) {
+        // Refused only where the session, and with it the hold, is gone.
+        let _ = fuse_device::release_backing(&self.device, self.number);
+    }
+}
+
+fn errno(error: &WriteError) -> Errno {
+    Errno::from_raw_os_error(error.errno())
+}
+
+/// Node of the one file.
+pub(super) const FILE: u64 = 2;
+/// Extents that one `lseek` looks at.
+const SEEK_EXTENTS_MAX: usize = 4096;

@@ -1,0 +1,28 @@
+//! Exports: each turns one existing interface (FUSE, loop, ublk, NBD) into calls of
+//! [`sidecore_format::source::BlockSource`]. Thin.
+
+pub mod attach;
+mod error;
+pub mod fuse;
+pub mod loopdev;
+pub mod mount;
+pub mod nbd;
+pub mod state;
+pub mod ublk;
+
+pub use error::ExportError;
+
+use std::path::PathBuf;
+
+/// A mount, a file or a device that can be used now, and the server behind it.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+pub struct Ready {
+    /// The directory, the file or the device.
+    pub place: PathBuf,
+    /// Path that reads take, for people: "erofs, straight from the FUSE file".
+    pub way: String,
+    /// The server's directory of records, with its log.
+    pub state: PathBuf,
+    /// The server's process number.
+    pub pid: u32,
+}

@@ -1,0 +1,782 @@
+//! The process that serves a mounted or attached image, from its first check to its last clean-up.
+//!
+//! Why here: mounting on a directory, showing one file and making a device differ in a few lines
+//! between the same start and the same end.
+//!
+//! The order: check everything that can be checked; clean up after the dead; claim a record; serve
+//! the FUSE file; set up what is wanted, each step recorded before others can see it; tell whoever
+//! waits; then wait. What was set up holds the FUSE file, and nothing else does: when it goes, by
+//! `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends the server.
+//! A failure half-way drops descriptors, which undoes what they hold.
+//!
+//! Signals: SIGINT, SIGTERM or SIGHUP undoes the mount, what was written flushed before; programs
+//! that have files open keep them for [`PATIENCE`] ([`PATIENCE_READING`] where nothing is written),
+//! or until a second signal. Then they get errors, once all that they had written is safe
+//! (`ending`). A signal that comes during the first steps ends the server where they hang.
+//!
+//! [`serve`] keeps the thread that calls it, which should be the process's first.
+
+use super::above::{self, Above};
+use super::ending::{Act, Closed, Ending, Event, Terms, Unmounted};
+use super::{Content, FileSystem, detect, inner};
+use crate::fuse::{self, Device, FuseOptions, FuseServer, MountPoint, Tree};
+use crate::loopdev::{self, Lifetime, LoopDevice};
+use crate::state::{self, Claim, Entry, MountRecord, Record, StateDir, table};
+use crate::{ExportError, Ready};
+use rustix::fs::{AtFlags, StatxFlags};
+use rustix::mount::{MoveMountFlags, UnmountFlags};
+use sidecore_format::source::{BlockSource, WriteError};
+use sidecore_sys::apart;
+use sidecore_sys::signals::Signals;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+
+/// Form in which an image is served.
+#[derive(Debug, Clone)]
+pub enum Target {
+    /// The file system inside, on a directory.
+    Mount {
+        /// The directory.
+        dir: PathBuf,
+        /// Let device nodes and set-user-id bits inside count.
+        trusted: bool,
+        /// The file systems that the kernel may be handed, of [`FileSystem::NAMES`].
+        file_systems: Vec<String>,
+    },
+    /// The files inside, on a directory, read by this process and not by the kernel.
+    Tree {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// The contents as one file in a directory.
+    File {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// A block device.
+    Device,
+}
+
+/// Serves `source` as `target` until that is undone. `image` is the image's path, for the records.
+/// `ready` is called once all is usable; if it fails (nobody waits any more), all is undone.
+///
+/// The work is done by another thread: a signal to the process is its first thread's, and is not
+/// seen while that waits for a disk, which may be ours.
+///
+/// # Errors
+/// [`ExportError`]; nothing is left then.
+pub fn serve(
+    source: Arc<dyn BlockSource>,
+    image: &Path,
+    target: &Target,
+    options: FuseOptions,
+    ready: impl FnOnce(&Ready) -> io::Result<()> + Send,
+) -> Result<(), ExportError> {
+    let work = || serve_here(source, image, target, options, ready);
+    std::thread::scope(|scope| {
+        let server = std::thread::Builder::new().name("server".into());
+        let server = server
+            .spawn_scoped(scope, work)
+            .map_err(|e| ExportError::os("cannot start the server's thread", e))?;
+        server.join().unwrap_or_else(|_| {
+            let panicked = io::Error::other("its thread panicked");
+            Err(ExportError::os("the server failed", panicked))
+        })
+    })
+}
+
+fn serve_here(
+    source: Arc<dyn BlockSource>,
+    image: &Path,
+    target: &Target,
+    options: FuseOptions,
+    ready: impl FnOnce(&Ready) -> io::Result<()>,
+) -> Result<(), ExportError> {
+    let (events, inbox) = sync_channel(EVENTS_MAX);
+    let signals = events.clone();
+    let setting_up = Arc::new(SettingUp::default());
+    let watched = Arc::clone(&setting_up);
+    on_signals(move || {
+        // A full queue holds as many requests to end already.
+        let _ = signals.try_send(Event::Signal);
+        watched.signal();
+    })?;
+    let root = rustix::process::geteuid().is_root();
+    if !root && !matches!(target, Target::File { .. } | Target::Tree { .. }) {
+        return Err(ExportError::NotRoot);
+    }
+    if source.size_bytes() == 0 {
+        return Err(ExportError::Empty);
+    }
+    let states = StateDir::of_user();
+    // Before the directory is looked at: a dead server's mount may be on it.
+    states.clean_stale()?;
+    check(target)?;
+    let mut record = Record::new(absolute(image));
+    record.file_name = file_name(&record.image, target);
+    record.writable = source.writes().is_some();
+    let claim = states.claim(&record)?;
+    setting_up.begins(claim.path());
+    let mut server = Server {
+        source,
+        claim,
+        record,
+        states,
+        inner: None,
+    };
+    let result = server.set_up(target, options, events).and_then(|it| {
+        setting_up.is_over();
+        ready(&it).map_err(|e| ExportError::os("the command that started this server is gone", e))
+    });
+    setting_up.is_over();
+    match result {
+        Ok(()) => server.until_the_end(&inbox),
+        Err(error) => {
+            // Descriptors are closed by now; this takes away what does not hang on one.
+            server.end();
+            Err(error)
+        }
+    }
+}
+
+/// Watches over a server's first steps, which may hang in a source that does not answer.
+#[derive(Default)]
+struct SettingUp {
+    is_over: AtomicBool,
+    was_asked: AtomicBool,
+    place: parking_lot::Mutex<Option<PathBuf>>,
+}
+
+impl SettingUp {
+    fn begins(&self, place: &Path) {
+        *self.place.lock() = Some(place.to_owned());
+    }
+
+    fn is_over(&self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    /// Ends the process soon, unless the first steps are over by then: nobody has been given
+    /// anything, so there is nothing to lose.
+    fn signal(self: &Arc<Self>) {
+        if self.is_over.load(Ordering::Acquire) || self.was_asked.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let watched = Arc::clone(self);
+        let leave = move || {
+            std::thread::sleep(PATIENCE_READING);
+            if watched.is_over.load(Ordering::Acquire) {
+                return;
+            }
+            tracing::error!("a signal came before it was of use");
+            if let Some(place) = watched.place.lock().clone() {
+                abandon(&place);
+            }
+            std::process::exit(2);
+        };
+        let started = std::thread::Builder::new()
+            .name("leave".into())
+            .spawn(leave);
+        if let Err(error) = started {
+            tracing::warn!("no thread watches over the start: {error}");
+        }
+    }
+}
+
+/// Undoes what the record in a server's directory names.
+fn abandon(place: &Path) {
+    let entry = Entry::new(place.to_owned(), Record::new(PathBuf::new()));
+    let Some(record) = entry.again() else { return };
+    // Or a mount that waits for our answer would keep this process.
+    abort(&record);
+    let entry = Entry::new(place.to_owned(), record);
+    // Where there is no such thread, the record stays.
+    apart(|| Ok(state::clean(&entry))).ok();
+}
+
+fn abort(record: &Record) {
+    if let Some(device) = record.fuse
+        && let Err(error) = fuse::connection::abort(device.minor)
+    {
+        tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
+    }
+}
+
+/// Opens the file system inside for [`Target::Tree`].
+fn open_tree(source: Arc<dyn BlockSource>) -> Result<Tree, ExportError> {
+    match detect(&*source)? {
+        Content::FileSystem(FileSystem::Erofs) => Ok(Tree::open(source)?),
+        Content::FileSystem(other) => Err(ExportError::OnlyErofs(other.name())),
+        Content::PartitionTable => Err(ExportError::Partitions),
+        Content::Unknown => Err(ExportError::NoFileSystem),
+    }
+}
+
+/// Checks that a directory can be mounted on; a device needs none.
+fn check(target: &Target) -> Result<(), ExportError> {
+    match target {
+        Target::Mount { dir, .. } | Target::Tree { dir } | Target::File { dir } => {
+            check_free(&directory(dir)?)
+        }
+        Target::Device => Ok(()),
+    }
+}
+
+/// Checks that nothing is mounted on a directory.
+fn check_free(dir: &Path) -> Result<(), ExportError> {
+    match table::at(dir).map_err(|e| ExportError::os("cannot read the mount table", e))? {
+        Some(mount) => Err(ExportError::Occupied {
+            dir: dir.to_owned(),
+            file_system: mount.file_system,
+            what: mount.source.to_string_lossy().into_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The mount point's one absolute name.
+fn directory(dir: &Path) -> Result<PathBuf, ExportError> {
+    let failed = |source| ExportError::Directory {
+        dir: dir.to_owned(),
+        source,
+    };
+    let path = dir.canonicalize().map_err(failed)?;
+    if !path.is_dir() {
+        return Err(failed(io::ErrorKind::NotADirectory.into()));
+    }
+    if path.to_str().is_none() {
+        let text = "its name is not UTF-8, which the records need";
+        return Err(failed(io::Error::new(io::ErrorKind::InvalidInput, text)));
+    }
+    Ok(path)
+}
+
+/// A name for the FUSE file by which nothing else goes, and by which people know the image in
+/// `losetup` and `mount`.
+fn file_name(image: &Path, target: &Target) -> String {
+    if matches!(target, Target::File { .. }) {
+        return "image".into();
+    }
+    let name = image.file_name().unwrap_or_default().to_string_lossy();
+    let plain: String = name
+        .chars()
+        .map(|c| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '_'
+            }
+        })
+        .take(FILE_NAME_CHARS_MAX)
+        .collect();
+    format!("sidecore-{}-{plain}", std::process::id())
+}
+
+/// Runs `act` on a thread of its own for every SIGINT, SIGTERM and SIGHUP from now on.
+pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), ExportError> {
+    let failed = |error| ExportError::os("cannot listen for signals", error);
+    let signals: Signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(failed)?;
+    std::thread::Builder::new()
+        .name("signals".into())
+        .spawn(move || signals.for_each(|_| act()))
+        .map_err(failed)?;
+    Ok(())
+}
+
+/// The image's path as the records name it.
+pub(crate) fn absolute(image: &Path) -> PathBuf {
+    // The name of something far away is no path.
+    if image.to_string_lossy().contains("://") {
+        return image.to_owned();
+    }
+    std::path::absolute(image).unwrap_or_else(|_| image.to_owned())
+}
+
+struct Server {
+    source: Arc<dyn BlockSource>,
+    claim: Claim,
+    record: Record,
+    states: StateDir,
+    /// The file system that is mounted on a loop device.
+    inner: Option<FileSystem>,
+}
+
+impl Server {
+    fn set_up(
+        &mut self,
+        target: &Target,
+        mut options: FuseOptions,
+        events: SyncSender<Event>,
+    ) -> Result<Ready, ExportError> {
+        options.file_name = self.record.file_name.clone().into();
+        options.mount_source = format!("sidecore-{}", self.record.pid);
+        // A queue's one thread would wait for the network, and all other requests for it.
+        options.queued &= !self.source.waits_for_a_network();
+        let usual = options.read_ahead_bytes == fuse::READ_AHEAD_BYTES_DEFAULT;
+        if usual && matches!(target, Target::File { .. }) && self.source.waits_for_a_network() {
+            // A reader of such a file is seen by its read-ahead alone, of which two windows are
+            // under way. By smaller ones the link is full some round trips later.
+            options.read_ahead_bytes = FAR_FILE_READ_AHEAD_BYTES;
+        }
+        let read_ahead_bytes = options.read_ahead_bytes;
+        let mut place = MountPoint::Hidden;
+        let content = match target {
+            Target::Mount { file_systems, .. } => match detect(&*self.source)? {
+                Content::FileSystem(file_system) => {
+                    let name = file_system.name();
+                    if !file_systems.iter().any(|allowed| allowed == name) {
+                        return Err(ExportError::NotAllowed(name));
+                    }
+                    if self.source.writes().is_some() && !file_system.is_writable() {
+                        return Err(ExportError::NotWritable(name));
+                    }
+                    Some(file_system)
+                }
+                Content::PartitionTable => return Err(ExportError::Partitions),
+                Content::Unknown => return Err(ExportError::NoFileSystem),
+            },
+            Target::Device => None,
+            Target::File { dir: given } | Target::Tree { dir: given } => {
+                let dir = directory(given)?;
+                self.record.mount = Some(MountRecord {
+                    dir,
+                    source: options.mount_source.clone(),
+                    id: None,
+                    device: None,
+                });
+                self.claim.write(&self.record)?;
+                place = MountPoint::At(given);
+                None
+            }
+        };
+        if content == Some(FileSystem::Erofs) {
+            // erofs mounts no file of a file system that is stacked on another, as passthrough
+            // makes it.
+            options.passthrough = false;
+        }
+        if !matches!(target, Target::File { .. } | Target::Tree { .. }) {
+            // A loop device is made of whole sectors.
+            options.pad_to_bytes = u64::from(loopdev::SECTOR_BYTES);
+        }
+        let on_end = move || {
+            let _ = events.send(Event::Released);
+        };
+        // What is mounted on the file keeps pages of its own.
+        options.drop_behind = content.is_some();
+        let source = Arc::clone(&self.source);
+        let fuse = match target {
+            Target::Tree { dir } => {
+                let tree = open_tree(source)?;
+                options.check_permissions = false;
+                FuseServer::start_tree(tree, &options, dir, on_end)?
+            }
+            _ => FuseServer::start(source, &options, place, on_end)?,
+        };
+        let put = away(|| self.put_in_place(&fuse, target, content, read_ahead_bytes));
+        let (place, way) = match put {
+            Ok(put) => put,
+            Err(error) => {
+                fuse.take_away();
+                return Err(error);
+            }
+        };
+        // From here on only what was set up holds the FUSE file.
+        drop(fuse.release());
+        Ok(Ready {
+            place,
+            way,
+            state: self.claim.path().to_owned(),
+            pid: self.record.pid,
+        })
+    }
+
+    /// Makes what users see of the FUSE file; it, and how it came about. To be called apart from
+    /// the FUSE device: it waits for the session.
+    fn put_in_place(
+        &mut self,
+        fuse: &FuseServer,
+        target: &Target,
+        content: Option<FileSystem>,
+        read_ahead_bytes: u32,
+    ) -> Result<(PathBuf, String), ExportError> {
+        self.record.fuse = Some(fuse.device());
+        self.claim.write(&self.record)?;
+        match (target, content) {
+            (Target::Mount { dir, trusted, .. }, Some(file_system)) => {
+                self.mount(fuse, file_system, dir, *trusted, read_ahead_bytes)
+            }
+            (Target::Tree { dir }, _) => {
+                Ok((directory(dir)?, "erofs, read by this program".into()))
+            }
+            (Target::File { dir }, _) => {
+                Ok((dir.join("image"), "the contents as one FUSE file".into()))
+            }
+            _ => self.attach(fuse, read_ahead_bytes),
+        }
+    }
+
+    /// Mounts the file system inside: straight from the FUSE file where it can, else on a loop
+    /// device.
+    fn mount(
+        &mut self,
+        fuse: &FuseServer,
+        file_system: FileSystem,
+        dir: &Path,
+        trusted: bool,
+        read_ahead_bytes: u32,
+    ) -> Result<(PathBuf, String), ExportError> {
+        let dir = directory(dir)?;
+        let image = fuse
+            .open_image()
+            .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
+        let mut direct = None;
+        if file_system == FileSystem::Erofs {
+            direct = self.mount_direct(file_system, &image, trusted)?;
+        }
+        // Alive until the mount holds the device.
+        let mut _loop_device = None;
+        let (mount, source, way) = match direct {
+            Some((mount, source)) => {
+                let way = format!("{}, straight from the FUSE file", file_system.name());
+                (mount, source, way)
+            }
+            None => {
+                let writable = self.source.writes().is_some();
+                let device = LoopDevice::connect(&image, Lifetime::UntilUnused, writable, writable)
+                    .map_err(ExportError::Loop)?;
+                self.record.loop_number = Some(device.number());
+                self.claim.write(&self.record)?;
+                let source = loopdev::path(device.number()).display().to_string();
+                set_loop_read_ahead(device.number(), read_ahead_bytes);
+                _loop_device = Some(device);
+                let mount = inner::mount_nowhere(file_system, &source, trusted, writable)?;
+                self.inner = Some(file_system);
+                let way = format!("{} on {source} on the FUSE file", file_system.name());
+                (mount, source, way)
+            }
+        };
+        self.place(&mount, dir.clone(), source)?;
+        Ok((dir, way))
+    }
+
+    /// Mounts the FUSE file itself, if the kernel can (erofs since 6.12); gives the mount and its
+    /// source's name.
+    fn mount_direct(
+        &self,
+        file_system: FileSystem,
+        image: &std::fs::File,
+        trusted: bool,
+    ) -> Result<Option<(OwnedFd, String)>, ExportError> {
+        // The file has no path; a link to our descriptor, of this thread's table, gives it one for
+        // as long as the kernel looks.
+        let link = self.claim.path().join(&self.record.file_name);
+        let target = format!("/proc/thread-self/fd/{}", image.as_raw_fd());
+        std::os::unix::fs::symlink(target, &link)
+            .map_err(|error| ExportError::state(self.claim.path(), error))?;
+        let source = link.to_string_lossy().into_owned();
+        let mount = inner::mount_nowhere(file_system, &source, trusted, false);
+        let _ = std::fs::remove_file(&link);
+        match mount {
+            Ok(mount) => Ok(Some((mount, source))),
+            Err(ExportError::Inner {
+                source, messages, ..
+            }) => {
+                tracing::debug!(
+                    "no {} without a loop device: {source}{messages}",
+                    file_system.name()
+                );
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Puts a mount that has no place yet on a directory, recorded first.
+    fn place(&mut self, mount: &OwnedFd, dir: PathBuf, source: String) -> Result<(), ExportError> {
+        let failed = |e: rustix::io::Errno| ExportError::os("cannot look at the new mount", e);
+        let flags = AtFlags::EMPTY_PATH;
+        let stat = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(failed)?;
+        // Two servers may have passed the check; only one at a time gets from here to the mount.
+        let _all = self.states.lock_all()?;
+        check_free(&dir)?;
+        self.record.mount = Some(MountRecord {
+            dir: dir.clone(),
+            source,
+            id: Some(stat.stx_mnt_id),
+            device: Some(Device {
+                major: stat.stx_dev_major,
+                minor: stat.stx_dev_minor,
+            }),
+        });
+        self.claim.write(&self.record)?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        rustix::mount::move_mount(mount.as_fd(), "", rustix::fs::CWD, &dir, flags).map_err(|e| {
+            ExportError::Directory {
+                dir,
+                source: e.into(),
+            }
+        })
+    }
+
+    /// Makes a block device.
+    fn attach(
+        &mut self,
+        fuse: &FuseServer,
+        read_ahead_bytes: u32,
+    ) -> Result<(PathBuf, String), ExportError> {
+        let image = fuse
+            .open_image()
+            .map_err(|e| ExportError::os("cannot open the FUSE file", e))?;
+        let writable = self.source.writes().is_some();
+        let device = LoopDevice::connect(&image, Lifetime::UntilCleared, true, writable)
+            .map_err(ExportError::Loop)?;
+        let path = loopdev::path(device.number());
+        set_loop_read_ahead(device.number(), read_ahead_bytes);
+        self.record.loop_number = Some(device.number());
+        self.record.device = Some(path.clone());
+        if let Err(error) = self.claim.write(&self.record) {
+            let _ = loopdev::clear(device.number());
+            return Err(error);
+        }
+        Ok((path, "loop device on the FUSE file".into()))
+    }
+
+    /// Serves until all is undone, and makes durable what was written.
+    fn until_the_end(mut self, inbox: &Receiver<Event>) -> Result<(), ExportError> {
+        let patience = match self.record.writable {
+            true => PATIENCE,
+            false => PATIENCE_READING,
+        };
+        let writable = self.record.writable;
+        let mut ending = Ending::new(Terms { writable, patience });
+        let begun = Instant::now();
+        let mut act = ending.begin();
+        loop {
+            let event = match act {
+                Act::Wait(until) => self.wait(inbox, until, begun),
+                Act::Flush => Event::Done(done("cannot flush what was written", self.flush())),
+                Act::Unmount => Event::Unmounted(self.unmount()),
+                Act::Detach => Event::Done(self.detach()),
+                Act::PutBack => Event::Done(done("cannot mount it again", self.put_back())),
+                Act::Pull => {
+                    let pulled = self.pull();
+                    Event::Done(done("programs still use it", pulled))
+                }
+                Act::Abort => {
+                    abort(&self.record);
+                    done(
+                        "cannot leave the device as it was",
+                        away(|| {
+                            above::leave_device(&self.record);
+                            Ok(())
+                        }),
+                    );
+                    // Only the wait that follows ends by it.
+                    Event::Signal
+                }
+                Act::Close => Event::Closed(self.close()),
+                Act::End { lost: false } => {
+                    self.end();
+                    return Ok(());
+                }
+                Act::End { lost: true } => {
+                    let reason = self.record.fault.clone().unwrap_or_default();
+                    self.claim.leave();
+                    return Err(ExportError::Lost(reason));
+                }
+            };
+            act = ending.next(event, begun.elapsed());
+            if ending.is_released() && !self.record.released {
+                self.record.released = true;
+                self.write_record();
+            }
+        }
+    }
+
+    /// Waits for something to happen, to `until` at most.
+    fn wait(&self, inbox: &Receiver<Event>, until: Option<Duration>, begun: Instant) -> Event {
+        loop {
+            let left = until.map(|until| until.saturating_sub(begun.elapsed()));
+            match inbox.recv_timeout(left.unwrap_or(TICK).min(TICK)) {
+                Ok(event) => return event,
+                // The session has said before that it is at its end.
+                Err(RecvTimeoutError::Disconnected) => return Event::Released,
+                Err(RecvTimeoutError::Timeout) if left.is_some_and(|left| left <= TICK) => {
+                    return Event::Time;
+                }
+                Err(RecvTimeoutError::Timeout) => self.source.release_idle(IDLE),
+            }
+        }
+    }
+
+    fn write_record(&self) {
+        if let Err(error) = self.claim.write(&self.record) {
+            tracing::warn!("{error}");
+        }
+    }
+
+    /// Has the kernel write out what programs wrote, and makes it durable.
+    fn flush(&self) -> Result<(), ExportError> {
+        away(|| self.write_out())?;
+        self.make_durable().map_err(ExportError::Write)
+    }
+
+    fn write_out(&self) -> Result<(), ExportError> {
+        let failed = |error| ExportError::os("cannot write out what programs wrote", error);
+        if let Some(file_system) = self.inner {
+            match Above::of(&self.record, file_system)? {
+                Some(above) => above.write_out().map_err(failed),
+                None => Ok(()),
+            }
+        } else if let Some(mount) = &self.record.mount {
+            match mount.find().map_err(failed)? {
+                Some(found) => above::write_out_at(&mount.dir, &found).map_err(failed),
+                None => Ok(()),
+            }
+        } else {
+            above::write_out_device(&self.record).map_err(failed)
+        }
+    }
+
+    fn make_durable(&self) -> Result<(), WriteError> {
+        match self.source.writes() {
+            Some(writes) => writes.flush(),
+            None => Ok(()),
+        }
+    }
+
+    /// Takes the mount or the device away, unless programs have files of the mount open; whoever
+    /// has the device open keeps it.
+    fn unmount(&self) -> Unmounted {
+        let Some(mount) = &self.record.mount else {
+            if let Some(number) = self.record.loop_number
+                && loopdev::is_on(number, &self.record.file_name)
+                && let Err(error) = apart(|| loopdev::clear(number))
+            {
+                tracing::warn!("cannot clear /dev/loop{number}: {error}");
+            }
+            return Unmounted::Gone;
+        };
+        if matches!(mount.find(), Ok(None)) {
+            tracing::warn!("not mounted here any more; served on for others that have it");
+            return Unmounted::Gone;
+        }
+        // The last user of a file system writes it out.
+        let unmounted = apart(|| Ok(rustix::mount::unmount(&mount.dir, UnmountFlags::NOFOLLOW)?));
+        match unmounted {
+            Ok(()) => Unmounted::Gone,
+            // Without root only the helper may, which is asked to take it away in any case.
+            Err(_) => Unmounted::Busy,
+        }
+    }
+
+    fn detach(&self) -> bool {
+        let Some(mount) = &self.record.mount else {
+            return true;
+        };
+        tracing::warn!(
+            "{} is in use; its open files are served for a moment",
+            mount.dir.display()
+        );
+        apart(|| Ok(state::detach_mount(&mount.dir))).is_ok_and(|detached| detached)
+    }
+
+    /// Mounts the file system again, which others still have.
+    fn put_back(&mut self) -> Result<(), ExportError> {
+        let (Some(file_system), Some(record)) = (self.inner, self.record.mount.clone()) else {
+            return Err(ExportError::NotShutDown("a device"));
+        };
+        away(|| {
+            let mount = inner::mount_nowhere(file_system, &record.source, false, true)?;
+            self.place(&mount, record.dir, record.source.clone())
+        })
+    }
+
+    /// Sees that nothing can be written any more, and that what was written is here.
+    fn pull(&self) -> Result<(), ExportError> {
+        if !self.record.writable {
+            return Ok(());
+        }
+        match (self.inner, &self.record.mount) {
+            (Some(file_system), _) => away(|| match Above::of(&self.record, file_system)? {
+                Some(above) => above
+                    .shut_down()
+                    .map_err(|_| ExportError::NotShutDown(file_system.name())),
+                None => Ok(()),
+            }),
+            // Writes to the one file come here before a program is told that they are done.
+            (None, Some(_)) => self.flush(),
+            (None, None) => away(|| above::shut_down_device(&self.record)),
+        }
+    }
+
+    /// Makes durable all that the kernel was told is written.
+    fn close(&mut self) -> Closed {
+        let (closed, fault) = match self.make_durable() {
+            Ok(()) => (Closed::Durable, None),
+            Err(error @ WriteError::NoSpace { .. }) => (Closed::Later, Some(error.to_string())),
+            Err(error) => (Closed::Never, Some(error.to_string())),
+        };
+        if self.record.fault != fault {
+            if let Some(fault) = &fault {
+                tracing::error!("what was written cannot be made durable: {fault}");
+            }
+            self.record.fault = fault;
+            self.write_record();
+        }
+        closed
+    }
+
+    /// Removes whatever an abort has left, and the record.
+    fn end(self) {
+        let entry = Entry::new(self.claim.path().to_owned(), self.record);
+        match apart(|| Ok(state::clean(&entry))) {
+            Ok(true) => self.claim.release(),
+            _ => self.claim.leave(),
+        }
+    }
+}
+
+/// Does what waits for the session, on a thread without its device ([`apart`]).
+fn away<T: Send>(work: impl FnOnce() -> Result<T, ExportError> + Send) -> Result<T, ExportError> {
+    apart(|| Ok(work())).map_err(|e| ExportError::os("cannot start a thread for it", e))?
+}
+
+/// Says why a step failed.
+fn done(what: &str, result: Result<(), ExportError>) -> bool {
+    if let Err(error) = &result {
+        tracing::warn!("{what}: {error}");
+    }
+    result.is_ok()
+}
+
+fn set_loop_read_ahead(number: u32, bytes: u32) {
+    let path = format!("/sys/block/loop{number}/queue/read_ahead_kb");
+    if let Err(error) = std::fs::write(&path, (bytes / 1024).to_string()) {
+        tracing::info!("read-ahead stays at the kernel's default: cannot write {path}: {error}");
+    }
+}
+
+/// Read-ahead in the one file of an image far away, unless another than the default is asked for:
+/// half of what a link of 1 Gb/s and 200 ms holds. Trees keep the default: of files that are
+/// shorter than a window the rest of it would come in vain.
+const FAR_FILE_READ_AHEAD_BYTES: u32 = 16 << 20;
+/// Events that wait for the server's thread.
+const EVENTS_MAX: usize = 16;
+/// Interval at which the source may give memory back.
+const TICK: Duration = Duration::from_secs(5);
+/// Time that programs have, from the first signal on, to close the files of a mount that is
+/// written; all is flushed before and after.
+const PATIENCE: Duration = Duration::from_secs(8);
+/// The same where nothing is written.
+const PATIENCE_READING: Duration = Duration::from_millis(500);
+/// Time without use after which memory is given back.
+const IDLE: Duration = Duration::from_secs(30);
+/// Characters of the image's name that go into the FUSE file's.
+const FILE_NAME_CHARS_MAX: usize = 64;

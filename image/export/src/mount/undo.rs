@@ -1,0 +1,505 @@
+//! The steps by which a command undoes a mount or a device of another process.
+//!
+//! Why here: `umount` and `detach` take them in the order of `ending`, and need the same looks at
+//! the server.
+//!
+//! Must stay true: no step of ours waits for a server that does not answer. What might, a flush, is
+//! another process's ([`Flusher`]), which is left alone after [`ANSWER_MAX`] without progress. A
+//! server that was stopped is made to go on.
+//!
+//! The file system is held by a copy of the mount that has no place, so that it can be flushed once
+//! more after the unmount, and put back.
+
+use super::above::{self, root_of};
+use super::ending::{Hands, Outcome, Seen, Unmounted};
+use super::{By, Undone};
+use crate::ExportError;
+use crate::fuse::connection;
+use crate::loopdev;
+use crate::state::{self, Entry, Record, table};
+use rustix::fs::{FileType, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Gives the command of a process that calls [`flush_input`] and ends with status 0, or with
+/// another and what it said on standard error.
+pub type Flusher<'f> = dyn Fn() -> Command + 'f;
+
+/// Flushes what is open as standard input: the file system of a directory, else the file itself.
+///
+/// # Errors
+/// The system's: some of what was written could not be.
+pub fn flush_input() -> io::Result<()> {
+    let input = io::stdin();
+    let input = input.as_fd();
+    let stat = rustix::fs::fstat(input)?;
+    Ok(match FileType::from_raw_mode(stat.st_mode) {
+        FileType::Directory => rustix::fs::syncfs(input),
+        _ => rustix::fs::fsync(input),
+    }?)
+}
+
+/// Undoing what one server has set up.
+pub(crate) struct Undoing<'u> {
+    entry: &'u Entry,
+    flusher: &'u Flusher<'u>,
+    looking: Option<Instant>,
+    looked_around: Option<Instant>,
+    ending: Option<Instant>,
+    fault: String,
+}
+
+impl<'u> Undoing<'u> {
+    pub(crate) fn new(entry: &'u Entry, flusher: &'u Flusher<'u>) -> Self {
+        Self {
+            entry,
+            flusher,
+            looking: None,
+            looked_around: None,
+            ending: None,
+            fault: String::new(),
+        }
+    }
+
+    fn record(&self) -> &Record {
+        &self.entry.record
+    }
+
+    /// Flushes what `file` is; false, and the reason kept, where that failed.
+    fn flush(&mut self, file: impl Into<OwnedFd>) -> bool {
+        let flushed = self.wake().and_then(|()| self.flush_by(file.into()));
+        if let Err(reason) = flushed {
+            self.fault = reason;
+            return false;
+        }
+        true
+    }
+
+    fn flush_by(&self, file: OwnedFd) -> Result<(), String> {
+        let mut command = (self.flusher)();
+        command.stdin(file).stdout(Stdio::null());
+        let child = command.stderr(Stdio::piped()).spawn();
+        // Or the command keeps the file system for as long as it lives.
+        drop(command);
+        let mut child = child.map_err(|e| format!("cannot start a process that flushes: {e}"))?;
+        let (mut progress, mut since) = (self.progress(), Instant::now());
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(_)) => return Err(said(&mut child)),
+                Ok(None) => {}
+                Err(error) => return Err(error.to_string()),
+            }
+            let now = self.progress();
+            if now != progress {
+                (progress, since) = (now, Instant::now());
+            } else if since.elapsed() > ANSWER_MAX {
+                // It ends once the server goes on, or has ended.
+                let _ = child.kill();
+                return Err(format!(
+                    "the server (process {}) has done nothing for {} s",
+                    self.record().pid,
+                    ANSWER_MAX.as_secs()
+                ));
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Something that changes as long as the server works.
+    fn progress(&self) -> [String; 2] {
+        let pid = self.record().pid;
+        let read = |name| std::fs::read_to_string(format!("/proc/{pid}/{name}"));
+        let stat = read("stat").unwrap_or_default();
+        // Processor time in user and system mode.
+        let times = after_name(&stat).skip(11).take(2).collect();
+        [times, read("io").unwrap_or_default()]
+    }
+
+    /// Has a server that was stopped go on: it is asked to end, and cannot.
+    fn wake(&self) -> Result<(), String> {
+        let pid = self.record().pid;
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if !matches!(after_name(&stat).next(), Some("T" | "t")) || !self.entry.is_alive() {
+            return Ok(());
+        }
+        let known = Pid::from_raw(pid.cast_signed());
+        let woken = known.map(|pid| kill_process(pid, Signal::CONT));
+        match woken {
+            Some(Err(error)) => Err(format!(
+                "the server (process {pid}) is stopped and cannot be made to go on: {error}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// As [`Hands::look`].
+    pub(crate) fn look(&mut self) -> Seen {
+        let begun = *self.looking.get_or_insert_with(Instant::now);
+        std::thread::sleep(LOOK_AGAIN);
+        let _ = self.wake();
+        let is_alive = self.entry.is_alive();
+        let record = self.entry.again();
+        if let Some(fault) = record.as_ref().and_then(|it| it.fault.as_ref()) {
+            self.fault.clone_from(fault);
+            return Seen::Failing;
+        }
+        if !is_alive {
+            return Seen::Ended;
+        }
+        if record.is_none_or(|record| record.released) {
+            let since = *self.ending.get_or_insert_with(Instant::now);
+            return match since.elapsed() > END_MAX {
+                true => Seen::Stuck,
+                false => Seen::Ending,
+            };
+        }
+        // The kernel needs a moment to let go of what nobody has.
+        let last = *self.looked_around.get_or_insert(begun);
+        if last.elapsed() > LOOK_AROUND_AGAIN {
+            self.looked_around = Some(Instant::now());
+            if self.is_held(begun.elapsed()) {
+                return Seen::Held;
+            }
+        }
+        match begun.elapsed() > END_MAX {
+            true => Seen::Stuck,
+            false => Seen::Ending,
+        }
+    }
+
+    /// True where the kernel has the file system or the device for others still, some time after it
+    /// was taken away.
+    fn is_held(&self, since: Duration) -> bool {
+        let record = self.record();
+        if self.other().is_some() {
+            return true;
+        }
+        match (record.loop_number, &record.mount) {
+            // A file system has its device for itself.
+            (Some(number), Some(_)) => {
+                let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+                loopdev::is_on(number, &record.file_name)
+                    && rustix::fs::open(loopdev::path(number), alone, Mode::empty())
+                        .is_err_and(|error| error == Errno::BUSY)
+            }
+            (Some(number), None) => loopdev::is_on(number, &record.file_name),
+            (None, _) => since > GRACE,
+        }
+    }
+
+    /// Another mount of what was undone, here or in another namespace.
+    fn other(&self) -> Option<By> {
+        let record = self.record().mount.as_ref()?;
+        let is_it = |mount: &table::Mount| match record.device.or(self.record().fuse) {
+            Some(device) => mount.device == device,
+            None => mount.source == *record.source,
+        };
+        let here = table::read().ok().and_then(|it| it.into_iter().find(is_it));
+        if let Some(mount) = here {
+            return Some(By::Mount(mount.dir));
+        }
+        let elsewhere = table::everywhere(is_it);
+        elsewhere.first().map(|(pid, _)| By::Namespace(*pid))
+    }
+
+    pub(crate) fn abort(&self) {
+        if let Some(device) = self.record().fuse
+            && let Err(error) = connection::abort(device.minor)
+        {
+            tracing::warn!("cannot abort FUSE connection {}: {error}", device.minor);
+        }
+    }
+
+    /// Messages for the user.
+    pub(crate) fn result(&self, outcome: Outcome, place: &Path) -> Result<Undone, ExportError> {
+        let pid = self.record().pid;
+        let place = place.to_owned();
+        match outcome {
+            Outcome::Completely => Ok(Undone::Completely),
+            Outcome::TakenAway => Ok(Undone::TakenAway),
+            Outcome::StillUsed => Ok(Undone::StillUsed(self.other().unwrap_or(By::Programs))),
+            Outcome::Busy => Err(ExportError::Busy(place)),
+            Outcome::NotFlushed(is_there) => Err(ExportError::NotFlushed {
+                place,
+                reason: self.fault.clone(),
+                state: match (is_there, self.entry.is_alive()) {
+                    (true, _) => "nothing was undone; see to that and run this again".into(),
+                    (false, true) => {
+                        format!("its server (process {pid}) keeps it and tries again; see to that")
+                    }
+                    (false, false) => "its server has ended".into(),
+                },
+            }),
+            Outcome::NotUnmounted => Err(ExportError::os(
+                "cannot unmount, see above",
+                io::Error::from(io::ErrorKind::ResourceBusy),
+            )),
+            Outcome::Stuck => Err(ExportError::Stuck(pid)),
+        }
+    }
+}
+
+/// The fields of `/proc/PID/stat` after the process's name: its state first.
+fn after_name(stat: &str) -> impl Iterator<Item = &str> {
+    stat.rsplit(')')
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+}
+
+fn said(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(mut errors) = child.stderr.take() {
+        let _ = errors.read_to_string(&mut text);
+    }
+    match text.trim() {
+        "" => "the process that flushes was killed".into(),
+        text => text.to_owned(),
+    }
+}
+
+/// A mount that is not in this namespace any more.
+pub(super) struct Gone<'u>(pub Undoing<'u>);
+
+impl Hands for Gone<'_> {
+    fn flush(&mut self) -> bool {
+        true
+    }
+
+    fn unmount(&mut self) -> Unmounted {
+        Unmounted::Gone
+    }
+
+    fn detach(&mut self) -> bool {
+        true
+    }
+
+    fn put_back(&mut self) -> bool {
+        false
+    }
+
+    fn abort(&mut self) {
+        self.0.abort();
+    }
+
+    fn look(&mut self) -> Seen {
+        self.0.look()
+    }
+}
+
+/// A mount on a directory.
+pub(super) struct Mount<'u> {
+    undoing: Undoing<'u>,
+    dir: &'u Path,
+    found: table::Mount,
+    /// A copy of the mount, without a place; needs root.
+    copy: Option<OwnedFd>,
+}
+
+impl<'u> Mount<'u> {
+    pub(super) fn new(
+        entry: &'u Entry,
+        dir: &'u Path,
+        found: table::Mount,
+        flusher: &'u Flusher<'u>,
+    ) -> Self {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE
+            | OpenTreeFlags::OPEN_TREE_CLOEXEC
+            | OpenTreeFlags::AT_SYMLINK_NOFOLLOW;
+        let copy = match entry.record.writable {
+            true => rustix::mount::open_tree(rustix::fs::CWD, dir, flags).ok(),
+            // There is nothing to flush.
+            false => None,
+        };
+        Self {
+            undoing: Undoing::new(entry, flusher),
+            dir,
+            copy: copy.filter(|copy| above::is_on(copy, &found)),
+            found,
+        }
+    }
+
+    pub(super) fn into_undoing(self) -> Undoing<'u> {
+        self.undoing
+    }
+
+    /// The one file of `--file-only`, opened below a directory's descriptor.
+    fn one_file(&self, root: &OwnedFd) -> Option<OwnedFd> {
+        let record = self.undoing.record();
+        if record.loop_number.is_some() {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+        rustix::fs::openat(root, record.file_name.as_str(), flags, Mode::empty()).ok()
+    }
+}
+
+impl Hands for Mount<'_> {
+    fn flush(&mut self) -> bool {
+        if let Err(reason) = self.undoing.wake() {
+            self.undoing.fault = reason;
+            return false;
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = match &self.copy {
+            Some(copy) => root_of(copy),
+            // As soon as it is unmounted the kernel has written it out.
+            None if !matches!(table::at(self.dir), Ok(Some(it)) if it == self.found) => {
+                return true;
+            }
+            None => rustix::fs::open(self.dir, flags, Mode::empty()),
+        };
+        let root = match root {
+            Ok(root) => root,
+            Err(error) => {
+                self.undoing.fault = format!("cannot open the directory: {error}");
+                return false;
+            }
+        };
+        // Not every file system has the device below flush its own.
+        let below = match above::device(self.undoing.record()) {
+            Ok(device) => device.map(|(device, _)| device),
+            Err(error) => {
+                self.undoing.fault = format!("cannot open the loop device: {error}");
+                return false;
+            }
+        };
+        let below = below.or_else(|| self.one_file(&root));
+        self.undoing.flush(root) && below.is_none_or(|below| self.undoing.flush(below))
+    }
+
+    /// A refusal because of users is believed only after [`BUSY_GRACE`]: indexers look at new
+    /// mounts for a moment, and a process that is just being started holds its parent's files.
+    fn unmount(&mut self) -> Unmounted {
+        let begun = Instant::now();
+        loop {
+            let result = match rustix::mount::unmount(self.dir, UnmountFlags::NOFOLLOW) {
+                Err(Errno::PERM) => unmount_by_helper(self.dir),
+                result => result,
+            };
+            // Somebody else was faster.
+            if matches!(result, Ok(()) | Err(Errno::INVAL)) {
+                return Unmounted::Gone;
+            }
+            if begun.elapsed() > BUSY_GRACE {
+                return Unmounted::Busy;
+            }
+            std::thread::sleep(BUSY_PAUSE);
+        }
+    }
+
+    fn detach(&mut self) -> bool {
+        state::detach_mount(self.dir)
+    }
+
+    fn put_back(&mut self) -> bool {
+        let Some(copy) = &self.copy else {
+            return false;
+        };
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+        let moved = rustix::mount::move_mount(copy.as_fd(), "", rustix::fs::CWD, self.dir, flags);
+        if let Err(error) = &moved {
+            tracing::warn!("cannot mount on {} again: {error}", self.dir.display());
+        }
+        moved.is_ok()
+    }
+
+    fn abort(&mut self) {
+        self.undoing.abort();
+    }
+
+    fn look(&mut self) -> Seen {
+        // From now on only others keep it.
+        self.copy = None;
+        self.undoing.look()
+    }
+}
+
+/// Unmounts what a user without rights has mounted, by the set-user-id helper, which says no more
+/// than that it could not: users are the one cause for that.
+fn unmount_by_helper(dir: &Path) -> Result<(), Errno> {
+    let mut helper = Command::new("fusermount3");
+    match helper.arg("-uq").arg("--").arg(dir).status() {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Errno::BUSY),
+        Err(_) => Err(Errno::PERM),
+    }
+}
+
+/// A loop device.
+pub(crate) struct Device<'u> {
+    pub undoing: Undoing<'u>,
+    pub number: u32,
+    /// File systems on it that are mounted here, which is refused unless forced.
+    pub mounts: Vec<PathBuf>,
+    /// Why it could not be cleared.
+    pub error: Option<io::Error>,
+}
+
+impl Hands for Device<'_> {
+    fn flush(&mut self) -> bool {
+        let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        for dir in std::mem::take(&mut self.mounts) {
+            if let Ok(root) = rustix::fs::open(&dir, directory, Mode::empty())
+                && !self.undoing.flush(root)
+            {
+                return false;
+            }
+        }
+        match above::device(self.undoing.record()) {
+            Ok(Some((device, _))) => self.undoing.flush(device),
+            // Its last user has closed it, and the kernel has written it out.
+            Ok(None) => true,
+            Err(error) => {
+                self.undoing.fault = format!("cannot open the loop device: {error}");
+                false
+            }
+        }
+    }
+
+    fn unmount(&mut self) -> Unmounted {
+        if loopdev::is_on(self.number, &self.undoing.record().file_name)
+            && let Err(error) = loopdev::clear(self.number)
+        {
+            self.error = Some(error);
+            return Unmounted::Busy;
+        }
+        Unmounted::Gone
+    }
+
+    fn detach(&mut self) -> bool {
+        false
+    }
+
+    fn put_back(&mut self) -> bool {
+        false
+    }
+
+    fn abort(&mut self) {
+        self.undoing.abort();
+    }
+
+    fn look(&mut self) -> Seen {
+        self.undoing.look()
+    }
+}
+
+/// Time for a server to do something while it is waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(10);
+/// Time limit for the kernel to let go of a FUSE file system that nobody has any more.
+const GRACE: Duration = Duration::from_secs(2);
+/// Time limit for a server to end once nothing holds it.
+const END_MAX: Duration = Duration::from_secs(120);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Time between looks at the other mount namespaces.
+const LOOK_AROUND_AGAIN: Duration = Duration::from_millis(250);
+/// Time for which a mount must be busy to count as in use.
+const BUSY_GRACE: Duration = Duration::from_millis(500);
+const BUSY_PAUSE: Duration = Duration::from_millis(10);

@@ -1,0 +1,481 @@
+//! Serving one request: reads the device and says what to send, without knowing what a socket is.
+//!
+//! Why here: replies have rules of their own (how they may be split, where an error goes), and the
+//! fuzzer drives exactly the code that clients drive, with a [`Sink`] that is memory.
+//! Must stay true: bytes of the device leave only from inside `deliver`, that is, only when they
+//! are right; one request is answered by exactly one reply, whose last chunk carries `DONE`, or by
+//! the end of the connection.
+//! Any number of threads may call it at once, each with its own sink.
+//! Source: the NBD protocol document, "Structured reply types", "Request types".
+
+use super::handshake::ALLOCATION_CONTEXT_ID;
+use super::session::{Refusal, Work};
+use super::wire::{self, chunk, errno, state};
+use sidecore_format::source::{BlockSource, ReadError, WriteError};
+
+/// Destination of replies.
+pub(crate) trait Sink {
+    /// Takes `head` and then `pieces`. With `more` the message is not complete: nothing else may
+    /// come in between until a call without. The slices may be used only during the call. Must
+    /// return soon: a slow client's bytes are set aside.
+    ///
+    /// # Errors
+    /// [`Gone`] when the client cannot be reached any more.
+    fn send(&mut self, head: &[u8], pieces: &[&[u8]], more: bool) -> Result<(), Gone>;
+
+    /// Called outside `deliver`: sends what [`Self::send`] has set aside; may block for as long as
+    /// a client may take.
+    ///
+    /// # Errors
+    /// [`Gone`] when the client cannot be reached any more.
+    fn settle(&mut self) -> Result<(), Gone>;
+}
+
+/// The connection is of no use any more and must be closed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gone {
+    /// The client left, or took no bytes for too long.
+    Client,
+    /// Half a simple reply was sent when the device failed; the protocol leaves no way to say so
+    /// but to close.
+    HalfReply,
+}
+
+/// Serves `work` from `source`.
+///
+/// # Errors
+/// [`Gone`]: the connection must be closed; replies under way on other threads may end first.
+pub(crate) fn answer(
+    source: &dyn BlockSource,
+    structured: bool,
+    work: &Work,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    match *work {
+        Work::Read { cookie, len: 0, .. } => done(structured, cookie, sink)?,
+        Work::Read {
+            cookie,
+            offset,
+            len,
+            whole,
+        } => {
+            let range = Range { offset, len };
+            if structured {
+                read_in_chunks(source, cookie, range, whole, sink)?;
+            } else {
+                read_simple(source, cookie, range, sink)?;
+            }
+        }
+        Work::Status {
+            cookie,
+            offset,
+            len,
+            one,
+        } => status(source, cookie, Range { offset, len }, one, sink)?,
+        Work::Cache {
+            cookie,
+            offset,
+            len,
+        } => cache(source, structured, cookie, Range { offset, len }, sink)?,
+        Work::Write { cookie, .. } => {
+            // Whoever has the payload writes it, and answers by `changed`.
+            refuse(structured, cookie, errno::EINVAL, "no payload", sink)?;
+        }
+        Work::Zero { cookie, .. } | Work::Trim { cookie, .. } | Work::Flush { cookie } => {
+            let outcome = change(source, work);
+            changed(structured, cookie, outcome, sink)?;
+        }
+        Work::Refuse(Refusal { cookie, error, why }) => {
+            refuse(structured, cookie, error, why, sink)?;
+        }
+    }
+    sink.settle()
+}
+
+/// Makes a change that has no payload.
+fn change(source: &dyn BlockSource, work: &Work) -> Result<(), WriteError> {
+    let Some(writes) = source.writes() else {
+        return Err(WriteError::Io {
+            reason: "the device takes no writes".to_owned(),
+        });
+    };
+    let durable = match *work {
+        Work::Zero {
+            offset,
+            len,
+            no_hole,
+            durable,
+            ..
+        } => {
+            match no_hole {
+                false => writes.write_zeroes(offset, u64::from(len))?,
+                true => {
+                    let end = offset + u64::from(len);
+                    for at in (offset..end).step_by(ZEROS.len()) {
+                        let part = (end - at).min(ZEROS.len() as u64) as usize;
+                        writes.write(at, &ZEROS[..part])?;
+                    }
+                }
+            }
+            durable
+        }
+        Work::Trim {
+            offset,
+            len,
+            durable,
+            ..
+        } => {
+            writes.discard(offset, u64::from(len))?;
+            durable
+        }
+        _ => true,
+    };
+    match durable {
+        true => writes.flush(),
+        false => Ok(()),
+    }
+}
+
+/// Answers a request that changed the device, or should have.
+///
+/// # Errors
+/// As [`answer`].
+pub(crate) fn changed(
+    structured: bool,
+    cookie: u64,
+    outcome: Result<(), WriteError>,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    match outcome {
+        Ok(()) => done(structured, cookie, sink)?,
+        Err(error) => {
+            let number = match error {
+                WriteError::OutOfRange { .. } => errno::EINVAL,
+                WriteError::NoSpace { .. } => errno::ENOSPC,
+                _ => errno::EIO,
+            };
+            refuse(structured, cookie, number, &error.to_string(), sink)?;
+        }
+    }
+    sink.settle()
+}
+
+/// A stretch of the device that was checked against its size.
+#[derive(Clone, Copy)]
+struct Range {
+    offset: u64,
+    len: u32,
+}
+
+impl Range {
+    fn end(self) -> u64 {
+        self.offset + u64::from(self.len)
+    }
+
+    /// The first part of what begins at `offset`: at most `part_bytes` long and ending on a
+    /// multiple of `align` where that leaves anything.
+    fn part(self, offset: u64, part_bytes: usize, align: u32) -> Self {
+        let most = (self.end() - offset).min(part_bytes as u64);
+        let end = offset + most;
+        let aligned = end - end % u64::from(align);
+        let end = if end < self.end() && aligned > offset {
+            aligned
+        } else {
+            end
+        };
+        Self {
+            offset,
+            len: (end - offset) as u32,
+        }
+    }
+
+    /// Bytes from `offset` to the end of its frame.
+    fn in_frame(self, offset: u64, frame_bytes: u32) -> Self {
+        let frame_bytes = u64::from(frame_bytes);
+        let end = (offset - offset % frame_bytes)
+            .saturating_add(frame_bytes)
+            .min(self.end());
+        Self {
+            offset,
+            len: (end - offset) as u32,
+        }
+    }
+}
+
+fn read_in_chunks(
+    source: &dyn BlockSource,
+    cookie: u64,
+    range: Range,
+    whole: bool,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    let frame_bytes = source.preferred_bytes();
+    let part_bytes = source.read_with_max_bytes().min(CHUNK_DATA_BYTES_MAX);
+    let part_bytes = if whole {
+        range.len as usize
+    } else {
+        part_bytes
+    };
+    let mut offset = range.offset;
+    while offset < range.end() {
+        let part = range.part(offset, part_bytes, frame_bytes);
+        offset = part.end();
+        let last = offset == range.end();
+        let Err(error) = read_chunk(source, cookie, part, last, sink)? else {
+            continue;
+        };
+        // "an error chunk of type NBD_REPLY_TYPE_ERROR_OFFSET gives fine-grained information": the
+        // part is read again frame by frame, so that only what is damaged is missing. An
+        // unfragmented read has no second content chunk.
+        let mut at = part.offset;
+        if whole || part.in_frame(at, frame_bytes).len == part.len {
+            error_at(cookie, part.offset, &error, last, sink)?;
+            continue;
+        }
+        while at < part.end() {
+            let frame = part.in_frame(at, frame_bytes);
+            at = frame.end();
+            let last = at == range.end();
+            if let Err(error) = read_chunk(source, cookie, frame, last, sink)? {
+                error_at(cookie, frame.offset, &error, last, sink)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Sends one content chunk, or gives the device's error back with nothing sent.
+fn read_chunk(
+    source: &dyn BlockSource,
+    cookie: u64,
+    part: Range,
+    last: bool,
+    sink: &mut dyn Sink,
+) -> Result<Result<(), ReadError>, Gone> {
+    // DONE on a content chunk "MUST NOT [be set] if it would still be possible to detect an error
+    // while transmitting the chunk": all bytes are there before the first is sent.
+    let flags = if last { chunk::DONE } else { 0 };
+    let head = wire::data_chunk(cookie, flags, part.offset, part.len);
+    deliver(source, part, &head, false, sink)
+}
+
+/// Reads `part` and sends it behind `head`.
+fn deliver(
+    source: &dyn BlockSource,
+    part: Range,
+    head: &[u8],
+    more: bool,
+    sink: &mut dyn Sink,
+) -> Result<Result<(), ReadError>, Gone> {
+    let mut outcome = Ok(Err(ReadError::Io {
+        reason: "the device gave no answer".to_owned(),
+    }));
+    source.read_with(part.offset, part.len as usize, &mut |result| {
+        outcome = match result {
+            Ok(pieces) => sink.send(head, pieces, more).map(Ok),
+            Err(error) => Ok(Err(error.clone())),
+        };
+    });
+    sink.settle()?;
+    outcome
+}
+
+fn read_simple(
+    source: &dyn BlockSource,
+    cookie: u64,
+    range: Range,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    let part_bytes = source.read_with_max_bytes().min(CHUNK_DATA_BYTES_MAX);
+    let frame_bytes = source.preferred_bytes();
+    let head = wire::simple_reply(cookie, 0);
+    let mut offset = range.offset;
+    while offset < range.end() {
+        let part = range.part(offset, part_bytes, frame_bytes);
+        let first = offset == range.offset;
+        offset = part.end();
+        let more = offset < range.end();
+        let head = if first { &head[..] } else { &[] };
+        match deliver(source, part, head, more, sink)? {
+            Ok(()) => {}
+            Err(error) if first => {
+                return refuse(false, cookie, error_number(&error), "", sink);
+            }
+            // "If an error occurs while reading after the server has already sent out the reply
+            // header with an error field set to zero, the server MUST immediately initiate a hard
+            // disconnect".
+            Err(_) => return Err(Gone::HalfReply),
+        }
+    }
+    Ok(())
+}
+
+fn cache(
+    source: &dyn BlockSource,
+    structured: bool,
+    cookie: u64,
+    range: Range,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    let part_bytes = source.read_with_max_bytes();
+    let mut offset = range.offset;
+    while offset < range.end() {
+        let part = range.part(offset, part_bytes, source.preferred_bytes());
+        let mut failed = None;
+        source.read_with(part.offset, part.len as usize, &mut |result| {
+            failed = result.err().cloned();
+        });
+        if let Some(error) = failed {
+            let why = error.to_string();
+            return refuse(structured, cookie, error_number(&error), &why, sink);
+        }
+        offset = part.end();
+    }
+    done(structured, cookie, sink)
+}
+
+fn status(
+    source: &dyn BlockSource,
+    cookie: u64,
+    range: Range,
+    one: bool,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    let mut payload = [0_u8; 4 + 8 * EXTENTS_MAX];
+    payload[..4].copy_from_slice(&ALLOCATION_CONTEXT_ID.to_be_bytes());
+    let extents_max = if one { 1 } else { EXTENTS_MAX };
+    let mut count = 0;
+    let mut offset = range.offset;
+    let mut open: Option<(u64, bool)> = None;
+    let mut close = |from: u64, end: u64, zero: bool| {
+        let at = 4 + 8 * count;
+        // What reads as zeros is not stored at all.
+        let flags = if zero { state::HOLE | state::ZERO } else { 0 };
+        payload[at..at + 4].copy_from_slice(&((end - from) as u32).to_be_bytes());
+        payload[at + 4..at + 8].copy_from_slice(&flags.to_be_bytes());
+        count += 1;
+        count == extents_max
+    };
+    for _ in 0..EXTENT_LOOKUPS_MAX {
+        if offset >= range.end() {
+            break;
+        }
+        let (end, zero) = sector_extent(source, offset);
+        match open {
+            Some((_, was)) if was == zero => {}
+            Some((from, was)) => {
+                open = None;
+                if close(from, offset, was) {
+                    break;
+                }
+                open = Some((offset, zero));
+            }
+            None => open = Some((offset, zero)),
+        }
+        offset = end.min(range.end());
+    }
+    if let Some((from, zero)) = open {
+        close(from, offset, zero);
+    }
+    let payload = &payload[..4 + 8 * count];
+    let head = wire::chunk_head(
+        cookie,
+        chunk::DONE,
+        chunk::BLOCK_STATUS,
+        payload.len() as u32,
+    );
+    sink.send(&head, &[payload], false)
+}
+
+/// The extent at `offset`, with its end on a multiple of 512 bytes: "SHOULD use descriptor lengths
+/// that are an integer multiple of 512 bytes where possible". Zeros shrink and data grows, which is
+/// always safe to say.
+fn sector_extent(source: &dyn BlockSource, offset: u64) -> (u64, bool) {
+    let size_bytes = source.size_bytes();
+    let extent = source.extent(offset);
+    let end = offset.saturating_add(extent.len.max(1)).min(size_bytes);
+    let down = end - end % SECTOR_BYTES;
+    if extent.zero && end == size_bytes {
+        return (end, true);
+    }
+    if extent.zero && down > offset {
+        return (down, true);
+    }
+    (end.next_multiple_of(SECTOR_BYTES).min(size_bytes), false)
+}
+
+fn done(structured: bool, cookie: u64, sink: &mut dyn Sink) -> Result<(), Gone> {
+    if structured {
+        sink.send(
+            &wire::chunk_head(cookie, chunk::DONE, chunk::NONE, 0),
+            &[],
+            false,
+        )
+    } else {
+        sink.send(&wire::simple_reply(cookie, 0), &[], false)
+    }
+}
+
+fn refuse(
+    structured: bool,
+    cookie: u64,
+    error: u32,
+    why: &str,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    if !structured {
+        return sink.send(&wire::simple_reply(cookie, error), &[], false);
+    }
+    let why = cut(why);
+    let head = wire::chunk_head(cookie, chunk::DONE, chunk::ERROR, 6 + why.len() as u32);
+    let error = error.to_be_bytes();
+    let why_bytes = (why.len() as u16).to_be_bytes();
+    sink.send(&head, &[&error, &why_bytes, why.as_bytes()], false)
+}
+
+fn error_at(
+    cookie: u64,
+    offset: u64,
+    error: &ReadError,
+    last: bool,
+    sink: &mut dyn Sink,
+) -> Result<(), Gone> {
+    let why = error.to_string();
+    let why = cut(&why);
+    let flags = if last { chunk::DONE } else { 0 };
+    let head = wire::chunk_head(cookie, flags, chunk::ERROR_OFFSET, 14 + why.len() as u32);
+    let number = error_number(error).to_be_bytes();
+    let why_bytes = (why.len() as u16).to_be_bytes();
+    let offset = offset.to_be_bytes();
+    sink.send(
+        &head,
+        &[&number, &why_bytes, why.as_bytes(), &offset],
+        false,
+    )
+}
+
+fn error_number(error: &ReadError) -> u32 {
+    match error {
+        ReadError::OutOfRange { .. } => errno::EINVAL,
+        _ => errno::EIO,
+    }
+}
+
+fn cut(why: &str) -> &str {
+    let mut end = why.len().min(ERROR_TEXT_BYTES_MAX);
+    while !why.is_char_boundary(end) {
+        end -= 1;
+    }
+    &why[..end]
+}
+
+/// The most data in one content chunk.
+pub(crate) const CHUNK_DATA_BYTES_MAX: usize = 1 << 20;
+/// The most extents in one reply; clients ask again for the rest.
+pub(crate) const EXTENTS_MAX: usize = 512;
+/// The most extents that one request looks up, merged or not.
+pub(crate) const EXTENT_LOOKUPS_MAX: usize = 8192;
+/// The longest text in an error chunk.
+pub(crate) const ERROR_TEXT_BYTES_MAX: usize = 512;
+const SECTOR_BYTES: u64 = 512;
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];

@@ -1,0 +1,388 @@
+//! One connection: the workers that share it, leader and followers.
+//!
+//! Why here: this is the fast path. At queue depth 1 one thread receives, reads the device and
+//! replies, with no other thread involved; at greater depth every worker does that, and none waits
+//! for another.
+//! How: a worker that has nothing to do takes the *lead* (the read lock) and receives; it parses
+//! one request, lets go of the lead and serves the request itself. Only if whole requests are left
+//! in its buffer does it call a parked follower to take the lead at once (a wake-up costs several
+//! microseconds); otherwise whoever is done first takes it.
+//! Of a write the leader receives the payload before it lets go; one of more than [`PAYLOAD_BYTES`]
+//! it writes piece by piece, so that no client has more memory than that for each worker.
+//! Must stay true: a parked worker has registered under `turn` before it looks at the lead for the
+//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost;
+//! nobody reads the device or sends while holding the lead, or writes but for those long payloads.
+//! Source: own; the leader/followers pattern.
+
+use super::answer::{Gone, answer, changed};
+use super::outlet::Outlet;
+use super::session::{Next, Session, Work};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use rustix::fd::{AsFd, OwnedFd};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, Shutdown, recv, shutdown};
+use sidecore_format::source::{BlockSource, WriteError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// State shared by the workers of one connection.
+pub(super) struct Connection {
+    pub(super) socket: Arc<OwnedFd>,
+    pub(super) source: Arc<dyn BlockSource>,
+    /// Names the connection in logs and threads.
+    pub(super) number: u64,
+    pub(super) workers_max: usize,
+    pub(super) patience: Duration,
+    structured: bool,
+    reader: Mutex<Reader>,
+    writer: Mutex<()>,
+    turn: Mutex<Turn>,
+    called: Condvar,
+    ended: AtomicBool,
+}
+
+/// The receiving half; who holds its lock leads.
+struct Reader {
+    session: Session,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+/// Who is parked.
+#[derive(Default)]
+struct Turn {
+    parked: usize,
+    /// Calls that no parked worker has answered yet.
+    calls: usize,
+    /// Workers that have not ended.
+    workers: usize,
+}
+
+impl Connection {
+    /// A connection whose handshake is done; `rest` is what was received behind it, at most
+    /// [`BUFFER_BYTES`].
+    pub(super) fn new(
+        socket: Arc<OwnedFd>,
+        source: Arc<dyn BlockSource>,
+        session: Session,
+        rest: &[u8],
+        number: u64,
+        limits: (usize, Duration),
+    ) -> Self {
+        let mut buffer = vec![0; BUFFER_BYTES].into_boxed_slice();
+        buffer[..rest.len()].copy_from_slice(rest);
+        Self {
+            socket,
+            source,
+            number,
+            workers_max: limits.0.max(1),
+            patience: limits.1,
+            structured: session.terms().structured,
+            reader: Mutex::new(Reader {
+                session,
+                buffer,
+                start: 0,
+                end: rest.len(),
+            }),
+            writer: Mutex::new(()),
+            turn: Mutex::new(Turn {
+                workers: 1,
+                ..Turn::default()
+            }),
+            called: Condvar::new(),
+            ended: AtomicBool::new(false),
+        }
+    }
+
+    /// Serves until the connection ends and every reply under way is sent. The calling thread is
+    /// the first worker; others join when they are needed.
+    pub(super) fn serve(self: &Arc<Self>) {
+        // Also when the device panics here: whoever counts clients must not count this one as gone
+        // while others still work for it.
+        let _wait = WaitOnDrop(self);
+        self.work();
+    }
+
+    fn work(self: &Arc<Self>) {
+        let mut outlet = Outlet::new(self.socket.as_fd(), &self.writer, self.patience);
+        // Whatever ends this worker, a panic of the device included, must not leave the others
+        // waiting for it; and it must be at an end before the outlet lets go of the write lock, for
+        // it may have sent half a message.
+        let _end = EndOnDrop(self);
+        let mut payload = Vec::new();
+        while let Some(mut reader) = self.take_lead() {
+            let next = reader.next(self).and_then(|work| match work {
+                Work::Write { offset, len, .. } => {
+                    let arrival = reader.payload(self, offset, len, &mut payload)?;
+                    Ok((work, Some(arrival)))
+                }
+                _ => Ok((work, None)),
+            });
+            let (work, arrival) = match next {
+                Ok(next) => next,
+                Err(End::Left) => return,
+                Err(End::Fault(what)) => {
+                    tracing::warn!("NBD client {}: {what}; closing it", self.number);
+                    self.cut();
+                    return;
+                }
+            };
+            let more = reader.has_next();
+            drop(reader);
+            if more {
+                self.call_follower();
+            }
+            let answered = match (work, arrival) {
+                (
+                    Work::Write {
+                        cookie, durable, ..
+                    },
+                    Some(arrival),
+                ) => {
+                    let outcome = self.write(arrival, &payload, durable);
+                    changed(self.structured, cookie, outcome, &mut outlet)
+                }
+                _ => answer(&*self.source, self.structured, &work, &mut outlet),
+            };
+            match answered {
+                Ok(()) => {}
+                Err(gone) => {
+                    if gone == Gone::HalfReply {
+                        let what = "the image failed within a long simple reply";
+                        tracing::warn!("NBD client {}: {what}; closing it", self.number);
+                    }
+                    self.cut();
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Writes the last piece of a payload.
+    fn write(&self, arrival: Arrival, payload: &[u8], durable: bool) -> Result<(), WriteError> {
+        arrival.earlier?;
+        let Some(writes) = self.source.writes() else {
+            return Err(WriteError::Io {
+                reason: "the device takes no writes".to_owned(),
+            });
+        };
+        writes.write(arrival.offset, payload)?;
+        match durable {
+            true => writes.flush(),
+            false => Ok(()),
+        }
+    }
+
+    /// The lead, or `None` when the connection has ended. Parks while someone else leads.
+    fn take_lead(&self) -> Option<MutexGuard<'_, Reader>> {
+        loop {
+            // Pairs with the store in `end`; a worker that misses it finds the socket at its end.
+            if self.ended.load(Ordering::Acquire) {
+                return None;
+            }
+            if let Some(reader) = self.reader.try_lock() {
+                return Some(reader);
+            }
+            let mut turn = self.turn.lock();
+            // Again, now that no caller can look at `turn` in between.
+            if let Some(reader) = self.reader.try_lock() {
+                return Some(reader);
+            }
+            if self.ended.load(Ordering::Acquire) {
+                return None;
+            }
+            turn.parked += 1;
+            while turn.calls == 0 && !self.ended.load(Ordering::Acquire) {
+                self.called.wait(&mut turn);
+            }
+            turn.calls = turn.calls.saturating_sub(1);
+            turn.parked -= 1;
+        }
+    }
+
+    /// Gets someone else to take the lead: a parked worker, or a new one while there are too few.
+    fn call_follower(self: &Arc<Self>) {
+        let mut turn = self.turn.lock();
+        if turn.parked > turn.calls {
+            turn.calls += 1;
+            drop(turn);
+            self.called.notify_one();
+        } else if turn.workers < self.workers_max {
+            turn.workers += 1;
+            let name = format!("nbd-{}-{}", self.number, turn.workers);
+            drop(turn);
+            let follower = Arc::clone(self);
+            let started = std::thread::Builder::new()
+                .name(name)
+                .spawn(move || follower.work());
+            if started.is_err() {
+                // The workers that are there go on; the next call tries again.
+                self.turn.lock().workers -= 1;
+                self.called.notify_all();
+            }
+        }
+    }
+
+    /// Nothing more is received; replies under way are still sent.
+    fn end(&self) {
+        // Pairs with the loads in `take_lead`; under `turn`, so that no worker parks on the old
+        // value.
+        let turn = self.turn.lock();
+        self.ended.store(true, Ordering::Release);
+        drop(turn);
+        self.called.notify_all();
+    }
+
+    /// Ends at once, in both directions.
+    fn cut(&self) {
+        self.end();
+        // Fails only where the client has closed it already.
+        let _ = shutdown(&*self.socket, Shutdown::Both);
+    }
+}
+
+struct EndOnDrop<'c>(&'c Arc<Connection>);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cut();
+        } else {
+            self.0.end();
+        }
+        self.0.turn.lock().workers -= 1;
+        self.0.called.notify_all();
+    }
+}
+
+/// Waits for the last worker.
+struct WaitOnDrop<'c>(&'c Connection);
+
+impl Drop for WaitOnDrop<'_> {
+    fn drop(&mut self) {
+        let mut turn = self.0.turn.lock();
+        while turn.workers > 0 {
+            self.0.called.wait(&mut turn);
+        }
+    }
+}
+
+/// A payload that has arrived, all but its last piece written.
+struct Arrival {
+    /// Offset of the last piece.
+    offset: u64,
+    /// Outcome of the pieces before.
+    earlier: Result<(), WriteError>,
+}
+
+/// Why nothing more is received.
+enum End {
+    /// The client left as it may.
+    Left,
+    /// It did something that makes no sense, or stopped within a request.
+    Fault(&'static str),
+}
+
+impl Reader {
+    /// Receives until there is something to do.
+    fn next(&mut self, connection: &Connection) -> Result<Work, End> {
+        loop {
+            match self.session.next(&self.buffer[self.start..self.end]) {
+                Next::Work(used, work) => {
+                    self.start += used;
+                    return Ok(work);
+                }
+                Next::Used(used) => self.start += used,
+                Next::Disconnect => return Err(End::Left),
+                Next::Violation(what) => return Err(End::Fault(what)),
+                Next::Need => self.receive(connection)?,
+            }
+        }
+    }
+
+    /// Receives a write's payload into `payload`; pieces before the last are written at once.
+    fn payload(
+        &mut self,
+        connection: &Connection,
+        offset: u64,
+        len: u32,
+        payload: &mut Vec<u8>,
+    ) -> Result<Arrival, End> {
+        let mut arrival = Arrival {
+            offset,
+            earlier: Ok(()),
+        };
+        let mut left = len as usize;
+        loop {
+            let piece = left.min(PAYLOAD_BYTES);
+            payload.resize(piece, 0);
+            self.fill(connection, payload)?;
+            left -= piece;
+            if left == 0 {
+                return Ok(arrival);
+            }
+            if arrival.earlier.is_ok()
+                && let Some(writes) = connection.source.writes()
+            {
+                arrival.earlier = writes.write(arrival.offset, payload);
+            }
+            arrival.offset += piece as u64;
+        }
+    }
+
+    /// Fills `out` with what was received already and what comes.
+    fn fill(&mut self, connection: &Connection, out: &mut [u8]) -> Result<(), End> {
+        let there = (self.end - self.start).min(out.len());
+        out[..there].copy_from_slice(&self.buffer[self.start..self.start + there]);
+        self.start += there;
+        let mut filled = there;
+        while filled < out.len() {
+            match recv(&*connection.socket, &mut out[filled..], RecvFlags::empty()) {
+                Ok((0, _)) => return Err(End::Fault("left within a write")),
+                Ok((count, _)) => filled += count,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Err(End::Fault("stopped within a write")),
+                Err(_) => return Err(End::Fault("its socket failed")),
+            }
+        }
+        Ok(())
+    }
+
+    fn has_next(&self) -> bool {
+        self.session.has_next(&self.buffer[self.start..self.end])
+    }
+
+    /// Waits for more input, asleep: looking for it for 8 to 50 us first made no request faster and
+    /// cost half as much CPU time again.
+    fn receive(&mut self, connection: &Connection) -> Result<(), End> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.end -= self.start;
+        self.start = 0;
+        let room = self.end..self.buffer.len();
+        loop {
+            let flags = RecvFlags::empty();
+            match recv(&*connection.socket, &mut self.buffer[room.clone()], flags) {
+                Ok((0, _)) if self.end == 0 => return Err(End::Left),
+                Ok((0, _)) => return Err(End::Fault("left within a request")),
+                Ok((count, _)) => {
+                    self.end += count;
+                    return Ok(());
+                }
+                Err(Errno::INTR) => {}
+                // The socket's time limit is over. Between requests a client may be quiet for as
+                // long as it likes.
+                Err(Errno::AGAIN) if self.end == 0 => {}
+                Err(Errno::AGAIN) => return Err(End::Fault("stopped within a request")),
+                Err(Errno::CONNRESET) => return Err(End::Left),
+                Err(_) => return Err(End::Fault("its socket failed")),
+            }
+        }
+    }
+}
+
+/// Bytes of a write that are held before they are written.
+pub(super) const PAYLOAD_BYTES: usize = 1 << 20;
+/// Bytes of the receive buffer: 292 requests.
+pub(super) const BUFFER_BYTES: usize = 8192;

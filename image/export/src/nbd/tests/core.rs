@@ -1,0 +1,430 @@
+//! The core against the protocol document: exact bytes, rules, and random dialogues.
+
+use crate::nbd::answer::answer;
+use crate::nbd::fuzzing::{self, Device, Memory, SIZE_BYTES};
+use crate::nbd::handshake::{
+    Ending, Export, Handshake, OPTION_DATA_BYTES_MAX, OPTIONS_MAX, REQUEST_LEN_MAX, Step, Terms,
+};
+use crate::nbd::session::{Next, Session, Work};
+use crate::nbd::wire::{Request, command, command_flag, errno, option, reply, transmission_flag};
+use proptest::prelude::*;
+
+const CHUNKS: Terms = Terms {
+    structured: true,
+    allocation: true,
+};
+const PLAIN: Terms = Terms {
+    structured: false,
+    allocation: false,
+};
+
+fn export() -> Export {
+    Export::new("disk", "text", 1 << 20, 65536)
+}
+
+fn option_bytes(option: u32, data: &[u8]) -> Vec<u8> {
+    let mut bytes = b"IHAVEOPT".to_vec();
+    bytes.extend_from_slice(&option.to_be_bytes());
+    bytes.extend_from_slice(&(data.len() as u32).to_be_bytes());
+    bytes.extend_from_slice(data);
+    bytes
+}
+
+fn name_data(name: &str, rest: &[u8]) -> Vec<u8> {
+    let mut data = (name.len() as u32).to_be_bytes().to_vec();
+    data.extend_from_slice(name.as_bytes());
+    data.extend_from_slice(rest);
+    data
+}
+
+/// A handshake past the client's flags.
+fn begun(flags: u32) -> Handshake {
+    let mut handshake = Handshake::new();
+    let step = handshake.step(&export(), &flags.to_be_bytes(), &mut Vec::new());
+    assert_eq!(step, Step::Used(4));
+    handshake
+}
+
+/// Sends one option; the step, and the (kind, data) of every reply.
+fn ask(handshake: &mut Handshake, option: u32, data: &[u8]) -> (Step, Vec<(u32, Vec<u8>)>) {
+    let bytes = option_bytes(option, data);
+    let mut out = Vec::new();
+    let step = handshake.step(&export(), &bytes, &mut out);
+    let mut replies = Vec::new();
+    let mut rest = &out[..];
+    while !rest.is_empty() {
+        assert_eq!(rest[..8], [0, 3, 0xe8, 0x89, 4, 0x55, 0x65, 0xa9]);
+        assert_eq!(rest[8..12], option.to_be_bytes());
+        let kind = u32::from_be_bytes(rest[12..16].try_into().unwrap());
+        let len = u32::from_be_bytes(rest[16..20].try_into().unwrap()) as usize;
+        replies.push((kind, rest[20..20 + len].to_vec()));
+        rest = &rest[20 + len..];
+    }
+    (step, replies)
+}
+
+#[test]
+fn the_greeting_is_fixed_newstyle_without_zeroes() {
+    let mut out = Vec::new();
+    Handshake::new().greet(&mut out);
+    assert_eq!(out, b"NBDMAGICIHAVEOPT\x00\x03");
+}
+
+#[test]
+fn export_name_answers_without_a_reply_header() {
+    for (flags, zeroes) in [(3, 0), (1, 124)] {
+        let mut handshake = begun(flags);
+        let bytes = option_bytes(option::EXPORT_NAME, b"disk");
+        let mut out = Vec::new();
+        let step = handshake.step(&export(), &bytes, &mut out);
+        assert_eq!(step, Step::Begin(bytes.len(), PLAIN));
+        // Size, then HAS_FLAGS, READ_ONLY, CAN_MULTI_CONN and SEND_CACHE, but no SEND_DF.
+        let mut expected = vec![0, 0, 0, 0, 0, 0x10, 0, 0, 0x05, 0x03];
+        expected.extend(std::iter::repeat_n(0, zeroes));
+        assert_eq!(out, expected);
+    }
+    let bytes = option_bytes(option::EXPORT_NAME, b"other");
+    let step = begun(3).step(&export(), &bytes, &mut Vec::new());
+    assert_eq!(step, Step::Close(Ending::NoSuchExport));
+}
+
+#[test]
+fn unknown_client_flags_end_the_session() {
+    let step = Handshake::new().step(&export(), &[0, 0, 0, 7], &mut Vec::new());
+    assert!(matches!(step, Step::Close(Ending::Violation(_))));
+}
+
+#[test]
+fn go_describes_the_export_and_begins() {
+    let mut handshake = begun(3);
+    let (_, replies) = ask(&mut handshake, option::STRUCTURED_REPLY, &[]);
+    assert_eq!(replies, [(reply::ACK, vec![])]);
+    let data = name_data("disk", &[0, 4, 0, 0, 0, 1, 0, 2, 0, 3]);
+    let (step, replies) = ask(&mut handshake, option::GO, &data);
+    let terms = Terms {
+        structured: true,
+        allocation: false,
+    };
+    assert_eq!(step, Step::Begin(16 + data.len(), terms));
+    let flags = transmission_flag::SEND_DF | 0x0503;
+    let [high, low] = flags.to_be_bytes();
+    assert_eq!(
+        replies,
+        [
+            (
+                reply::INFO,
+                vec![0, 0, 0, 0, 0, 0, 0, 0x10, 0, 0, high, low]
+            ),
+            (reply::INFO, b"\x00\x01disk".to_vec()),
+            (reply::INFO, b"\x00\x02text".to_vec()),
+            (reply::INFO, vec![0, 3, 0, 0, 0, 1, 0, 1, 0, 0, 2, 0, 0, 0]),
+            (reply::ACK, vec![]),
+        ]
+    );
+}
+
+#[test]
+fn info_describes_and_stays_in_the_handshake() {
+    let mut handshake = begun(3);
+    let data = name_data("", &[0, 0]);
+    let (step, replies) = ask(&mut handshake, option::INFO, &data);
+    assert_eq!(step, Step::Used(16 + data.len()));
+    assert_eq!(replies.last(), Some(&(reply::ACK, vec![])));
+    let (_, replies) = ask(&mut handshake, option::INFO, &name_data("other", &[0, 0]));
+    assert_eq!(replies[0].0, reply::ERR_UNKNOWN);
+    for bad in [
+        &b""[..],
+        b"\x00\x00\x00\x09disk",
+        &name_data("disk", &[0, 2, 0, 0]),
+    ] {
+        let (step, replies) = ask(&mut handshake, option::GO, bad);
+        assert_eq!(
+            (step, replies[0].0),
+            (Step::Used(16 + bad.len()), reply::ERR_INVALID)
+        );
+    }
+}
+
+#[test]
+fn other_options_are_answered_as_the_document_asks() {
+    let mut handshake = begun(3);
+    let (_, replies) = ask(&mut handshake, option::LIST, &[]);
+    assert_eq!(replies[0], (reply::SERVER, name_data("disk", b"text")));
+    assert_eq!(replies[1].0, reply::ACK);
+    assert_eq!(
+        ask(&mut handshake, option::LIST, b"x").1[0].0,
+        reply::ERR_INVALID
+    );
+    assert_eq!(
+        ask(&mut handshake, option::STARTTLS, &[]).1[0].0,
+        reply::ERR_UNSUP
+    );
+    assert_eq!(ask(&mut handshake, 11, &[]).1[0].0, reply::ERR_UNSUP);
+    assert_eq!(
+        ask(&mut handshake, option::STRUCTURED_REPLY, b"x").1[0].0,
+        reply::ERR_INVALID
+    );
+    let (step, replies) = ask(&mut handshake, option::ABORT, &[]);
+    assert_eq!(
+        (step, replies),
+        (Step::Close(Ending::Aborted), vec![(reply::ACK, vec![])])
+    );
+}
+
+#[test]
+fn metadata_contexts_need_structured_replies_and_the_same_export() {
+    let query = |name: &str, query: &str| {
+        let mut rest = vec![0, 0, 0, 1];
+        rest.extend(name_data(query, &[]));
+        name_data(name, &rest)
+    };
+    let mut handshake = begun(3);
+    let set = query("disk", "base:allocation");
+    let (_, replies) = ask(&mut handshake, option::SET_META_CONTEXT, &set);
+    assert_eq!(replies[0].0, reply::ERR_INVALID);
+    ask(&mut handshake, option::STRUCTURED_REPLY, &[]);
+    let context = b"\x00\x00\x00\x01base:allocation".to_vec();
+    let (_, replies) = ask(&mut handshake, option::SET_META_CONTEXT, &set);
+    assert_eq!(
+        replies,
+        [(reply::META_CONTEXT, context), (reply::ACK, vec![])]
+    );
+    // A list names it for the bare namespace, a selection does not; others match nothing.
+    let (_, replies) = ask(
+        &mut handshake,
+        option::LIST_META_CONTEXT,
+        &query("disk", "base:"),
+    );
+    assert_eq!(replies[0].1[..4], [0; 4]);
+    assert_eq!(replies.len(), 2);
+    let (_, replies) = ask(
+        &mut handshake,
+        option::LIST_META_CONTEXT,
+        &query("disk", "qemu:x"),
+    );
+    assert_eq!(replies, [(reply::ACK, vec![])]);
+    let (_, replies) = ask(
+        &mut handshake,
+        option::LIST_META_CONTEXT,
+        &query("disk", "bad"),
+    );
+    assert_eq!(replies[0].0, reply::ERR_INVALID);
+    let mut other = handshake_copy(&set);
+    let (step, _) = ask(&mut other, option::GO, &name_data("", &[0, 0]));
+    assert!(
+        matches!(step, Step::Begin(_, terms) if !terms.allocation),
+        "selected for `disk`"
+    );
+    let (step, _) = ask(&mut handshake, option::GO, &name_data("disk", &[0, 0]));
+    assert!(matches!(step, Step::Begin(_, CHUNKS)));
+}
+
+/// A handshake that has selected what `set` asks for.
+fn handshake_copy(set: &[u8]) -> Handshake {
+    let mut handshake = begun(3);
+    ask(&mut handshake, option::STRUCTURED_REPLY, &[]);
+    ask(&mut handshake, option::SET_META_CONTEXT, set);
+    handshake
+}
+
+#[test]
+fn long_options_are_read_past_and_endless_ones_are_not() {
+    let mut handshake = begun(3);
+    let data = vec![b'x'; OPTION_DATA_BYTES_MAX + 1];
+    let (step, replies) = ask(&mut handshake, option::LIST, &data);
+    assert_eq!((step, replies[0].0), (Step::Used(16), reply::ERR_TOO_BIG));
+    let mut out = Vec::new();
+    assert_eq!(
+        handshake.step(&export(), &data[..9000], &mut out),
+        Step::Used(9000)
+    );
+    assert_eq!(
+        handshake.step(&export(), &data[9000..], &mut out),
+        Step::Used(data.len() - 9000)
+    );
+    assert_eq!(ask(&mut handshake, option::LIST, &[]).1[0].0, reply::SERVER);
+    let mut head = option_bytes(option::LIST, &[]);
+    head[12..16].copy_from_slice(&u32::MAX.to_be_bytes());
+    let step = handshake.step(&export(), &head, &mut out);
+    assert!(matches!(step, Step::Close(Ending::Violation(_))));
+    let mut handshake = begun(3);
+    let steps = (0..=OPTIONS_MAX).map(|_| ask(&mut handshake, option::LIST, &[]).0);
+    assert!(matches!(
+        steps.last(),
+        Some(Step::Close(Ending::Violation(_)))
+    ));
+}
+
+fn judged(terms: Terms, flags: u16, command: u16, offset: u64, len: u32) -> Result<Work, u32> {
+    let request = Request {
+        flags,
+        command,
+        cookie: 5,
+        offset,
+        len,
+    };
+    let mut session = Session::new(terms, 64 << 20, 1 << 20);
+    match session.next(&request.encode()) {
+        Next::Work(28, Work::Refuse(refusal)) => {
+            assert_eq!(refusal.cookie, 5);
+            Err(refusal.error)
+        }
+        Next::Work(28, work) => Ok(work),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn requests_are_judged_as_the_document_asks() {
+    use command::*;
+    let size = 64 << 20;
+    assert!(judged(PLAIN, 0, READ, 0, 4096).is_ok());
+    assert!(judged(PLAIN, 0, READ, size, 0).is_ok());
+    assert!(judged(PLAIN, 0, READ, 0, REQUEST_LEN_MAX).is_ok());
+    assert_eq!(
+        judged(PLAIN, 0, READ, 0, REQUEST_LEN_MAX + 1),
+        Err(errno::EINVAL)
+    );
+    assert_eq!(judged(PLAIN, 0, READ, size - 1, 2), Err(errno::EINVAL));
+    assert_eq!(judged(PLAIN, 0, READ, u64::MAX, 2), Err(errno::EINVAL));
+    assert_eq!(
+        judged(PLAIN, command_flag::DF, READ, 0, 1),
+        Err(errno::EINVAL)
+    );
+    assert_eq!(judged(PLAIN, 1, READ, 0, 1), Err(errno::EINVAL));
+    assert!(judged(CHUNKS, command_flag::DF, READ, 0, 1 << 20).is_ok());
+    assert_eq!(
+        judged(CHUNKS, command_flag::DF, READ, 0, (1 << 20) + 1),
+        Err(errno::EOVERFLOW)
+    );
+    assert_eq!(judged(PLAIN, 0, BLOCK_STATUS, 0, 1), Err(errno::EINVAL));
+    assert!(judged(CHUNKS, command_flag::REQ_ONE, BLOCK_STATUS, 0, size as u32).is_ok());
+    assert_eq!(judged(CHUNKS, 0, BLOCK_STATUS, 0, 0), Err(errno::EINVAL));
+    assert_eq!(judged(CHUNKS, 0, BLOCK_STATUS, size, 1), Err(errno::EINVAL));
+    assert!(judged(CHUNKS, 0, CACHE, 0, 4096).is_ok());
+    for command in [WRITE, TRIM, WRITE_ZEROES] {
+        assert_eq!(judged(CHUNKS, 0, command, 0, 4096), Err(errno::EPERM));
+    }
+    for command in [FLUSH, 8, 77] {
+        assert_eq!(judged(CHUNKS, 0, command, 0, 0), Err(errno::EINVAL));
+    }
+}
+
+#[test]
+fn a_refused_write_is_read_past() {
+    let write = Request {
+        flags: 0,
+        command: command::WRITE,
+        cookie: 1,
+        offset: 0,
+        len: 100,
+    };
+    let mut session = Session::new(PLAIN, 1 << 20, 1 << 20);
+    let mut input = write.encode().to_vec();
+    input.extend_from_slice(&[0x25; 100]);
+    let Next::Work(used, Work::Refuse(_)) = session.next(&input) else {
+        panic!("a write was served");
+    };
+    assert_eq!(session.next(&input[used..used + 60]), Next::Used(60));
+    assert!(!session.has_next(&[]));
+    assert!(session.has_next(&[0]));
+    assert_eq!(session.next(&[0; 60]), Next::Used(40));
+    let leave = Request {
+        command: command::DISC,
+        ..write
+    };
+    assert_eq!(session.next(&leave.encode()), Next::Disconnect);
+    assert!(matches!(session.next(&[0; 28]), Next::Violation(_)));
+    let endless = Request {
+        len: REQUEST_LEN_MAX + 1,
+        ..write
+    };
+    assert!(matches!(
+        session.next(&endless.encode()),
+        Next::Violation(_)
+    ));
+}
+
+#[test]
+fn a_simple_read_is_header_and_bytes() {
+    let device = Device::new();
+    let mut memory = Memory::default();
+    let work = Work::Read {
+        cookie: 0x0102_0304_0506_0708,
+        offset: 10,
+        len: 3,
+        whole: false,
+    };
+    answer(&device, false, &work, &mut memory).unwrap();
+    let mut expected = vec![0x67, 0x44, 0x66, 0x98, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    expected.extend_from_slice(&device.bytes()[10..13]);
+    assert_eq!(memory.bytes, expected);
+}
+
+#[test]
+fn damage_costs_exactly_the_frames_it_is_in() {
+    // The oracle checks every chunk; what is left to see is that good bytes around the damage do
+    // come.
+    let device = Device::new();
+    let request = Request {
+        flags: 0,
+        command: command::READ,
+        cookie: 1,
+        offset: 0,
+        len: SIZE_BYTES as u32,
+    };
+    let mut dialogue = 3_u32.to_be_bytes().to_vec();
+    dialogue.extend(option_bytes(option::STRUCTURED_REPLY, &[]));
+    dialogue.extend(option_bytes(option::EXPORT_NAME, &[]));
+    dialogue.extend_from_slice(&request.encode());
+    let sent = fuzzing::dialogue(&device, &dialogue, usize::MAX);
+    assert!(sent.len() > SIZE_BYTES - 2 * fuzzing::FRAME_BYTES);
+    assert!(sent.len() < SIZE_BYTES - fuzzing::FRAME_BYTES);
+    assert!(
+        sent.windows(7).any(|window| window == b"damaged"),
+        "the reason is not in the reply"
+    );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    /// Any requests, however they arrive, are answered by the device's bytes; the oracle is in
+    /// `fuzzing`.
+    #[test]
+    fn dialogues_are_answered_alike_however_they_arrive(
+        structured: bool,
+        arrival in 1_usize..200,
+        requests in prop::collection::vec(
+            (0_u16..16, 0_u16..9, any::<u64>(), 0..SIZE_BYTES as u64 + 9, 0..SIZE_BYTES as u32),
+            1..12,
+        ),
+    ) {
+        let mut dialogue = 3_u32.to_be_bytes().to_vec();
+        if structured {
+            dialogue.extend(option_bytes(option::STRUCTURED_REPLY, &[]));
+            let mut rest = vec![0, 0, 0, 1];
+            rest.extend(name_data("base:allocation", &[]));
+            dialogue.extend(option_bytes(option::SET_META_CONTEXT, &name_data("", &rest)));
+        }
+        dialogue.extend(option_bytes(option::GO, &name_data("", &[0, 0])));
+        for (flags, command, cookie, offset, len) in requests {
+            let request = Request { flags, command, cookie, offset, len };
+            dialogue.extend_from_slice(&request.encode());
+            if command == command::WRITE {
+                dialogue.extend(std::iter::repeat_n(0x55, len as usize));
+            }
+        }
+        let device = Device::new();
+        let at_once = fuzzing::dialogue(&device, &dialogue, usize::MAX);
+        prop_assert_eq!(at_once, fuzzing::dialogue(&device, &dialogue, arrival));
+    }
+
+    /// A few of the dialogues that the long run (`lab/fuzz/src/bin/seeded`) makes.
+    #[test]
+    fn mutated_dialogues_do_no_harm(seed: u64) {
+        let mut random = seed;
+        let data = fuzzing::mutate(&fuzzing::seeds(), &mut random);
+        fuzzing::fuzz_dialogue(&data);
+    }
+}

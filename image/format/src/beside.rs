@@ -1,0 +1,491 @@
+//! An index in a file of its own, beside a zstd file that has none.
+//!
+//! Why here: `zstd` and pzstd write files of many frames and no seek table. One walk finds where
+//! frames begin; what it found is kept beside the file, which stays as it is.
+//! Must stay true: the index counts only for the file that it was made of: its size and the heads
+//! of all its frames are compared when it is opened, a frame's compressed bytes when it is read,
+//! before anything of it is delivered. Sizes that frames do not say themselves are known by
+//! inflating alone; an index that gives others can be made by whoever may write the index, so it is
+//! taken only from those who may write the file ([`Index::open_beside`]).
+//! Source: RFC 8878, section 3.1.1. Map: `docs/formats/seekable-zstd.md`.
+
+use super::read_at::Bytes;
+use super::seekable;
+use super::sidx::{self, Found};
+use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::table::{Entry, Table, Tail};
+use super::{FRAME_BYTES_MAX, FormatError, Index, ReadAt, stored_bytes_limit};
+use crate::codec::CodecId;
+use sidecore_zstd::frame::{
+    self, BLOCK_BYTES_MAX, BLOCK_HEADER_BYTES, BlockHeader, HEADER_BYTES_MAX, Start,
+};
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// The format's name, of a file that is read by an index beside it.
+pub(super) const NAME: &str = "zstd, its index beside it";
+
+/// Name of the index of the file at `path`.
+#[must_use]
+pub fn name_of(path: &Path) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(".sidx");
+    name.into()
+}
+
+impl Index {
+    /// As [`Self::open`], of the file at `path`; where nothing in it says where its frames begin,
+    /// by the index beside it ([`name_of`]).
+    ///
+    /// # Errors
+    /// As [`Self::open`]; [`FormatError::Beside`] where the index beside it is none of this file.
+    /// Blocks on both files.
+    pub fn open_beside(file: &File, path: &Path) -> Result<Self, FormatError> {
+        match Self::open(file) {
+            Err(error) if lacks_index(&error) => match File::open(name_of(path)) {
+                Ok(beside) => open(file, &beside),
+                Err(_) => Err(error),
+            },
+            other => other,
+        }
+    }
+
+    /// Reads the index in `beside`, which whoever may write `file` has made, or whom its reader
+    /// trusts. With `is_near`, the heads of all frames are compared with it; a file far away would
+    /// take a round trip for each, and is found out to be another one when its frames are read.
+    ///
+    /// # Errors
+    /// [`FormatError::Beside`] where it is damaged, too large or none of this file. Blocks on both.
+    pub fn read_beside(
+        file: &dyn ReadAt,
+        beside: &dyn ReadAt,
+        is_near: bool,
+    ) -> Result<Self, FormatError> {
+        let (file, beside) = (Bytes::new(file)?, Bytes::new(beside)?);
+        match is_near {
+            true => read(&file, &beside),
+            false => read_far(&file, &beside),
+        }
+    }
+}
+
+/// True where `error` says that nothing in a zstd file tells where its frames begin.
+#[must_use]
+pub fn lacks_index(error: &FormatError) -> bool {
+    matches!(error, FormatError::NoIndex { format, .. } if *format == seekable::NAME)
+}
+
+/// Reads the index in `beside`, which is of `file`.
+fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
+    let metadata = |file: &File| {
+        file.metadata().map_err(|source| FormatError::Io {
+            doing: "read",
+            offset: 0,
+            source,
+        })
+    };
+    let (of, found) = (metadata(file)?, metadata(beside)?);
+    let mine = rustix::process::geteuid().as_raw();
+    let owner = found.uid();
+    if ![of.uid(), mine, 0].contains(&owner) || found.mode() & OTHERS_WRITE != 0 {
+        return other("it belongs to another user than the file, or others may write to it");
+    }
+    read(&Bytes::new(file)?, &Bytes::new(beside)?)
+}
+
+/// Reads the index in `beside`, which is of `file`.
+///
+/// # Errors
+/// [`FormatError::Beside`] where it is damaged or of another file.
+pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
+    let (index, heads_check) = read_tables(file.size, beside)?;
+    let mut heads = Xxh3Default::new();
+    let mut end = 0;
+    for number in 0..index.frames() {
+        let frame = index.frame(number);
+        end = frame.offset + u64::from(frame.stored_bytes);
+        let mut head = [0; HEADER_BYTES_MAX];
+        let head = &mut head[..HEADER_BYTES_MAX.min(frame.stored_bytes as usize)];
+        file.fill(head, frame.offset)?;
+        heads.update(head);
+        let said = contents_at(file, frame.offset, end)?;
+        if said.is_some_and(|size| size != u64::from(frame.raw_bytes)) {
+            return other("a frame's own head gives it another size");
+        }
+    }
+    if heads.digest() != heads_check {
+        return other("its frames have other heads");
+    }
+    if !holds_nothing_from(file, end)? {
+        return other("frames follow that it does not know");
+    }
+    Ok(index)
+}
+
+/// Reads the index in `beside`, which is of a `file` whose parts take a round trip each.
+fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
+    if beside.size > FAR_BYTES_MAX {
+        return other("it is larger than 256 MiB");
+    }
+    let (index, _) = read_tables(file.size, beside)?;
+    let last = index.frame(index.frames() - 1);
+    let end = last.offset + u64::from(last.stored_bytes);
+    // What is left is small where it is what writers put there, and read in one piece.
+    let is_all = match file.size.saturating_sub(end) {
+        0 => true,
+        1..=FAR_REST_BYTES_MAX => holds_nothing_from(file, end)?,
+        _ => false,
+    };
+    match is_all {
+        true => Ok(index),
+        false => other("frames follow that it does not know"),
+    }
+}
+
+/// Reads the index in `beside`, of a file of this size, and the check of all frames' heads.
+fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), FormatError> {
+    let head = beside.array::<{ HEAD_BYTES as usize }>(0)?;
+    let head = head.filter(|head| {
+        head[..4] == MAGIC.to_le_bytes()
+            && u64::from(le32(&head[4..])) == HEAD_BYTES - SKIPPABLE_BYTES
+            && head[8..16] == TAG
+    });
+    let Some(head) = head else {
+        return other("it is no index");
+    };
+    if head[16..24] != [VERSION, 0, 0, 0, 0, 0, 0, 0] {
+        return other("it is newer than this program");
+    }
+    if le64(&head[24..]) != file_bytes {
+        return other("the file has another size");
+    }
+    let index = match sidx::read_beside(beside, file_bytes, NAME)? {
+        Found::Index(index) => *index,
+        Found::Damaged(_) | Found::Nothing => return other("it is damaged or cut short"),
+    };
+    // Zeros are never read, so nothing would tell that they are none.
+    if index.zero_frames() != 0 {
+        return other("it declares zeros");
+    }
+    Ok((index, le64(&head[32..])))
+}
+
+fn other<T>(reason: &'static str) -> Result<T, FormatError> {
+    Err(FormatError::Beside { reason })
+}
+
+/// Size of the contents that the first frame between `offset` and `end` with any says of itself.
+fn contents_at(file: &Bytes<'_>, mut offset: u64, end: u64) -> Result<Option<u64>, FormatError> {
+    // The walk puts no more of them in front of a frame.
+    for _ in 0..=SKIPPED_MAX {
+        let mut head = [0; HEADER_BYTES_MAX];
+        let bytes = end.saturating_sub(offset).min(HEADER_BYTES_MAX as u64) as usize;
+        file.fill(&mut head[..bytes], offset)?;
+        // Of a frame that has contents no more than the head is read: blocks are many.
+        let header = match frame::start(&head[..bytes]) {
+            Ok(Start::Skippable(bytes)) => {
+                offset += bytes;
+                continue;
+            }
+            Ok(Start::Frame(header)) => header,
+            Err(_) => break,
+        };
+        if header.content_bytes.is_some_and(|size| size > 0) {
+            return Ok(header.content_bytes);
+        }
+        let blocks_at = header.bytes as u64;
+        if end - offset < blocks_at + BLOCK_HEADER_BYTES as u64 {
+            break;
+        }
+        let first = file.array(offset + blocks_at)?.unwrap_or_default();
+        if BlockHeader::read(first, usize::MAX).map_or(true, |block| !block.is_empty()) {
+            return Ok(header.content_bytes);
+        }
+        match shape_at(file, offset, end)? {
+            Ok(shape) if shape.is_empty => offset += shape.bytes,
+            Ok(shape) => return Ok(shape.contents),
+            Err(_) => break,
+        }
+    }
+    other("no frame begins where it says")
+}
+
+/// True where nothing but skippable and empty frames stand between `offset` and the file's end.
+fn holds_nothing_from(file: &Bytes<'_>, mut offset: u64) -> Result<bool, FormatError> {
+    while offset < file.size {
+        match shape_at(file, offset, file.size)? {
+            Ok(shape) if shape.is_empty && shape.bytes <= file.size - offset => {
+                offset += shape.bytes;
+            }
+            _ => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+/// The frame at `offset`, which is to lie before `end`.
+fn shape_at(
+    file: &Bytes<'_>,
+    offset: u64,
+    end: u64,
+) -> Result<Result<Shape, &'static str>, FormatError> {
+    Shape::of(&mut |at, bytes| {
+        let fits = end.saturating_sub(offset) >= at + bytes.len() as u64;
+        if fits {
+            file.fill(bytes, offset + at)?;
+        }
+        Ok(fits)
+    })
+}
+
+/// A frame's extent, by its head and the heads of its blocks.
+struct Shape {
+    bytes: u64,
+    contents: Option<u64>,
+    /// Nothing comes out of it.
+    is_empty: bool,
+}
+
+/// Puts the bytes at an offset from the frame's first into a buffer; false where there are no such.
+type ReadFrame<'r> = dyn FnMut(u64, &mut [u8]) -> Result<bool, FormatError> + 'r;
+
+impl Shape {
+    /// The frame that `read` reads, or what is wrong with it. No more is read than a frame of
+    /// [`FRAME_BYTES_MAX`] may have.
+    fn of(read: &mut ReadFrame<'_>) -> Result<Result<Self, &'static str>, FormatError> {
+        let mut head = [0; HEADER_BYTES_MAX];
+        let mut bytes = HEADER_BYTES_MAX;
+        while bytes > 0 && !read(0, &mut head[..bytes])? {
+            bytes -= 1;
+        }
+        let header = match frame::start(&head[..bytes]) {
+            Ok(Start::Skippable(bytes)) => {
+                return Ok(Ok(Self {
+                    bytes,
+                    contents: Some(0),
+                    is_empty: true,
+                }));
+            }
+            Ok(Start::Frame(header)) => header,
+            Err(error) => {
+                return Ok(Err(match error {
+                    sidecore_zstd::Error::Truncated => CUT_SHORT,
+                    sidecore_zstd::Error::Magic => "is none of zstd's",
+                    sidecore_zstd::Error::Dictionary => "needs a dictionary",
+                    _ => "has a head that this program does not know",
+                }));
+            }
+        };
+        let contents = header.content_bytes;
+        let mut at = header.bytes as u64;
+        if contents.is_some_and(|size| size > FRAME_BYTES_MAX.into()) {
+            return Ok(Err(TOO_LARGE));
+        }
+        let mut is_empty = true;
+        loop {
+            let mut block = [0; BLOCK_HEADER_BYTES];
+            if !read(at, &mut block)? {
+                return Ok(Err(CUT_SHORT));
+            }
+            let Ok(block) = BlockHeader::read(block, BLOCK_BYTES_MAX) else {
+                return Ok(Err("has a block of no known kind"));
+            };
+            at += (BLOCK_HEADER_BYTES + block.stored_bytes) as u64;
+            is_empty &= block.is_empty();
+            if at > stored_bytes_limit(FRAME_BYTES_MAX) {
+                return Ok(Err(TOO_LARGE));
+            }
+            if block.is_last {
+                break;
+            }
+        }
+        let bytes = at + if header.has_checksum { 4 } else { 0 };
+        if !read(bytes - 1, &mut [0])? {
+            return Ok(Err(CUT_SHORT));
+        }
+        Ok(Ok(Self {
+            bytes,
+            contents,
+            is_empty,
+        }))
+    }
+}
+
+/// A walk over a file from frame to frame, every byte read once.
+pub struct Scan<'a> {
+    file: Bytes<'a>,
+    /// Bytes that were read and belong to the next frame.
+    carried: Vec<u8>,
+    /// End of what was read.
+    read_to: u64,
+    frames: u64,
+}
+
+impl<'a> Scan<'a> {
+    /// A walk that begins at the file's first byte.
+    ///
+    /// # Errors
+    /// Where the file's length cannot be read.
+    pub fn new(file: &'a dyn ReadAt) -> Result<Self, FormatError> {
+        Ok(Self {
+            file: Bytes::new(file)?,
+            carried: Vec::new(),
+            read_to: 0,
+            frames: 0,
+        })
+    }
+
+    /// Size of the file.
+    pub fn file_bytes(&self) -> u64 {
+        self.file.size
+    }
+
+    /// Puts the next frame that has contents into `stored`, with the skippable and the empty ones
+    /// in front of it; false at the end.
+    ///
+    /// # Errors
+    /// [`FormatError::Scan`]: what stands there is no frame, or none that this program takes.
+    pub fn next(&mut self, stored: &mut Vec<u8>) -> Result<bool, FormatError> {
+        stored.clear();
+        std::mem::swap(stored, &mut self.carried);
+        let start = self.read_to - stored.len() as u64;
+        let refused = |reason| FormatError::Scan {
+            frame: self.frames,
+            offset: start,
+            reason,
+        };
+        let (mut at, mut skipped) = (0, 0);
+        loop {
+            if start + at == self.file.size {
+                // What is left are frames of which nothing comes out.
+                return Ok(false);
+            }
+            let (file, read_to) = (&self.file, &mut self.read_to);
+            let mut read = |offset: u64, bytes: &mut [u8]| {
+                let from = (at + offset) as usize;
+                let end = from + bytes.len();
+                while stored.len() < end {
+                    let more = (file.size - *read_to).min(PIECE_BYTES) as usize;
+                    if more == 0 {
+                        return Ok(false);
+                    }
+                    let had = stored.len();
+                    stored.resize(had + more, 0);
+                    file.fill(&mut stored[had..], *read_to)?;
+                    *read_to += more as u64;
+                }
+                bytes.copy_from_slice(&stored[from..end]);
+                Ok(true)
+            };
+            let shape = Shape::of(&mut read)?.map_err(refused)?;
+            if shape.is_empty {
+                skipped += 1;
+                if skipped > SKIPPED_MAX || shape.bytes > PIECE_BYTES {
+                    // Tables at the end may be large and many; in front of a frame they would be
+                    // read with it every time.
+                    return match holds_nothing_from(&self.file, start + at)? {
+                        true => {
+                            self.read_to = self.file.size;
+                            Ok(false)
+                        }
+                        false => Err(refused(
+                            "has too many bytes in front of it that are no zstd frame's",
+                        )),
+                    };
+                }
+            }
+            // Of a skippable frame only the head was read; one that is cut short is seen below.
+            let _ = read(shape.bytes - 1, &mut [0])?;
+            at += shape.bytes;
+            if start + at > self.file.size {
+                return Err(refused(CUT_SHORT));
+            }
+            if !shape.is_empty {
+                break;
+            }
+        }
+        self.carried = stored.split_off(at as usize);
+        self.frames += 1;
+        Ok(true)
+    }
+}
+
+/// Frames that a walk has found, on their way into an index.
+#[derive(Default)]
+pub struct Walked {
+    table: Table,
+    heads: Xxh3Default,
+}
+
+impl Walked {
+    /// The next frame, which inflates to `raw_bytes`.
+    pub fn push(&mut self, stored: &[u8], check: u64, raw_bytes: u32) {
+        let head = &stored[..stored.len().min(HEADER_BYTES_MAX)];
+        self.heads.update(head);
+        let entry = Entry::new(check, stored.len() as u32, 0, raw_bytes, false);
+        self.table.push(entry);
+    }
+
+    /// Number of the frames.
+    pub fn frames(&self) -> u64 {
+        self.table.count()
+    }
+
+    /// Contents of them all in bytes.
+    pub fn raw_bytes(&self) -> u64 {
+        self.table.raw_bytes()
+    }
+
+    /// Contents of the largest in bytes.
+    pub fn raw_bytes_max(&self) -> u32 {
+        self.table.raw_bytes_max()
+    }
+
+    /// Writes the index of the file of `file_bytes`.
+    ///
+    /// # Errors
+    /// [`FormatError::Empty`], [`FormatError::CannotWrite`]; [`FormatError::Write`].
+    pub fn write(&self, file_bytes: u64, out: &mut dyn io::Write) -> Result<(), FormatError> {
+        if self.table.count() == 0 {
+            return Err(FormatError::Empty { format: "zstd" });
+        }
+        let mut tail = Tail::new(out);
+        tail.put(&MAGIC.to_le_bytes())?;
+        tail.put(&((HEAD_BYTES - SKIPPABLE_BYTES) as u32).to_le_bytes())?;
+        tail.put(&TAG)?;
+        tail.put(&[VERSION, 0, 0, 0, 0, 0, 0, 0])?;
+        tail.put(&file_bytes.to_le_bytes())?;
+        tail.put(&self.heads.digest().to_le_bytes())?;
+        let index = sidx::Writer::new(CodecId::Zstd, 0, sidx::Shape::Uneven);
+        let written = index.finish(&self.table, None, &mut tail)?;
+        written.ok_or_else(|| FormatError::CannotWrite {
+            format: "zstd",
+            what: format!("an index of {} frames", self.table.count()),
+            reason: "it is a skippable frame, whose length has 32 bits",
+            next: "`sidecore block pack --decompress FILE -o IMAGE` makes fewer ones of them",
+        })?;
+        tail.end()
+    }
+}
+
+/// Reason for which a frame is refused that would take too much memory.
+pub const TOO_LARGE: &str = "inflates to more than 64 MiB, which is read as a whole or not \
+     at all; `sidecore block pack --decompress FILE -o IMAGE` makes an image of what is in it";
+pub(super) const TAG: [u8; 8] = *b"sidefile";
+const VERSION: u8 = 1;
+const HEAD_BYTES: u64 = 40;
+/// Largest index that is fetched.
+const FAR_BYTES_MAX: u64 = 256 << 20;
+/// Most bytes behind the last frame of a file far away.
+const FAR_REST_BYTES_MAX: u64 = 256 << 10;
+const CUT_SHORT: &str = "is cut short";
+/// Skippable and empty frames in front of one; pzstd writes one.
+const SKIPPED_MAX: u32 = 8;
+/// A file is read so many bytes at a time.
+const PIECE_BYTES: u64 = 64 << 10;
+/// Mode bit of a file that others may write to.
+const OTHERS_WRITE: u32 = 0o002;

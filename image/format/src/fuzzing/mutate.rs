@@ -1,0 +1,156 @@
+//! Damage: from single bits to fields, cuts and moves, and tables that were made wrong on purpose.
+
+use super::fixtures::{Noise, Seed};
+use crate::sidx;
+
+/// Makes damaged images, one after another; the same seed makes the same ones.
+#[derive(Debug)]
+pub struct Mutator {
+    noise: Noise,
+    data: Vec<u8>,
+}
+
+/// A damaged image.
+#[derive(Debug)]
+pub struct Mutant<'a> {
+    /// Its bytes.
+    pub data: &'a [u8],
+    /// Its index was given a right checksum after the damage: then no one can tell right bytes from
+    /// wrong ones.
+    pub resealed: bool,
+}
+
+impl Mutator {
+    /// Begins with `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            noise: Noise(seed),
+            data: Vec::new(),
+        }
+    }
+
+    /// Damages `seed`'s image in one to four places.
+    pub fn mutate(&mut self, seed: &Seed) -> Mutant<'_> {
+        self.data.clear();
+        self.data.extend_from_slice(&seed.image);
+        for _ in 0..=self.noise.below(4) {
+            self.damage();
+        }
+        let resealed = self.noise.below(4) == 0 && self.reseal();
+        Mutant {
+            data: &self.data,
+            resealed,
+        }
+    }
+
+    /// A place in the image: half of the time where heads and tables stand.
+    fn place(&mut self) -> usize {
+        let len = self.data.len();
+        match self.noise.below(4) {
+            0 => self.noise.below(len.min(200)),
+            1 => len.saturating_sub(1 + self.noise.below(len.min(200))),
+            _ => self.noise.below(len),
+        }
+    }
+
+    fn damage(&mut self) {
+        if self.data.is_empty() {
+            return;
+        }
+        let at = self.place();
+        let len = self.data.len();
+        match self.noise.below(10) {
+            0..=2 => self.data[at] ^= 1 << self.noise.below(8),
+            3 => self.data[at] = self.noise.next() as u8,
+            4 => {
+                let value = self.value();
+                let width = [2, 4, 8][self.noise.below(3)].min(len - at);
+                let little = self.noise.below(2) == 0;
+                let bytes = if little {
+                    value.to_le_bytes()
+                } else {
+                    value.to_be_bytes()
+                };
+                let bytes = if little {
+                    &bytes[..width]
+                } else {
+                    &bytes[8 - width..]
+                };
+                self.data[at..at + width].copy_from_slice(bytes);
+            }
+            5 => self.data.truncate(at),
+            6 => {
+                let more = self.noise.below(64);
+                let noise = &mut self.noise;
+                self.data.extend((0..more).map(|_| noise.next() as u8));
+            }
+            7 => {
+                // A run of bytes goes elsewhere: entries double, descend, overlap.
+                let run = self.noise.below(64).min(len - at);
+                let to = self.place().min(len - run);
+                self.data.copy_within(at..at + run, to);
+            }
+            8 => {
+                let run = self.noise.below(64).min(len - at);
+                self.data.drain(at..at + run);
+            }
+            _ => {
+                let run = self.noise.below(64).min(len - at);
+                self.data[at..at + run].fill(0);
+            }
+        }
+    }
+
+    /// Numbers that break arithmetic.
+    fn value(&mut self) -> u64 {
+        let edges = [
+            0,
+            1,
+            0x7F,
+            0xFF,
+            0x7FFF,
+            0xFFFF,
+            0x7FFF_FFFF,
+            0x8000_0000,
+            0xFFFF_FFFF,
+            (1 << 60) - 1,
+            1 << 60,
+            i64::MAX as u64,
+            u64::MAX - 7,
+            u64::MAX,
+            self.data.len() as u64,
+            self.data.len() as u64 + 1,
+        ];
+        match self.noise.below(3) {
+            0 => self.noise.next(),
+            1 => self.noise.next() >> self.noise.below(64),
+            _ => edges[self.noise.below(edges.len())],
+        }
+    }
+
+    /// Gives our index frame, where there is one, the checksum that its damaged contents ask for.
+    fn reseal(&mut self) -> bool {
+        let magic = sidx::MAGIC.to_le_bytes();
+        let found = self
+            .data
+            .windows(16)
+            .rposition(|window| window[..4] == magic && window[8..16] == sidx::TAG);
+        let Some(start) = found else {
+            return false;
+        };
+        let length = sidx::le32(&self.data[start + 4..]) as usize;
+        let Some(end) = (start + 8)
+            .checked_add(length)
+            .filter(|&end| end <= self.data.len())
+        else {
+            return false;
+        };
+        let Some(sealed) = end.checked_sub(16).filter(|&sealed| sealed >= start + 8) else {
+            return false;
+        };
+        let check = xxhash_rust::xxh3::xxh3_64(&self.data[start + 8..sealed]);
+        self.data[sealed..sealed + 8].copy_from_slice(&check.to_le_bytes());
+        true
+    }
+}

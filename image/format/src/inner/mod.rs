@@ -1,0 +1,423 @@
+//! A file system made of a directory, to be packed.
+//!
+//! Why here: a directory is packed as an image that can be mounted. The file system inside is
+//! stored plain: our frames do the compressing, larger and on all engines, and the kernel then
+//! finds bytes where it wants them.
+//! Must stay true: nothing is left behind, whatever happens: the file system is written to a file
+//! without a name. Owners, modes, times, links and extended attributes are those of the directory.
+//!
+//! erofs is the default: the kernel mounts it straight from a FUSE file, without a loop device, and
+//! walks it fastest. It is written here (`erofs`, `chunks`, [`sidecore_erofs::write`]); files are
+//! cut into chunks of [`EROFS_CHUNK_BYTES`], of which equal ones are stored once, and zeros not at
+//! all: a tree with many copies (licences, translations, two versions of a package) packs to about
+//! what squashfs makes of it. The others are made by the programs of their own packages.
+//!
+//! Another user may change the tree meanwhile: nothing outside of it is ever read (`tree`,
+//! `still`). It should hold still all the same. A file that grows is cut off where it ended when
+//! its name was looked at; one that becomes shorter, or another file, is an error; what is written
+//! over others' bytes is not noticed.
+//!
+//! With `SOURCE_DATE_EPOCH` set (<https://reproducible-builds.org/specs/source-date-epoch/>) the
+//! same tree gives the same bytes: no time is later than that one, and the UUID follows from the
+//! tree.
+
+mod chunks;
+mod erofs;
+mod still;
+mod tree;
+
+use crate::output;
+use rustix::fs::Stat;
+use sidecore_erofs::write::{CHUNK_BYTES, Fault};
+use sidecore_sys::folder::Folder;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::str::FromStr;
+use still::Still;
+
+/// Which file system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Kind {
+    /// erofs, not compressed.
+    #[default]
+    Erofs,
+    /// squashfs, not compressed (`mksquashfs` of squashfs-tools).
+    Squashfs,
+    /// ext4, read-only in effect (`mkfs.ext4` of e2fsprogs).
+    Ext4,
+}
+
+impl Kind {
+    /// The name that `--inner` takes and that `mount -t` knows.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Erofs => "erofs",
+            Self::Squashfs => "squashfs",
+            Self::Ext4 => "ext4",
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        ([Self::Erofs, Self::Squashfs, Self::Ext4]
+            .into_iter()
+            .find(|kind| kind.name() == text))
+        .ok_or_else(|| format!("no inner file system `{text}`; take erofs, squashfs or ext4"))
+    }
+}
+
+/// Why no file system could be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InnerError {
+    /// The directory cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// There is no room for the file system.
+    #[error(
+        "cannot make a scratch file in {}: {source}; name another directory with TMPDIR",
+        path.display()
+    )]
+    Scratch {
+        /// Where.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The program that makes it is not there.
+    #[error("cannot run {program}: {source}; install the package {package}")]
+    Missing {
+        /// Which.
+        program: &'static str,
+        /// The Debian package that has it.
+        package: &'static str,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// The scratch file cannot be written.
+    #[error("cannot write the file system to a scratch file in {}: {source}", path.display())]
+    Store {
+        /// Directory of the scratch file.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+    /// Something that erofs cannot hold.
+    #[error("cannot put {} into an erofs: {source}; take --inner ext4", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// Its fault.
+        source: Fault,
+    },
+    /// A file is not the one any more that it was.
+    #[error(
+        "{} became shorter, or another file, while it was packed; pack again when nobody writes to \
+         it, or a snapshot",
+        path.display()
+    )]
+    Changed {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Another user could lead a program out of the directory.
+    #[error(
+        "{program} walks by names, and {} can be changed by {user} meanwhile, which could lead it \
+         to files outside; take --inner erofs, or pack as root",
+        path.display()
+    )]
+    Changeable {
+        /// The program.
+        program: &'static str,
+        /// The directory inside that others may change.
+        path: PathBuf,
+        /// The others, in words.
+        user: String,
+    },
+    /// `SOURCE_DATE_EPOCH` is no time.
+    #[error("SOURCE_DATE_EPOCH is `{0}`, not a number of seconds since 1970; correct or unset it")]
+    Epoch(String),
+    /// It failed where there was less room than it may take.
+    #[error(
+        "{failure}; {} has {free_bytes} bytes free, up to {needed_bytes} may be needed: name \
+         another directory with TMPDIR",
+        scratch.display()
+    )]
+    NoRoom {
+        /// The failure.
+        failure: Box<InnerError>,
+        /// The scratch file.
+        scratch: PathBuf,
+        /// The most that the file system takes.
+        needed_bytes: u64,
+        /// Free space before the file was begun.
+        free_bytes: u64,
+    },
+    /// It failed.
+    #[error("{program} could not make a file system of {}: {said}", path.display())]
+    Failed {
+        /// Which.
+        program: &'static str,
+        /// Of what.
+        path: PathBuf,
+        /// Its last words.
+        said: String,
+    },
+}
+
+impl InnerError {
+    /// Makes the error of what cannot be read at `path`.
+    fn reading(path: &Path) -> impl Fn(io::Error) -> Self + '_ {
+        |source| Self::Directory {
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// Makes a file system of `directory` in a file without a name in `scratch`. Blocks until it is
+/// done.
+///
+/// # Errors
+/// [`InnerError`].
+pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, InnerError> {
+    let file = output::nameless(scratch).map_err(|source| InnerError::Scratch {
+        path: scratch.to_owned(),
+        source,
+    })?;
+    let epoch = source_date_epoch()?;
+    let free_bytes = free_bytes(scratch);
+    let made = match kind {
+        Kind::Erofs => erofs::make(directory, &file, scratch, epoch),
+        Kind::Squashfs => make_squashfs(directory, &file, epoch),
+        Kind::Ext4 => make_ext4(directory, &file, scratch, epoch),
+    };
+    let Err(failure) = made else {
+        return Ok(file);
+    };
+    let is_about_room = match &failure {
+        // Where the disk is full, these programs say `Input/output error`.
+        InnerError::Failed { .. } => true,
+        InnerError::Store { source, .. } => source.kind() == io::ErrorKind::StorageFull,
+        _ => false,
+    };
+    if !is_about_room {
+        return Err(failure);
+    }
+    let needed_bytes = Size::of(directory)?.stored_bytes;
+    Err(match free_bytes {
+        Some(free_bytes) if free_bytes < needed_bytes => InnerError::NoRoom {
+            failure: failure.into(),
+            scratch: scratch.to_owned(),
+            needed_bytes,
+            free_bytes,
+        },
+        _ => failure,
+    })
+}
+
+/// Byte behind the metadata of the erofs whose first bytes `head` are, as far as its superblock
+/// says it: a hint for reading ahead. None of anything else.
+#[must_use]
+pub fn metadata_end(head: &[u8]) -> Option<u64> {
+    sidecore_erofs::metadata_end(&head)
+}
+
+/// A path by which another process opens a file that has none.
+fn path_of(file: &File) -> PathBuf {
+    PathBuf::from(format!(
+        "/proc/{}/fd/{}",
+        std::process::id(),
+        file.as_raw_fd()
+    ))
+}
+
+fn make_squashfs(directory: &Folder, file: &File, epoch: Option<u64>) -> Result<(), InnerError> {
+    let still = Still::of(directory, MKSQUASHFS)?;
+    let mut command = Command::new(MKSQUASHFS.name);
+    // It has no UUID, and its times follow SOURCE_DATE_EPOCH by themselves.
+    command.arg(".").arg(path_of(file));
+    command.current_dir(still.path());
+    command.args(["-noappend", "-no-progress", "-quiet"]);
+    command.args(["-noI", "-noD", "-noF", "-noX"]);
+    run(set_time(&mut command, epoch), MKSQUASHFS, directory)
+}
+
+fn make_ext4(
+    directory: &Folder,
+    file: &File,
+    scratch: &Path,
+    epoch: Option<u64>,
+) -> Result<(), InnerError> {
+    let still = Still::of(directory, MKFS_EXT4)?;
+    let image = path_of(file);
+    let size = Size::of(directory)?;
+    file.set_len(size.ext4_bytes())
+        .map_err(|source| InnerError::Scratch {
+            path: scratch.to_owned(),
+            source,
+        })?;
+    let mut command = Command::new(MKFS_EXT4.name);
+    // No journal, nothing reserved, tables written now: it will never be written to again.
+    command.args(["-q", "-F", "-b", "4096", "-m", "0"]);
+    command.args(["-O", "^has_journal,^resize_inode"]);
+    let extended = "lazy_itable_init=0,root_owner=0:0";
+    match epoch.map(|_| tree::uuid(directory)).transpose()? {
+        Some(uuid) => {
+            let extended = format!("{extended},hash_seed={uuid}");
+            command.args(["-U", &uuid, "-E", &extended]);
+        }
+        None => drop(command.args(["-E", extended])),
+    }
+    command.arg("-N").arg(size.inodes().to_string());
+    command.arg("-d").arg(".").arg(&image);
+    command.current_dir(still.path());
+    run(set_time(&mut command, epoch), MKFS_EXT4, directory)?;
+    // The tree has no such directory, and nothing will ever be found in it.
+    let mut remove = Command::new("debugfs");
+    remove.args(["-w", "-R", "rmdir lost+found"]).arg(&image);
+    run(set_time(&mut remove, epoch), MKFS_EXT4, directory)
+}
+
+/// A program that makes a file system.
+#[derive(Clone, Copy)]
+struct Program {
+    name: &'static str,
+    /// The Debian package that has it.
+    package: &'static str,
+}
+
+const MKSQUASHFS: Program = Program {
+    name: "mksquashfs",
+    package: "squashfs-tools",
+};
+const MKFS_EXT4: Program = Program {
+    name: "mkfs.ext4",
+    package: "e2fsprogs",
+};
+
+/// The time that `SOURCE_DATE_EPOCH` sets, in seconds since 1970.
+fn source_date_epoch() -> Result<Option<u64>, InnerError> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH").filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let text = text.to_string_lossy();
+    text.parse()
+        .map(Some)
+        .map_err(|_| InnerError::Epoch(text.into_owned()))
+}
+
+/// e2fsprogs 1.47.0 knows `SOURCE_DATE_EPOCH` under a name of its own only.
+fn set_time(command: &mut Command, epoch: Option<u64>) -> &mut Command {
+    match epoch {
+        Some(epoch) => command.env("E2FSPROGS_FAKE_TIME", epoch.to_string()),
+        None => command,
+    }
+}
+
+/// Bytes that this user may still write there.
+fn free_bytes(directory: &Path) -> Option<u64> {
+    let room = rustix::fs::statvfs(directory).ok()?;
+    Some(room.f_bavail.saturating_mul(room.f_frsize))
+}
+
+fn run(command: &mut Command, program: Program, directory: &Folder) -> Result<(), InnerError> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|source| InnerError::Missing {
+            program: program.name,
+            package: program.package,
+            source,
+        })?;
+    if !output.status.success() {
+        let mut said = String::from_utf8_lossy(&output.stderr).into_owned();
+        if said.trim().is_empty() {
+            said = String::from_utf8_lossy(&output.stdout).into_owned();
+        }
+        return Err(InnerError::Failed {
+            program: program.name,
+            path: directory.path().to_owned(),
+            said: last_words(&said),
+        });
+    }
+    Ok(())
+}
+
+/// Size of a directory's contents, for the one file system that must know beforehand, and for who
+/// has no room.
+#[derive(Debug, Default, Clone, Copy)]
+struct Size {
+    /// Bytes of contents, each file rounded up to a block.
+    bytes: u64,
+    /// The same without holes.
+    stored_bytes: u64,
+    entries: u64,
+}
+
+impl Size {
+    fn of(directory: &Folder) -> Result<Self, InnerError> {
+        let mut size = Self::default();
+        tree::walk(directory, |visit| {
+            size.entries += 1;
+            let bytes = size_bytes(visit.stat).div_ceil(BLOCK_BYTES) * BLOCK_BYTES;
+            size.bytes += bytes;
+            size.stored_bytes += bytes.min(stored_bytes(visit.stat));
+            Ok(())
+        })?;
+        Ok(size)
+    }
+
+    fn inodes(self) -> u64 {
+        self.entries + self.entries / 16 + 64
+    }
+
+    /// Generous: what is not used is zeros, which pack to almost nothing.
+    fn ext4_bytes(self) -> u64 {
+        let contents = self.bytes + self.bytes / 32;
+        let tables = self.inodes() * (256 + 64) + self.entries * BLOCK_BYTES / 8;
+        (contents + tables + (16 << 20)).div_ceil(1 << 20) << 20
+    }
+}
+
+/// Length of a file in bytes, holes included.
+fn size_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_size).unwrap_or_default()
+}
+
+/// Bytes that a file takes on its file system.
+fn stored_bytes(stat: &Stat) -> u64 {
+    u64::try_from(stat.st_blocks)
+        .unwrap_or_default()
+        .saturating_mul(512)
+}
+
+fn last_words(text: &str) -> String {
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.trim().is_empty())
+        .collect();
+    lines[lines.len().saturating_sub(3)..].join("; ")
+}
+
+const BLOCK_BYTES: u64 = 4096;
+
+/// Pieces of files of which equal ones are stored once: as long as the kernel's reads of small
+/// files, and half a frame of a packed directory, so that a file without copies lies in one piece
+/// all the same.
+pub const EROFS_CHUNK_BYTES: u32 = CHUNK_BYTES as u32;
+
+#[cfg(test)]
+mod tests;

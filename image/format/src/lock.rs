@@ -1,0 +1,571 @@
+//! Encrypted images: the head that names their cipher and wraps their key, and the key's use for
+//! frames and index.
+//!
+//! Why here: an encrypted image is one of zstd or LZ4 frames, each of which is encrypted after it
+//! was deflated; only who brings and checks frames need know. Who may have the key is
+//! [`crate::secret`]'s business.
+//!
+//! Must stay true: a key encrypts each frame number once, so that no nonce comes twice: a key is
+//! drawn for one image, or comes of an older image's by a salt that is drawn for the new one
+//! (`Locker::successor`). A frame's number and size are in what is authenticated, and the index
+//! is authenticated as a whole: frames cannot be moved, left out, or called zeros.
+//! Map: `docs/formats/encrypted.md`.
+//!
+//! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode.
+
+use super::read_at::Bytes;
+use super::sidx::{self, Found};
+use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32};
+use super::{FormatError, Index};
+use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use ring::rand::SecureRandom;
+use std::fmt;
+use std::sync::Arc;
+use zeroize::Zeroizing;
+
+/// Bytes that encryption adds to a frame.
+pub const TAG_BYTES: usize = 16;
+/// Most ways to the key that an image may name.
+pub const SLOTS_MAX: usize = 64;
+
+/// The secret of one image, from which the keys of its frames and of its index come.
+pub type ImageKey = Zeroizing<[u8; 32]>;
+
+/// The cipher of frames.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES-256 in Galois/Counter Mode: the faster one where the processor has instructions for it.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305,
+}
+
+impl Cipher {
+    /// The faster one here.
+    #[must_use]
+    pub fn fastest() -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let has_aes = is_x86_feature_detected!("aes") && is_x86_feature_detected!("pclmulqdq");
+        #[cfg(target_arch = "aarch64")]
+        let has_aes = std::arch::is_aarch64_feature_detected!("aes");
+        #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
+        let has_aes = false;
+        match has_aes {
+            true => Self::Aes256Gcm,
+            false => Self::ChaCha20Poly1305,
+        }
+    }
+
+    /// It, as the cryptographic library knows it.
+    pub fn algorithm(self) -> &'static ring::aead::Algorithm {
+        match self {
+            Self::Aes256Gcm => &AES_256_GCM,
+            Self::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        }
+    }
+
+    /// Reads its number in a file.
+    pub fn of_number(number: u8) -> Option<Self> {
+        [Self::Aes256Gcm, Self::ChaCha20Poly1305]
+            .into_iter()
+            .find(|cipher| cipher.number() == number)
+    }
+
+    /// The name that people and `--cipher` use.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Aes256Gcm => "aes-256-gcm",
+            Self::ChaCha20Poly1305 => "chacha20-poly1305",
+        }
+    }
+
+    /// Its number in files.
+    pub fn number(self) -> u8 {
+        match self {
+            Self::Aes256Gcm => 0,
+            Self::ChaCha20Poly1305 => 1,
+        }
+    }
+}
+
+impl fmt::Display for Cipher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl std::str::FromStr for Cipher {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        [Self::Aes256Gcm, Self::ChaCha20Poly1305]
+            .into_iter()
+            .find(|cipher| cipher.name() == text)
+            .ok_or_else(|| format!("no cipher `{text}`; take aes-256-gcm or chacha20-poly1305"))
+    }
+}
+
+/// One way to an image's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Slot {
+    /// For the owner of an X25519 key.
+    X25519 {
+        /// The public key of a pair that was drawn for this slot.
+        share: [u8; 32],
+        /// The image's key, encrypted.
+        wrapped: [u8; WRAPPED_BYTES],
+    },
+    /// For who knows a passphrase, by Argon2id.
+    Passphrase {
+        /// Drawn for this slot.
+        salt: [u8; 16],
+        /// Memory in KiB.
+        memory_kib: u32,
+        /// Passes over it.
+        passes: u32,
+        /// Lanes.
+        lanes: u32,
+        /// The image's key, encrypted.
+        wrapped: [u8; WRAPPED_BYTES],
+    },
+    /// A kind that this program does not know.
+    Unknown(u8),
+}
+
+/// An encrypted key, with its authentication code.
+pub const WRAPPED_BYTES: usize = 32 + TAG_BYTES;
+
+/// What an encrypted image says in the open.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lock {
+    cipher: Cipher,
+    /// Of an image that follows another one.
+    salt: Option<[u8; SALT_BYTES]>,
+    slots: Vec<Slot>,
+    /// All of it, as it stands in the file.
+    head: Vec<u8>,
+    /// Authentication code of the head and the index.
+    code: [u8; 32],
+}
+
+impl Lock {
+    /// The cipher of its frames.
+    #[must_use]
+    pub fn cipher(&self) -> Cipher {
+        self.cipher
+    }
+
+    /// The ways to its key.
+    #[must_use]
+    pub fn slots(&self) -> &[Slot] {
+        &self.slots
+    }
+}
+
+/// The key of an image's frames, and the secrets from which those of its overlays and of images
+/// that follow it come.
+pub struct FrameKey {
+    key: LessSafeKey,
+    cipher: Cipher,
+    overlays: ImageKey,
+    successors: ImageKey,
+}
+
+impl fmt::Debug for FrameKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FrameKey({})", self.cipher)
+    }
+}
+
+/// A frame that is not what was encrypted under its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAuthentic;
+
+impl FrameKey {
+    fn new(cipher: Cipher, keys: &Keys) -> Option<Arc<Self>> {
+        let bytes = derived(FRAMES_CONTEXT, &keys.secret);
+        let key = UnboundKey::new(cipher.algorithm(), &*bytes).ok()?;
+        Some(Arc::new(Self {
+            key: LessSafeKey::new(key),
+            cipher,
+            overlays: derived(OVERLAYS_CONTEXT, &keys.secret),
+            successors: keys.successors.clone(),
+        }))
+    }
+
+    /// The key of frames of an image with this secret, which follows no other image.
+    ///
+    /// # Panics
+    /// Never: a secret has the 32 bytes that every cipher takes.
+    #[must_use]
+    pub fn of_secret(cipher: Cipher, secret: &ImageKey) -> Arc<Self> {
+        Self::new(cipher, &Keys::new(secret, None)).expect("a key of 32 bytes")
+    }
+
+    /// The secret of a layer whose salt this is, in an overlay on the image.
+    pub fn layer_secret(&self, salt: &[u8; 32]) -> ImageKey {
+        Zeroizing::new(*blake3::keyed_hash(&self.overlays, salt).as_bytes())
+    }
+
+    /// The cipher.
+    #[must_use]
+    pub fn cipher(&self) -> Cipher {
+        self.cipher
+    }
+
+    /// Encrypts the compressed bytes of frame `number`, which inflate to `raw_bytes`. To be called
+    /// once for each number in the life of a key.
+    ///
+    /// # Errors
+    /// [`NotAuthentic`]: the cipher takes no frame of that size.
+    pub fn encrypt(
+        &self,
+        number: u64,
+        raw_bytes: u32,
+        stored: &mut Vec<u8>,
+    ) -> Result<(), NotAuthentic> {
+        let (nonce, with) = (nonce(number), raw_bytes.to_le_bytes());
+        let sealed = self
+            .key
+            .seal_in_place_append_tag(nonce, Aad::from(with), stored);
+        sealed.map_err(|_| NotAuthentic)
+    }
+
+    /// Decrypts frame `number`, which inflates to `raw_bytes`, in `buffer`; returns its compressed
+    /// bytes. They stay in that memory until another frame comes there.
+    ///
+    /// # Errors
+    /// [`NotAuthentic`]; nothing of it is returned.
+    pub fn decrypt<'b>(
+        &self,
+        number: u64,
+        raw_bytes: u32,
+        encrypted: &[u8],
+        buffer: &'b mut Vec<u8>,
+    ) -> Result<&'b [u8], NotAuthentic> {
+        buffer.clear();
+        buffer.extend_from_slice(encrypted);
+        let (nonce, with) = (nonce(number), raw_bytes.to_le_bytes());
+        let opened = self.key.open_in_place(nonce, Aad::from(with), buffer);
+        opened.map(|bytes| &*bytes).map_err(|_| NotAuthentic)
+    }
+}
+
+/// Frame numbers are nonces: a key has one image.
+fn nonce(number: u64) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[4..].copy_from_slice(&number.to_le_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+/// The lock of an image that is being written.
+pub struct Locker {
+    head: Vec<u8>,
+    index_key: Zeroizing<[u8; 32]>,
+    key: Arc<FrameKey>,
+}
+
+impl fmt::Debug for Locker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Locker({})", self.key.cipher)
+    }
+}
+
+impl Locker {
+    /// Draws a key for a new image, of which `wrap` makes the slots. `None` where there are no
+    /// slots, or too many, or no random bytes.
+    pub fn new<E>(
+        cipher: Cipher,
+        wrap: impl FnOnce(&ImageKey) -> Result<Vec<Slot>, E>,
+    ) -> Result<Option<Self>, E> {
+        let mut secret = ImageKey::default();
+        let drawn = ring::rand::SystemRandom::new().fill(&mut *secret);
+        let slots = wrap(&secret)?;
+        match drawn {
+            Ok(()) => Ok(Self::of(cipher, &secret, &slots)),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// A lock with this key, which no other image may have.
+    pub(super) fn of(cipher: Cipher, secret: &ImageKey, slots: &[Slot]) -> Option<Self> {
+        if !(1..=SLOTS_MAX).contains(&slots.len()) {
+            return None;
+        }
+        let keys = Keys::new(secret, None);
+        Some(Self {
+            head: head_of(cipher, slots),
+            index_key: derived(INDEX_CONTEXT, &keys.secret),
+            key: FrameKey::new(cipher, &keys)?,
+        })
+    }
+
+    /// A lock for a new image that those open who open the one with `lock`, whose key is `key`. Its
+    /// keys come of a salt that is drawn here. `None` where there are no random bytes.
+    pub fn successor(lock: &Lock, key: &FrameKey) -> Option<Self> {
+        let mut salt = [0; SALT_BYTES];
+        let drawn = ring::rand::SystemRandom::new().fill(&mut salt);
+        drawn.ok()?;
+        let keys = Keys::of_salt(&key.successors, &salt);
+        let head = lock.head_with(&salt)?;
+        Some(Self {
+            head,
+            index_key: derived(INDEX_CONTEXT, &keys.secret),
+            key: FrameKey::new(lock.cipher, &keys)?,
+        })
+    }
+
+    /// The key of its frames.
+    #[must_use]
+    pub fn key(&self) -> &Arc<FrameKey> {
+        &self.key
+    }
+
+    /// The bytes in front of the first frame.
+    pub(super) fn head(&self) -> &[u8] {
+        &self.head
+    }
+
+    /// What the index is added to for its authentication code.
+    pub(super) fn mac(&self) -> blake3::Hasher {
+        mac(&self.index_key, &self.head)
+    }
+}
+
+fn mac(index_key: &[u8; 32], head: &[u8]) -> blake3::Hasher {
+    let mut hasher = blake3::Hasher::new_keyed(index_key);
+    hasher.update(head);
+    hasher
+}
+
+fn derived(context: &str, secret: &ImageKey) -> ImageKey {
+    Zeroizing::new(blake3::derive_key(context, &**secret))
+}
+
+/// The secret that an image's keys come of, and the one for images that follow it.
+struct Keys {
+    secret: ImageKey,
+    successors: ImageKey,
+}
+
+impl Keys {
+    /// Those of an image in whose slots `wrapped` is.
+    fn new(wrapped: &ImageKey, salt: Option<&[u8; SALT_BYTES]>) -> Self {
+        let successors = derived(SUCCESSORS_CONTEXT, wrapped);
+        match salt {
+            Some(salt) => Self::of_salt(&successors, salt),
+            None => Self {
+                secret: wrapped.clone(),
+                successors,
+            },
+        }
+    }
+
+    fn of_salt(successors: &ImageKey, salt: &[u8; SALT_BYTES]) -> Self {
+        Self {
+            secret: Zeroizing::new(*blake3::keyed_hash(successors, salt).as_bytes()),
+            successors: successors.clone(),
+        }
+    }
+}
+
+fn head_of(cipher: Cipher, slots: &[Slot]) -> Vec<u8> {
+    let mut content = Vec::new();
+    content.extend(TAG);
+    content.extend([VERSION, cipher.number(), slots.len() as u8, 0]);
+    for slot in slots {
+        let (kind, body) = slot.encode();
+        content.extend([kind, 0]);
+        content.extend((body.len() as u16).to_le_bytes());
+        content.extend(body);
+    }
+    let mut out = MAGIC.to_le_bytes().to_vec();
+    out.extend((content.len() as u32).to_le_bytes());
+    out.extend(content);
+    out
+}
+
+impl Slot {
+    fn encode(&self) -> (u8, Vec<u8>) {
+        match self {
+            Self::X25519 { share, wrapped } => (X25519, [&share[..], wrapped].concat()),
+            Self::Passphrase {
+                salt,
+                memory_kib,
+                passes,
+                lanes,
+                wrapped,
+            } => {
+                let mut body = salt.to_vec();
+                for number in [memory_kib, passes, lanes] {
+                    body.extend(number.to_le_bytes());
+                }
+                body.extend(wrapped);
+                (PASSPHRASE, body)
+            }
+            Self::Unknown(kind) => (*kind, Vec::new()),
+        }
+    }
+
+    /// `None` where the body is not one of its kind.
+    fn decode(kind: u8, body: &[u8]) -> Option<Self> {
+        let wrapped = || body.last_chunk::<WRAPPED_BYTES>().copied();
+        match kind {
+            X25519 => Some(Self::X25519 {
+                share: *body.first_chunk()?,
+                wrapped: wrapped().filter(|_| body.len() == 32 + WRAPPED_BYTES)?,
+            }),
+            PASSPHRASE => {
+                let wrapped = wrapped().filter(|_| body.len() == 28 + WRAPPED_BYTES)?;
+                Some(Self::Passphrase {
+                    salt: *body.first_chunk()?,
+                    memory_kib: le32(&body[16..]),
+                    passes: le32(&body[20..]),
+                    lanes: le32(&body[24..]),
+                    wrapped,
+                })
+            }
+            other => Some(Self::Unknown(other)),
+        }
+    }
+}
+
+/// True for the first bytes of an encrypted image.
+pub(super) fn is_locked(head: &[u8]) -> bool {
+    head.starts_with(&MAGIC.to_le_bytes()) && head.get(8..16) == Some(&TAG)
+}
+
+/// Reads the tables if the file is an encrypted image; `None` if it is something else.
+///
+/// # Errors
+/// [`FormatError`].
+pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
+    let Some(fixed) = bytes.array::<FIXED_BYTES>(0)? else {
+        return Ok(None);
+    };
+    if fixed[..4] != MAGIC.to_le_bytes() || fixed[8..16] != TAG {
+        return Ok(None);
+    }
+    let field = |field, value: u64, limit| FormatError::Field {
+        format: NAME,
+        field,
+        value,
+        limit,
+    };
+    let is_salted = match fixed[16] {
+        VERSION => false,
+        VERSION_SALTED => true,
+        other => {
+            let limit = "this program reads versions 1 and 2; update it";
+            return Err(field("the version of its head", other.into(), limit));
+        }
+    };
+    let Some(cipher) = Cipher::of_number(fixed[17]) else {
+        let limit = "this program knows 0 and 1; update it";
+        return Err(field("the cipher", fixed[17].into(), limit));
+    };
+    let head_bytes = SKIPPABLE_BYTES + u64::from(le32(&fixed[4..]));
+    let limit = "it must hold its slots, in at most 64 KiB";
+    let damaged = |value| field("the length of its head", value, limit);
+    if head_bytes > HEAD_BYTES_MAX || head_bytes > bytes.size {
+        return Err(damaged(head_bytes));
+    }
+    let mut head = vec![0; head_bytes as usize];
+    bytes.fill(&mut head, 0)?;
+    let mut slots = Vec::new();
+    let mut left = head.get(FIXED_BYTES..).unwrap_or_default();
+    let mut salt = None;
+    if is_salted {
+        let (first, behind) = left
+            .split_first_chunk::<SALT_BYTES>()
+            .ok_or_else(|| damaged(head_bytes))?;
+        salt = Some(*first);
+        left = behind;
+    }
+    for _ in 0..fixed[18].min(SLOTS_MAX as u8) {
+        let slot = left.split_at_checked(4).and_then(|(start, body)| {
+            let len = usize::from(u16::from_le_bytes([start[2], start[3]]));
+            let (body, behind) = body.split_at_checked(len)?;
+            left = behind;
+            Slot::decode(start[0], body)
+        });
+        slots.push(slot.ok_or_else(|| damaged(head_bytes))?);
+    }
+    // Each would take memory and seconds before it is known whether the image is anybody's.
+    let is_passphrase = |slot: &&Slot| matches!(slot, Slot::Passphrase { .. });
+    let passphrases = slots.iter().filter(is_passphrase).count() as u64;
+    if passphrases > 1 {
+        let limit = "at most one is tried; encrypt it for keys (--recipient) instead";
+        return Err(field("the number of its passphrases", passphrases, limit));
+    }
+    let (mut index, code) = match sidx::read_locked(bytes, head_bytes, NAME)? {
+        (Found::Index(index), code) => (index, code),
+        (Found::Nothing, _) => return Err(cut("it is cut short")),
+        (Found::Damaged(reason), _) => return Err(cut(reason)),
+    };
+    index.set_lock(Lock {
+        cipher,
+        salt,
+        slots,
+        head,
+        code,
+    });
+    Ok(Some(*index))
+}
+
+fn cut(reason: &'static str) -> FormatError {
+    FormatError::NoIndex {
+        format: NAME,
+        at: "the end of the file",
+        reason,
+        next: "fetch it again",
+    }
+}
+
+impl Lock {
+    /// The key of the frames of an image whose key is `secret`, if its head and `index`, as they
+    /// were read, are the ones that were written with it.
+    pub(super) fn open(&self, index: &Index, secret: &ImageKey) -> Option<Arc<FrameKey>> {
+        let keys = Keys::new(secret, self.salt.as_ref());
+        let mut hasher = mac(&derived(INDEX_CONTEXT, &keys.secret), &self.head);
+        sidx::cover_index(index, &mut hasher);
+        // Compared in constant time.
+        let is_right = hasher.finalize() == self.code;
+        is_right
+            .then(|| FrameKey::new(self.cipher, &keys))
+            .flatten()
+    }
+
+    /// The head of an image with the same slots and another salt; the slots of kinds that this
+    /// program does not know are in it, too.
+    fn head_with(&self, salt: &[u8; SALT_BYTES]) -> Option<Vec<u8>> {
+        let old_salt_bytes = self.salt.map_or(0, |salt| salt.len());
+        let (fixed, behind) = self.head.split_at_checked(FIXED_BYTES)?;
+        let slots = behind.get(old_salt_bytes..)?;
+        let mut head = [fixed, salt, slots].concat();
+        let content_bytes = (head.len() as u64).checked_sub(SKIPPABLE_BYTES)?;
+        if head.len() as u64 > HEAD_BYTES_MAX {
+            return None;
+        }
+        head[4..8].copy_from_slice(&(content_bytes as u32).to_le_bytes());
+        head[16] = VERSION_SALTED;
+        Some(head)
+    }
+}
+
+const NAME: &str = "encrypted image";
+const TAG: [u8; 8] = *b"sidelock";
+const VERSION: u8 = 1;
+/// That of an image that follows another one: a salt stands before the slots.
+const VERSION_SALTED: u8 = 2;
+const SALT_BYTES: usize = 32;
+/// Magic, length, tag, version, cipher, number of slots, zero.
+const FIXED_BYTES: usize = 20;
+const HEAD_BYTES_MAX: u64 = 64 << 10;
+const X25519: u8 = 1;
+const PASSPHRASE: u8 = 2;
+const FRAMES_CONTEXT: &str = "sidecore encrypted image: key of frames (v1)";
+const INDEX_CONTEXT: &str = "sidecore encrypted image: key of the index (v1)";
+const OVERLAYS_CONTEXT: &str = "sidecore encrypted image: key of overlays (v1)";
+const SUCCESSORS_CONTEXT: &str = "sidecore encrypted image: key of images that follow (v1)";

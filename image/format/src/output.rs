@@ -1,0 +1,194 @@
+//! A file that appears under its name only when it is whole.
+//!
+//! Why here: Ctrl-C, a crash or a full disk during `pack` must not leave half an image where a
+//! whole one is expected. The bytes go to a file without a name (`O_TMPFILE`) in the same
+//! directory, which the kernel drops if we die; where the file system has no such files, to one
+//! with a name that nobody can guess, removed when this value is dropped.
+//! Must stay true: the directory is opened once, and the target's name in it is touched by nothing
+//! but one `link` or `rename`, after the bytes are on disk: another user who exchanges the
+//! directory, or puts a link in the target's place, leads nothing elsewhere.
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
+use rustix::io::Errno;
+use sidecore_sys::folder::{Folder, open_named};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Treatment of a file that already has the target's name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Existing {
+    /// Replace a regular file; refuse all else.
+    Replace,
+    /// Refuse.
+    Keep,
+    /// Replace a regular file, and write straight onto a block device.
+    Force,
+}
+
+/// A file being written.
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    folder: Folder,
+    name: OsString,
+    kind: Kind,
+    /// Device and inode of what has the target's name.
+    replaces: Option<(u64, u64)>,
+    existing: Existing,
+}
+
+#[derive(Debug)]
+enum Kind {
+    /// Has no name yet.
+    Nameless,
+    /// Has this name until it is finished.
+    Hidden(OsString),
+    /// Is the target itself (a block device).
+    Straight,
+}
+
+impl Output {
+    /// Opens an output that will be called `target`.
+    pub fn create(target: &Path, existing: Existing) -> io::Result<Self> {
+        let refused = |kind, text: &str| Err(io::Error::new(kind, text));
+        let found = match open_named(target, OFlags::PATH, 0) {
+            Ok(found) => Some(found.metadata()?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
+        let is_straight = match &found {
+            None => false,
+            Some(found) if found.is_file() && existing != Existing::Keep => false,
+            Some(found) if found.is_file() => {
+                return refused(io::ErrorKind::AlreadyExists, CLOBBERS);
+            }
+            Some(found) if found.is_dir() => {
+                return refused(
+                    io::ErrorKind::IsADirectory,
+                    "it is a directory; name a file in it",
+                );
+            }
+            Some(_) if existing == Existing::Force => true,
+            Some(_) => {
+                return refused(
+                    io::ErrorKind::AlreadyExists,
+                    "it is no regular file; give --force to write straight onto it, \
+                     which destroys what it holds",
+                );
+            }
+        };
+        let (folder, name) = Folder::of_file(target)?;
+        let (file, kind) = if is_straight {
+            let file = open_named(target, OFlags::RDWR, 0)?;
+            // Nothing is written to what has taken its place.
+            if file.metadata()?.is_file() {
+                return Err(io::Error::other("it has just become another file"));
+            }
+            (file, Kind::Straight)
+        } else {
+            match without_name(&folder, 0o666)? {
+                Some(file) => (file, Kind::Nameless),
+                None => {
+                    let (hidden, file) = folder.temporary(0o666)?;
+                    (file, Kind::Hidden(hidden))
+                }
+            }
+        };
+        Ok(Self {
+            file,
+            folder,
+            name,
+            kind,
+            replaces: found.map(|found| (found.dev(), found.ino())),
+            existing,
+        })
+    }
+
+    /// The file behind it.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// Device and inode of the file whose place it takes.
+    pub fn replaces(&self) -> Option<(u64, u64)> {
+        self.replaces
+    }
+
+    /// True when the bytes that are never written read as zeros.
+    pub fn starts_empty(&self) -> bool {
+        !matches!(self.kind, Kind::Straight)
+    }
+
+    /// Puts the bytes on disk and gives them their name.
+    pub fn finish(mut self) -> io::Result<()> {
+        self.file.sync_all()?;
+        match std::mem::replace(&mut self.kind, Kind::Straight) {
+            Kind::Straight => return Ok(()),
+            Kind::Hidden(hidden) => self.take_place(&hidden)?,
+            Kind::Nameless => self.link()?,
+        }
+        // The name is on disk only when the directory is.
+        self.folder.sync()
+    }
+
+    fn link(&self) -> io::Result<()> {
+        let nameless = format!("/proc/self/fd/{}", self.file.as_raw_fd());
+        let link = |name: &OsStr| {
+            rustix::fs::linkat(CWD, &nameless, &self.folder, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        match link(&self.name) {
+            Err(Errno::EXIST) if self.existing == Existing::Keep => {
+                Err(io::Error::new(io::ErrorKind::AlreadyExists, CLOBBERS))
+            }
+            Err(Errno::EXIST) => {
+                // A link does not replace; a rename does.
+                let hidden = self.folder.unused_name();
+                link(&hidden)?;
+                self.take_place(&hidden)
+            }
+            other => Ok(other?),
+        }
+    }
+
+    fn take_place(&self, hidden: &OsStr) -> io::Result<()> {
+        self.folder.rename(hidden, &self.name).inspect_err(|_| {
+            let _ = self.folder.remove_file(hidden);
+        })
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Kind::Hidden(hidden) = &self.kind {
+            let _ = self.folder.remove_file(hidden);
+        }
+    }
+}
+
+/// A file without a name in `directory`, or one with a name that is removed at once.
+pub fn nameless(directory: &Path) -> io::Result<File> {
+    let folder = Folder::open(directory)?;
+    if let Some(file) = without_name(&folder, 0o600)? {
+        return Ok(file);
+    }
+    let (hidden, file) = folder.temporary(0o600)?;
+    folder.remove_file(&hidden)?;
+    Ok(file)
+}
+
+/// A file without a name in `folder`; none where its file system has no such files.
+fn without_name(folder: &Folder, mode: u32) -> io::Result<Option<File>> {
+    let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+    match openat(folder, ".", flags, Mode::from_raw_mode(mode)) {
+        Ok(file) => Ok(Some(file.into())),
+        // Not every file system has them, and old kernels take the flag for O_DIRECTORY.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+const CLOBBERS: &str = "it exists already, and --no-clobber was given";

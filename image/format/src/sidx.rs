@@ -1,0 +1,506 @@
+//! Our own index frame: what the standard tables have no room for, in a skippable frame that other
+//! tools skip.
+//!
+//! Why here: the seekable zstd table checks a frame's *contents*, so nothing of a frame could be
+//! delivered before all of it is inflated; LZ4 has no table at all. This frame holds every frame's
+//! size and the XXH3-64 of its *compressed* bytes, says which frames are all zeros, and checks
+//! itself. It stands before the seek table of a zstd image and at the end of an LZ4 image or an
+//! encrypted one ([`super::lock`]); the bytes are the same, but that the last has an authentication
+//! code as well. Map: `docs/formats/lz4.md`. Must stay true: its own checksum is verified before
+//! anything in it is believed; entries are then still checked against the file, because anyone can
+//! compute a checksum.
+
+use super::read_at::{Bytes, PIECE_BYTES};
+pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};
+use super::table::{Entry, Table, Tail};
+use super::write::Layout;
+use super::{Builder, FRAME_BYTES_MAX, Format, FormatError, Frame, FrameCheck, Index};
+use super::{thin, tree};
+use crate::codec::CodecId;
+use xxhash_rust::xxh3::Xxh3Default;
+
+/// Writes the index of an image.
+#[derive(Debug)]
+pub(super) struct Writer {
+    codec: CodecId,
+    frame_bytes: u32,
+    shape: Shape,
+}
+
+/// Kinds of indexes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Shape {
+    /// All frames but the last are of one size.
+    Even,
+    /// Entries say the size of their frame's contents.
+    Uneven,
+    /// As even; runs of holes are entries, too ([`super::thin`]).
+    Thin,
+}
+
+impl Shape {
+    /// That of an image of this layout.
+    pub(super) fn of(layout: &Layout) -> Self {
+        match (layout.uneven, layout.thin) {
+            (true, _) => Self::Uneven,
+            (false, true) => Self::Thin,
+            (false, false) => Self::Even,
+        }
+    }
+}
+
+impl Writer {
+    /// For an image of `codec` ([`CodecId::Zstd`] or [`CodecId::Lz4Frame`]) in frames of
+    /// `frame_bytes`, where its shape does not say otherwise.
+    pub(super) fn new(codec: CodecId, frame_bytes: u32, shape: Shape) -> Self {
+        Self {
+            codec,
+            frame_bytes,
+            shape,
+        }
+    }
+
+    /// True of a thin image.
+    pub(super) fn is_thin(&self) -> bool {
+        self.shape == Shape::Thin
+    }
+
+    /// Writes the whole skippable frame; its bytes, or `None` when its 32-bit length has no room
+    /// for so many entries. With the start of an authentication code it is that of an encrypted
+    /// image, whose frames are of one size.
+    pub(super) fn finish(
+        &self,
+        table: &Table,
+        mac: Option<blake3::Hasher>,
+        tail: &mut Tail<'_>,
+    ) -> Result<Option<u32>, FormatError> {
+        let code = mac.map(|mac| self.code(table, mac));
+        let code_bytes = code.map_or(0, |code| code.len() as u64);
+        let (version, entry_bytes) = match (&code, self.shape) {
+            (_, Shape::Thin) => (VERSION_THIN, ENTRY_BYTES),
+            (Some(_), Shape::Even) => (VERSION_LOCKED, ENTRY_BYTES),
+            (None, Shape::Even) => (VERSION, ENTRY_BYTES),
+            (None, Shape::Uneven) => (VERSION_UNEVEN, ENTRY_BYTES_UNEVEN),
+            // The authentication code covers no sizes; `pack` refuses it.
+            (Some(_), Shape::Uneven) => return Ok(None),
+        };
+        let entries = table.count() * entry_bytes as u64;
+        let content = HEAD_BYTES + entries + code_bytes + TAIL_BYTES;
+        let content_bytes = u32::try_from(content).ok();
+        let total = content_bytes.and_then(|bytes| bytes.checked_add(SKIPPABLE_BYTES as u32));
+        let codec = codec_number(self.codec);
+        let (Some(content_bytes), Some(total_bytes), Some(codec)) = (content_bytes, total, codec)
+        else {
+            return Ok(None);
+        };
+        let frame_bytes = match self.shape {
+            Shape::Uneven => table.raw_bytes_max(),
+            Shape::Even | Shape::Thin => self.frame_bytes,
+        };
+        tail.put(&MAGIC.to_le_bytes())?;
+        tail.put(&content_bytes.to_le_bytes())?;
+        tail.begin_check()?;
+        tail.put(&TAG)?;
+        tail.put(&[version, codec, 0, 0])?;
+        tail.put(&frame_bytes.to_le_bytes())?;
+        tail.put(&table.count().to_le_bytes())?;
+        tail.put(&table.raw_bytes().to_le_bytes())?;
+        for entry in table.frames() {
+            let mut bytes = [0; ENTRY_BYTES_UNEVEN];
+            bytes[..ENTRY_BYTES].copy_from_slice(&entry_of(word_of(entry), entry.check));
+            bytes[ENTRY_BYTES..].copy_from_slice(&entry.raw_bytes().to_le_bytes());
+            tail.put(&bytes[..entry_bytes])?;
+        }
+        tail.put(code.as_ref().map_or(&[], |code| &code[..]))?;
+        let check = tail.check()?;
+        tail.put(&check.to_le_bytes())?;
+        tail.put(&total_bytes.to_le_bytes())?;
+        tail.put(&END_TAG)?;
+        Ok(Some(total_bytes))
+    }
+
+    fn code(&self, table: &Table, mut hasher: blake3::Hasher) -> [u8; 32] {
+        let raw_bytes = table.raw_bytes();
+        let frame_bytes = raw_bytes.min(self.frame_bytes.into()) as u32;
+        let codec = codec_number(self.codec).unwrap_or(u8::MAX);
+        cover_shape(&mut hasher, codec, frame_bytes, table.count(), raw_bytes);
+        for entry in table.frames() {
+            hasher.update(&entry_of(word_of(entry), entry.check));
+        }
+        *hasher.finalize().as_bytes()
+    }
+}
+
+/// Size and mark of a frame, as they stand in the table.
+fn word_of(entry: &Entry) -> u32 {
+    let zero = if entry.is_zero() { ZERO_BIT } else { 0 };
+    entry.stored_bytes | zero
+}
+
+/// An entry, as it stands in the table.
+fn entry_of(word: u32, check: u64) -> [u8; ENTRY_BYTES] {
+    let mut bytes = [0; ENTRY_BYTES];
+    bytes[..4].copy_from_slice(&word.to_le_bytes());
+    bytes[4..].copy_from_slice(&check.to_le_bytes());
+    bytes
+}
+
+/// Adds to the authentication code of an encrypted image's index what does not stand in its
+/// entries; `frame_bytes` are those of its largest frame.
+fn cover_shape(
+    hasher: &mut blake3::Hasher,
+    codec: u8,
+    frame_bytes: u32,
+    frames: u64,
+    raw_bytes: u64,
+) {
+    let mut shape = [0; 21];
+    shape[0] = codec;
+    shape[1..5].copy_from_slice(&frame_bytes.to_le_bytes());
+    shape[5..13].copy_from_slice(&frames.to_le_bytes());
+    shape[13..].copy_from_slice(&raw_bytes.to_le_bytes());
+    hasher.update(&shape);
+}
+
+/// Adds all of an index, as it was read, to its authentication code.
+pub(super) fn cover_index(index: &Index, hasher: &mut blake3::Hasher) {
+    let codec = codec_number(index.codec()).unwrap_or(u8::MAX);
+    let (frames, raw_bytes) = (index.frames(), index.raw_bytes());
+    let entries = index.stored_frames() + index.holes().len() as u64;
+    cover_shape(hasher, codec, index.frame_bytes(), entries, raw_bytes);
+    let mut next = 0;
+    while next < frames {
+        let holes = index.hole_run(next);
+        if holes > 0 {
+            hasher.update(&entry_of(ZERO_BIT, holes));
+            next += holes;
+            continue;
+        }
+        let number = next;
+        next += 1;
+        let frame = index.frame(number);
+        let check = match frame.check {
+            FrameCheck::Stored(check) | FrameCheck::Sealed(check, _) => check,
+            FrameCheck::Raw(_) | FrameCheck::None => 0,
+        };
+        let zero = if index.is_zero(number) { ZERO_BIT } else { 0 };
+        hasher.update(&entry_of(frame.stored_bytes | zero, check));
+    }
+}
+
+/// Finding at the place where an index frame would end.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// No index frame.
+    Nothing,
+    /// One that does not agree with its own checksum or fields; says what.
+    Damaged(&'static str),
+    /// The image's index.
+    Index(Box<Index>),
+}
+
+/// Looks for an index frame that ends at byte `end` of the file.
+///
+/// # Errors
+/// [`FormatError`]: the index is intact but speaks of frames that cannot be.
+pub(super) fn read(
+    bytes: &Bytes<'_>,
+    end: u64,
+    format: Format,
+    variant: &'static str,
+) -> Result<Found, FormatError> {
+    let expected = Expected {
+        format: Some(format),
+        version: VERSION,
+        code_bytes: 0,
+        first: 0,
+        file_bytes: bytes.size,
+        is_beside: false,
+    };
+    find(bytes, end, &expected, variant)
+}
+
+/// Reads the index that ends `bytes`, whose frames stand in another file, of `file_bytes`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_beside(
+    bytes: &Bytes<'_>,
+    file_bytes: u64,
+    variant: &'static str,
+) -> Result<Found, FormatError> {
+    let expected = Expected {
+        format: Some(Format::Zstd),
+        version: VERSION,
+        code_bytes: 0,
+        first: 0,
+        file_bytes,
+        is_beside: true,
+    };
+    find(bytes, bytes.size, &expected, variant)
+}
+
+/// Reads the index of an encrypted image, which ends the file, and its authentication code; its
+/// frames begin at byte `first`.
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn read_locked(
+    bytes: &Bytes<'_>,
+    first: u64,
+    variant: &'static str,
+) -> Result<(Found, [u8; CODE_BYTES]), FormatError> {
+    let expected = Expected {
+        format: None,
+        version: VERSION_LOCKED,
+        code_bytes: CODE_BYTES as u64,
+        first,
+        file_bytes: bytes.size,
+        is_beside: false,
+    };
+    let found = find(bytes, bytes.size, &expected, variant)?;
+    let code_at = bytes.size.checked_sub(TAIL_BYTES + CODE_BYTES as u64);
+    let code = code_at.map(|at| bytes.array(at)).transpose()?.flatten();
+    Ok((found, code.unwrap_or_default()))
+}
+
+/// The image that an index has to be of.
+struct Expected {
+    /// Of an encrypted image the codec says it.
+    format: Option<Format>,
+    version: u8,
+    /// Between entries and tail.
+    code_bytes: u64,
+    /// Offset of the first frame.
+    first: u64,
+    /// Size of the file that the frames stand in.
+    file_bytes: u64,
+    /// True where that is another one than the index stands in.
+    is_beside: bool,
+}
+
+fn find(
+    bytes: &Bytes<'_>,
+    end: u64,
+    expected: &Expected,
+    variant: &'static str,
+) -> Result<Found, FormatError> {
+    let Some(tail_at) = end.checked_sub(TAIL_BYTES) else {
+        return Ok(Found::Nothing);
+    };
+    let Some(tail) = bytes.array::<16>(tail_at)? else {
+        return Ok(Found::Nothing);
+    };
+    if tail[12..] != END_TAG {
+        return Ok(Found::Nothing);
+    }
+    let frame_bytes_total = u64::from(le32(&tail[8..]));
+    let Some(start) = end.checked_sub(frame_bytes_total) else {
+        return Ok(Found::Damaged("its length is more than the file's"));
+    };
+    let around = SKIPPABLE_BYTES + HEAD_BYTES + expected.code_bytes + TAIL_BYTES;
+    if frame_bytes_total < around {
+        return Ok(Found::Damaged("its length is less than its head's"));
+    }
+    bytes.will_read(start..end);
+    let Some(head) = bytes.array::<40>(start)? else {
+        return Ok(Found::Damaged("its head lies outside the file"));
+    };
+    let (frame_bytes, frames) = (le32(&head[20..]), le64(&head[24..]));
+    // An encrypted image's frames are of one size.
+    let uneven = head[16] == VERSION_UNEVEN && expected.version == VERSION;
+    let entry_bytes = if uneven {
+        ENTRY_BYTES_UNEVEN
+    } else {
+        ENTRY_BYTES
+    };
+    let entries_bytes = frame_bytes_total - around;
+    if head[..4] != MAGIC.to_le_bytes()
+        || u64::from(le32(&head[4..])) != frame_bytes_total - SKIPPABLE_BYTES
+        || head[8..16] != TAG
+        || frames.checked_mul(entry_bytes as u64) != Some(entries_bytes)
+    {
+        return Ok(Found::Damaged("its head does not agree with its end"));
+    }
+    let mut hasher = Xxh3Default::new();
+    let hashed = frame_bytes_total - SKIPPABLE_BYTES - TAIL_BYTES;
+    bytes.pieces(start + SKIPPABLE_BYTES, hashed, PIECE_BYTES, |_, piece| {
+        hasher.update(piece);
+        Ok(())
+    })?;
+    if hasher.digest() != le64(&tail) {
+        return Ok(Found::Damaged("its checksum is wrong"));
+    }
+    let field = |field, value, limit| FormatError::Field {
+        format: variant,
+        field,
+        value,
+        limit,
+    };
+    let is_thin = head[16] == VERSION_THIN && !expected.is_beside;
+    if head[16] != expected.version && !uneven && !is_thin {
+        let limit = "this program reads 1, 3 and 4, and 2 and 4 of encrypted images; update it";
+        return Err(field(
+            "the version of the index frame",
+            head[16].into(),
+            limit,
+        ));
+    }
+    let (format, codec) = match (expected.format, head[17]) {
+        (None | Some(Format::Zstd), ZSTD) => (Format::Zstd, CodecId::Zstd),
+        (None | Some(Format::Lz4), LZ4) => (Format::Lz4, CodecId::Lz4Frame),
+        _ => {
+            return Err(field(
+                "the codec of the index frame",
+                head[17].into(),
+                "zstd 0 or lz4 1",
+            ));
+        }
+    };
+    if frame_bytes == 0 || frame_bytes > FRAME_BYTES_MAX {
+        return Err(field(
+            "the frame size",
+            frame_bytes.into(),
+            "it must be 1 to 64 MiB",
+        ));
+    }
+    let raw_bytes = le64(&head[32..]);
+    if frames == 0 {
+        return Err(FormatError::Empty { format: variant });
+    }
+    let frames_by_size = raw_bytes.div_ceil(frame_bytes.into());
+    if !uneven && !is_thin && frames_by_size != frames {
+        let limit = "which is not frames times the frame size";
+        return Err(field("the size of the contents", raw_bytes, limit));
+    }
+    if is_thin && raw_bytes > THIN_BYTES_MAX {
+        let limit = "a device has less than 8 EiB";
+        return Err(field("the size of the contents", raw_bytes, limit));
+    }
+    let mut builder = Builder::new(format, variant, expected.file_bytes, frames);
+    let mut offset = expected.first;
+    if is_thin {
+        builder.set_thin(codec);
+        if expected.code_bytes == 0 {
+            offset = check_thin_head(bytes, codec, variant)?;
+        }
+    }
+    let limit = if expected.is_beside {
+        expected.file_bytes
+    } else {
+        start
+    };
+    let entries_at = start + SKIPPABLE_BYTES + HEAD_BYTES;
+    let mut each = |builder: &mut Builder, i: u64, word: u32, check: u64, raw_bytes: u32| {
+        let stored_bytes = word & !ZERO_BIT;
+        let frame = Frame {
+            offset,
+            stored_bytes,
+            raw_bytes,
+            raw_offset: 0,
+            number: 0,
+            codec,
+            check: FrameCheck::Stored(check),
+        };
+        offset += u64::from(stored_bytes);
+        if offset > limit {
+            return Err(FormatError::Table {
+                format: variant,
+                frame: i,
+                frames,
+                reason: "ends inside the index or behind the file",
+                value: offset,
+            });
+        }
+        builder.push(frame, word & ZERO_BIT != 0)
+    };
+    let raw_left = |frame: u64| raw_bytes.saturating_sub(frame.saturating_mul(frame_bytes.into()));
+    if uneven {
+        bytes.records::<ENTRY_BYTES_UNEVEN>(entries_at, frames, |i, entry| {
+            let (word, check, raw_bytes) = (le32(entry), le64(&entry[4..]), le32(&entry[12..]));
+            each(&mut builder, i, word, check, raw_bytes)
+        })?;
+    } else {
+        // The number of the next frame; of a thin image, entries are fewer than frames.
+        let mut number = 0_u64;
+        bytes.records::<ENTRY_BYTES>(entries_at, frames, |i, entry| {
+            let (word, check) = (le32(entry), le64(&entry[4..]));
+            if is_thin && word == ZERO_BIT {
+                let there = raw_left(number);
+                number = (number.checked_add(check))
+                    .filter(|&end| end <= frames_by_size)
+                    .ok_or(FormatError::Table {
+                        format: variant,
+                        frame: number,
+                        frames: frames_by_size,
+                        reason: "a run of holes goes past the end of the contents",
+                        value: check,
+                    })?;
+                let bytes = there - raw_left(number);
+                return builder.push_holes(check, bytes, frame_bytes);
+            }
+            let raw_bytes = raw_left(number).min(frame_bytes.into()) as u32;
+            number += 1;
+            each(&mut builder, i, word, check, raw_bytes)
+        })?;
+    }
+    let mut index = builder.finish()?;
+    if index.raw_bytes() != raw_bytes {
+        let limit = "which is not the sum of its frames";
+        return Err(field("the size of the contents", raw_bytes, limit));
+    }
+    if !expected.is_beside {
+        index.set_tree(tree::read(bytes, start, variant)?);
+    }
+    Ok(Found::Index(Box::new(index)))
+}
+
+/// Checks that a thin image begins as one that is to be refused by other programs; the place of its
+/// first frame.
+fn check_thin_head(
+    bytes: &Bytes<'_>,
+    codec: CodecId,
+    variant: &'static str,
+) -> Result<u64, FormatError> {
+    let wanted = thin::head(codec);
+    let found = bytes.array::<THIN_HEAD_BYTES_MAX>(0)?;
+    match found.is_some_and(|found| found.starts_with(wanted)) {
+        true => Ok(wanted.len() as u64),
+        false => Err(FormatError::NoIndex {
+            format: variant,
+            at: "the end of the file",
+            reason: "it is one of a thin image, and the file does not begin as such",
+            next: "fetch it again",
+        }),
+    }
+}
+
+fn codec_number(codec: CodecId) -> Option<u8> {
+    match codec {
+        CodecId::Zstd => Some(ZSTD),
+        CodecId::Lz4Frame => Some(LZ4),
+        _ => None,
+    }
+}
+
+const HEAD_BYTES: u64 = 32;
+const TAIL_BYTES: u64 = 16;
+const ENTRY_BYTES: usize = 12;
+pub(super) const TAG: [u8; 8] = *b"sidecore";
+const END_TAG: [u8; 4] = *b"SIDX";
+/// All frames but the last are of one size.
+const VERSION: u8 = 1;
+/// That of an encrypted image.
+const VERSION_LOCKED: u8 = 2;
+const CODE_BYTES: usize = 32;
+/// Entries say the size of their frame's contents.
+const VERSION_UNEVEN: u8 = 3;
+const ENTRY_BYTES_UNEVEN: usize = 16;
+/// A thin image, encrypted or not: an entry without compressed bytes is a run of holes.
+const VERSION_THIN: u8 = 4;
+/// As much of a file as an offset of the system's can name.
+const THIN_BYTES_MAX: u64 = i64::MAX as u64;
+const THIN_HEAD_BYTES_MAX: usize = 16;
+const ZSTD: u8 = 0;
+const LZ4: u8 = 1;
+const ZERO_BIT: u32 = 1 << 31;

@@ -1,0 +1,173 @@
+//! Who vouches for an image: a root hash that somebody was told, or keys whose signatures count.
+//!
+//! Why here: the hash tree ([`crate::tree`]) knows hashes, not keys; every command that
+//! opens an image asks the same question before the first byte. Keys are Ed25519 (RFC 8032) in the
+//! files that `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout` write (RFC 8410).
+//! Must stay true: with anything asked for, an image is either vouched for or refused; a private
+//! key is read once, and never written or shown.
+
+use crate::tree::{Hash, Signature, Signer, signed_message};
+use crate::{FormatError, Index, ReadAt};
+use ed25519_dalek::pkcs8::{DecodePrivateKey, DecodePublicKey};
+use ed25519_dalek::{Signer as _, SigningKey, VerifyingKey};
+use std::path::{Path, PathBuf};
+
+/// Why a key or a hash cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TrustError {
+    /// The file cannot be read.
+    #[error("the key {} cannot be read: {source}", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The file holds something else.
+    #[error(
+        "{} holds no {what} Ed25519 key in PEM; `openssl genpkey -algorithm ed25519 -out KEY` \
+         makes a private one, `openssl pkey -in KEY -pubout` says the public one", path.display()
+    )]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// `private` or `public`.
+        what: &'static str,
+    },
+    /// The hash is none.
+    #[error("`{0}` is no root hash: it takes the 64 hexadecimal digits that `pack` has said")]
+    Hash(String),
+}
+
+/// Root and keys that vouch for an image. Without anything in it, every image will do.
+#[derive(Debug, Clone, Default)]
+pub struct Trust {
+    root: Option<Hash>,
+    keys: Vec<VerifyingKey>,
+}
+
+impl Trust {
+    /// Images with this root, as 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`TrustError::Hash`].
+    pub fn add_root(&mut self, digits: &str) -> Result<(), TrustError> {
+        let root = hash_of(digits).ok_or_else(|| TrustError::Hash(digits.to_owned()))?;
+        self.root = Some(root);
+        Ok(())
+    }
+
+    /// Images that the owner of the public key in this file has signed; of several keys one will
+    /// do. Blocks on the file.
+    ///
+    /// # Errors
+    /// [`TrustError`].
+    pub fn add_key(&mut self, path: &Path) -> Result<(), TrustError> {
+        let text = read_key(path)?;
+        let key = VerifyingKey::from_public_key_pem(text.trim());
+        self.keys.push(key.map_err(|_| TrustError::Key {
+            path: path.to_owned(),
+            what: "public",
+        })?);
+        Ok(())
+    }
+
+    /// True where any image will do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.root.is_none() && self.keys.is_empty()
+    }
+
+    /// Has an image's index check every frame by its hash tree, if the tree is vouched for; does
+    /// nothing where nothing is asked for. Blocks on the source.
+    ///
+    /// # Errors
+    /// [`FormatError::Untrusted`]: nothing of the image is to be used.
+    pub fn apply(&self, index: &mut Index, source: &dyn ReadAt) -> Result<(), FormatError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        index.trust(source, &mut |root, signatures| self.judge(root, signatures))
+    }
+
+    fn judge(&self, root: &Hash, signatures: &[Signature]) -> Result<(), String> {
+        if let Some(wanted) = &self.root
+            && wanted != root
+        {
+            let (found, wanted) = (digits_of(root), digits_of(wanted));
+            return Err(format!("its root hash is {found}, not {wanted}"));
+        }
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let message = signed_message(root);
+        let is_valid = |signature: &Signature| {
+            let key = self
+                .keys
+                .iter()
+                .find(|key| *key.as_bytes() == signature.key);
+            // The strict one takes no key of small order, by which anything can seem to be signed.
+            key.is_some_and(|key| {
+                let signature = ed25519_dalek::Signature::from_bytes(&signature.signature);
+                key.verify_strict(&message, &signature).is_ok()
+            })
+        };
+        match signatures.iter().any(is_valid) {
+            true => Ok(()),
+            false if signatures.is_empty() => Err("nobody has signed it".to_owned()),
+            false => {
+                Err("none of its signatures is a valid one by a key that was given".to_owned())
+            }
+        }
+    }
+}
+
+/// Signs roots with the private keys in these files. Blocks on them.
+///
+/// # Errors
+/// [`TrustError`].
+pub fn signer(paths: &[PathBuf]) -> Result<Signer, TrustError> {
+    let mut keys = Vec::new();
+    for path in paths {
+        let text = read_key(path)?;
+        let key = SigningKey::from_pkcs8_pem(text.trim());
+        keys.push(key.map_err(|_| TrustError::Key {
+            path: path.clone(),
+            what: "private",
+        })?);
+    }
+    Ok(Box::new(move |root| {
+        let message = signed_message(root);
+        let sign = |key: &SigningKey| Signature {
+            key: key.verifying_key().to_bytes(),
+            signature: key.sign(&message).to_bytes(),
+        };
+        keys.iter().map(sign).collect()
+    }))
+}
+
+/// A hash, or a key, as hexadecimal digits.
+#[must_use]
+pub fn digits_of(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn hash_of(digits: &str) -> Option<Hash> {
+    let digits = digits.trim();
+    if digits.len() != 64 || !digits.is_ascii() {
+        return None;
+    }
+    let mut hash = [0; 32];
+    for (byte, pair) in hash.iter_mut().zip(digits.as_bytes().as_chunks::<2>().0) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+fn read_key(path: &Path) -> Result<String, TrustError> {
+    std::fs::read_to_string(path).map_err(|source| TrustError::Read {
+        path: path.to_owned(),
+        source,
+    })
+}

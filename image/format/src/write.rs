@@ -1,0 +1,222 @@
+//! Writers of image formats: the bytes around the frames, without I/O.
+//!
+//! Why here: `pack` moves bytes and knows no format; writers know formats and move no
+//! bytes, so that they can be tested on plain memory. The order is: the bytes of
+//! [`ImageWriter::start`], every frame's compressed bytes (reported by [`ImageWriter::push`]), then
+//! what [`ImageWriter::finish`] writes.
+
+use super::FormatError;
+use super::lock::Locker;
+use super::table::{Entry, Tail};
+use super::tree::{self, Hash, Signer};
+use crate::codec::CodecId;
+use std::io;
+
+/// Layout of an image to be written.
+#[derive(Debug, Clone, Copy)]
+pub struct Layout {
+    /// Bytes of the device per frame: a power of two, [`super::FRAME_BYTES_RANGE`].
+    pub frame_bytes: u32,
+    /// Size of the device, where it is known before the source has been read.
+    pub raw_bytes: Option<u64>,
+    /// True when the front of the output can still be written when all frames are out.
+    pub seekable: bool,
+    /// True where frames differ in size; `frame_bytes` is then their average.
+    pub uneven: bool,
+    /// True where runs of zeros are named and not stored ([`ImageWriter::push_holes`]).
+    pub thin: bool,
+}
+
+/// One frame, deflated.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packed {
+    /// Compressed bytes.
+    pub stored_bytes: u32,
+    /// Contents, in bytes.
+    pub raw_bytes: u32,
+    /// True when the contents are all zeros.
+    pub zero: bool,
+    /// XXH3-64 of the compressed bytes.
+    pub stored_check: u64,
+    /// The last four compressed bytes, little-endian: in a zstd frame, the checksum of the
+    /// contents.
+    pub stored_end: u32,
+    /// Its leaf in the image's hash tree, where it is to have one.
+    pub leaf: Option<Hash>,
+}
+
+impl Packed {
+    /// Describes `stored`, which holds `raw` compressed. Runs where the frame was deflated, on an
+    /// engine.
+    #[must_use]
+    pub fn of(stored: &[u8], raw: &[u8]) -> Self {
+        let end = stored.last_chunk::<4>().copied().unwrap_or_default();
+        Self {
+            stored_bytes: stored.len() as u32,
+            raw_bytes: raw.len() as u32,
+            zero: is_zero(raw),
+            stored_check: xxhash_rust::xxh3::xxh3_64(stored),
+            stored_end: u32::from_le_bytes(end),
+            leaf: None,
+        }
+    }
+
+    /// The same contents, whose bytes in the image are now `stored`.
+    #[must_use]
+    pub fn with_stored(self, stored: &[u8]) -> Self {
+        let end = stored.last_chunk::<4>().copied().unwrap_or_default();
+        Self {
+            stored_bytes: stored.len() as u32,
+            stored_check: xxhash_rust::xxh3::xxh3_64(stored),
+            stored_end: u32::from_le_bytes(end),
+            ..self
+        }
+    }
+
+    /// The same, with the leaf of frame `number`, whose compressed bytes are `stored`.
+    #[must_use]
+    pub fn with_leaf(mut self, number: u64, stored: &[u8]) -> Self {
+        self.leaf = Some(tree::leaf(number, self.raw_bytes, self.zero, stored));
+        self
+    }
+
+    pub(super) fn entry(&self) -> Entry {
+        let Self {
+            stored_bytes,
+            raw_bytes,
+            ..
+        } = *self;
+        Entry::new(
+            self.stored_check,
+            stored_bytes,
+            self.stored_end,
+            raw_bytes,
+            self.zero,
+        )
+    }
+}
+
+/// The end of an image, once its tail is written.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// Replaces the bytes at the front of the file. Only when the layout was seekable.
+    pub front: Option<Vec<u8>>,
+    /// The root of the hash tree, where there is one.
+    pub root: Option<Hash>,
+}
+
+/// A hash tree that is being written, and who signs its root.
+pub(super) struct Seal {
+    tree: tree::Writer,
+    signer: Signer,
+}
+
+impl Seal {
+    /// Of an image of this layout.
+    pub(super) fn new(signer: Signer, is_thin: bool) -> Self {
+        Self {
+            tree: tree::Writer::new(is_thin),
+            signer,
+        }
+    }
+
+    /// Adds the leaf of the next frame.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] where the frame has none.
+    pub(super) fn push(&mut self, frame: &Packed, format: &'static str) -> Result<(), FormatError> {
+        let leaf = frame.leaf.ok_or_else(|| FormatError::CannotWrite {
+            format,
+            what: "a frame without a leaf".to_owned(),
+            reason: "the image is to have a hash tree",
+            next: "this is a defect of the program; report it",
+        })?;
+        self.tree.push(leaf, frame.raw_bytes);
+        Ok(())
+    }
+
+    /// Adds a run of holes, for which there are no leaves.
+    pub(super) fn push_holes(&mut self, frames: u64, raw_bytes: u64, frame_bytes: u32) {
+        self.tree.push_holes(frames, raw_bytes, frame_bytes);
+    }
+
+    /// Writes the tree; its root, and its bytes.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] where there are too many frames; [`FormatError::Write`].
+    pub(super) fn finish(
+        &mut self,
+        format: &'static str,
+        tail: &mut Tail<'_>,
+    ) -> Result<(Hash, u32), FormatError> {
+        let finished = self.tree.finish(&mut *self.signer, tail)?;
+        finished.ok_or_else(|| FormatError::CannotWrite {
+            format,
+            what: "a hash tree of so many frames".to_owned(),
+            reason: "it is a skippable frame, whose length has 32 bits",
+            next: "take a larger --frame",
+        })
+    }
+}
+
+/// Writes the heads and tables of one image.
+pub trait ImageWriter: Send {
+    /// The codec of its frames.
+    fn codec(&self) -> CodecId;
+
+    /// True when the last frame's contents have to be filled up with zeros to the frame size.
+    fn pads_last_frame(&self) -> bool {
+        false
+    }
+
+    /// Has the image carry a hash tree of the leaves of its frames, whose root `signer` signs;
+    /// false where the format has no room for one. Called before the first frame.
+    fn seal(&mut self, _signer: Signer) -> bool {
+        false
+    }
+
+    /// Has the image be an encrypted one, whose frames come sealed; false where the format has no
+    /// place for that. Called before [`Self::start`].
+    fn lock(&mut self, _lock: Locker) -> bool {
+        false
+    }
+
+    /// The bytes in front of the first frame. Called once, first.
+    fn start(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
+    /// The next frame's compressed bytes have been written.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] when the format cannot count so many.
+    fn push(&mut self, frame: &Packed) -> Result<(), FormatError>;
+
+    /// The next `frames`, with `raw_bytes` of zeros, are not stored. Of a thin image alone.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] where the format has no room for such.
+    fn push_holes(&mut self, frames: u64, raw_bytes: u64) -> Result<(), FormatError> {
+        let _ = raw_bytes;
+        Err(FormatError::CannotWrite {
+            format: "image",
+            what: format!("{frames} frames that are not stored"),
+            reason: "the format has no room for holes",
+            next: "this is a defect of the program; report it",
+        })
+    }
+
+    /// Writes the bytes that follow the last frame to `tail`, in pieces. Called once, last.
+    ///
+    /// # Errors
+    /// [`FormatError::CannotWrite`] when the table has no room for so many frames;
+    /// [`FormatError::Write`] with what `tail` says.
+    fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError>;
+}
+
+/// True when all bytes are zero.
+#[must_use]
+pub fn is_zero(bytes: &[u8]) -> bool {
+    let (words, rest) = bytes.as_chunks::<64>();
+    words.iter().all(|word| word == &[0; 64]) && rest.iter().all(|&byte| byte == 0)
+}

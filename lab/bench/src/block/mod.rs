@@ -1,0 +1,176 @@
+//! `block bench`: the papers' experiments, and the peers, in one run on this machine's own files.
+//!
+//! Why here: every figure that the project states must be made again by one command, as a ratio to
+//! a peer that was interleaved with it.
+//!
+//! - `corpus`: the trees that are packed, made from this machine's files.
+//! - `inputs`: images of them, in our formats and the peers', made when first needed and compared
+//!   with the source once.
+//! - `tools`: other programs: found, started, waited for, ended.
+//! - one file a group of measurements: `lzo`, `nbd`, `scaling`, `fuse`, `mount`, `stages`, `paper`.
+//! - [`figures`]: the papers' figures.
+//! - groups, rounds, head and figures: `crate::frame`.
+//! - [`report`]: the result; [`markdown`], [`picture`]: the same for people.
+//!
+//! Must stay true: a peer is given its best settings and the same image contents; no measurement
+//! runs on bytes that were not compared; everything that is started is ended and unmounted,
+//! whatever happens; nothing runs longer than its limit.
+//! Called from one thread, which blocks for minutes.
+//! Source: papers/000 and papers/002 (the user-mode SPE driver of 2007).
+
+mod corpus;
+pub mod figures;
+mod fuse;
+mod inputs;
+mod lzo;
+pub mod markdown;
+mod mount;
+mod nbd;
+mod paper;
+pub mod picture;
+pub mod report;
+mod scaling;
+mod stages;
+mod tools;
+
+#[cfg(test)]
+mod tests;
+
+use crate::frame::{self, Frame, Head, Service, from_service, interrupted, only};
+pub use crate::frame::{BenchError, ROUNDS_MAX};
+use inputs::Inputs;
+use report::Report;
+use sidecore_block::codec::CodecError;
+use sidecore_block::device::DeviceError;
+use sidecore_block::pack::PackError;
+use sidecore_block::source::ReadError;
+use sidecore_export::nbd::NbdError;
+use sidecore_measure::interleave;
+use sidecore_measure::report::Comparison;
+use sidecore_measure::stats::Series;
+use std::ops::{Deref, DerefMut};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use tools::Runner;
+
+/// Measures one group.
+type Run = fn(&mut Bench<'_>) -> Result<(), BenchError>;
+
+/// Compressed images beside other formats, servers and file systems.
+pub struct Block;
+
+/// A set of measurements that can be asked for alone.
+pub type Group = frame::Group<Block>;
+
+impl Service for Block {
+    type Run = Run;
+    const GROUPS: &'static [Group] = &[
+        Group::new("lzo", lzo::run),
+        Group::new("stages", stages::run),
+        Group::new("paper", paper::run),
+        Group::new("nbd", |bench| {
+            nbd::run(bench)?;
+            scaling::run(bench)
+        }),
+        Group::new("fuse", fuse::run),
+        Group::new("mount", mount::run),
+    ];
+}
+
+/// Inputs, rounds and groups of a run.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Takes the large corpus's place in the groups `nbd` and `fuse`.
+    pub image: Option<PathBuf>,
+    /// Small inputs and few rounds: a smoke run, not a result.
+    pub quick: bool,
+    /// Rounds; 5, or 2 where `quick`, unless given.
+    pub rounds: Option<usize>,
+    /// The groups to run; all where empty.
+    pub only: Vec<Group>,
+    /// The `sidecore` program, for servers and mounts as people run them.
+    pub sidecore: PathBuf,
+    /// Directory for the inputs; the system's one for temporary files unless given.
+    pub scratch: Option<PathBuf>,
+}
+
+from_service!(CodecError, DeviceError, NbdError, PackError, ReadError,);
+
+/// A run under way.
+pub struct Bench<'a> {
+    frame: Frame<'a, Report>,
+    config: &'a Config,
+    runner: Runner,
+    inputs: Inputs,
+}
+
+impl<'a> Deref for Bench<'a> {
+    type Target = Frame<'a, Report>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.frame
+    }
+}
+
+impl DerefMut for Bench<'_> {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.frame
+    }
+}
+
+/// Runs the bench. Blocks for up to a minute where `quick`, else for some minutes. `cancel` ends it
+/// within a second or so. `progress` gets a line now and then.
+///
+/// # Errors
+/// [`BenchError::Space`], [`BenchError::Interrupted`], or the error that kept the inputs from
+/// being made. A failure of one group is in the report, and the others still run.
+pub fn run(
+    config: &Config,
+    cancel: Arc<AtomicBool>,
+    progress: &mut dyn FnMut(&str),
+) -> Result<Report, BenchError> {
+    let base = config.scratch.clone().unwrap_or_else(std::env::temp_dir);
+    let runner = Runner::new(&base, Arc::clone(&cancel))?;
+    let inputs = Inputs::new(config, &base, runner.directory())?;
+    let head = Head::new(&config.sidecore, config.quick, config.rounds);
+    let mut bench = Bench {
+        frame: Frame::new(Report::new(head), cancel, QUICK_TIME, progress),
+        config,
+        runner,
+        inputs,
+    };
+    Group::run_chosen(&config.only, &mut bench, |group, bench| (group.run)(bench))?;
+    bench.report.head.inputs = bench.inputs.describe();
+    Ok(bench.frame.end())
+}
+
+impl Bench<'_> {
+    /// Interleaves candidates of one metric; see [`Frame::interleave`].
+    fn interleave(
+        &mut self,
+        metric: &str,
+        unit: &'static str,
+        candidates: &mut [Candidate<'_>],
+    ) -> Result<Vec<Option<Series>>, BenchError> {
+        let (metrics, rounds, runner) = ([(metric, unit)], self.frame.rounds, &self.runner);
+        let all = self
+            .frame
+            .interleave(&metrics, rounds, runner, candidates, || Ok(()));
+        all.map(only)
+    }
+}
+
+/// An interleaved candidate.
+pub(crate) type Candidate<'c> = interleave::Candidate<'c, Runner, BenchError>;
+
+/// The size of a file in bytes.
+fn file_bytes(path: &Path) -> Result<u64, BenchError> {
+    let metadata = std::fs::metadata(path);
+    let metadata = metadata.map_err(BenchError::io(format!("look at {}", path.display())))?;
+    Ok(metadata.len())
+}
+
+/// A quick run that took longer than this goes on with one round each.
+const QUICK_TIME: Duration = Duration::from_secs(30);

@@ -1,0 +1,180 @@
+//! Every reader of outside bytes, under a fuzzer.
+//!
+//! [`TARGETS`] lists one function for each: it takes any bytes, and panics, hangs or reads wrong
+//! memory only where there is a fault. The same functions are driven three ways:
+//!
+//! - by libFuzzer with AddressSanitizer, guided by coverage (`fuzz_targets`, `scripts/fuzz`);
+//! - over the corpora in the tree on stable Rust (`tests/replay.rs`, in `cargo test`);
+//! - from seeds for a bounded number of inputs (`src/bin/seeded.rs`, `scripts/fuzz --quick`).
+//!
+//! The checks of a target stand with the code that they check, in each crate's `fuzzing` module: it
+//! sees what is private there. Here is what needs the public interface only.
+
+pub mod seeds;
+pub mod stack;
+
+use sidecore_cell_sim::Machine;
+
+/// A target: its name, which is also its corpus's folder, and its function.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// All targets.
+pub const TARGETS: [Target; 23] = [
+    ("alignment", alignment),
+    ("checkpoint", checkpoint),
+    ("configuration", configuration),
+    ("daemon", daemon),
+    ("doors", doors),
+    ("drill", drill),
+    ("erofs", erofs),
+    ("images", images),
+    ("lzo1x", lzo1x),
+    ("machine", machine),
+    ("model", model),
+    ("nbd", nbd),
+    ("newick", newick),
+    ("nexus", nexus),
+    ("overlay", overlay),
+    ("partitions", partitions),
+    ("rdma", rdma),
+    ("remote", remote),
+    ("rings", rings),
+    ("search_state", search_state),
+    ("sockets", sockets),
+    ("stack", stack),
+    ("zstd", zstd),
+];
+
+/// An alignment: PHYLIP, FASTA or NEXUS.
+pub fn alignment(data: &[u8]) {
+    sidecore_phylo::fuzzing::alignment(data);
+}
+
+/// A checkpoint of a tree search, with and without its lines' check sums.
+pub fn checkpoint(data: &[u8]) {
+    sidecore_phylo::fuzzing::checkpoint(data);
+}
+
+/// Configuration files of `sidecore net up`.
+pub fn configuration(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        sidecore_net::fuzzing::fuzz_configuration(text);
+    }
+}
+
+/// Shared memory of the off-loading daemon, and its messages: a client that scribbles.
+pub fn daemon(data: &[u8]) {
+    sidecore_daemon::fuzzing::fuzz_daemon(data);
+}
+
+/// Names, links, addresses and control messages that come to a supervisor of programs.
+pub fn doors(data: &[u8]) {
+    sidecore_net_run::fuzzing::fuzz_doors(data);
+}
+
+/// A packet script: read; and played, where it is short.
+pub fn drill(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    if sidecore_net_drill::parse("fuzz", text).is_ok() && data.len() < PLAYED_BYTES_MAX {
+        // That it does not come true is no fault.
+        let _ = sidecore_net_drill::run("fuzz", text);
+    }
+}
+
+/// The file system inside an image, as `mount --rootless` reads it.
+pub fn erofs(data: &[u8]) {
+    sidecore_erofs::fuzzing::fuzz_erofs(data);
+}
+
+/// A compressed image.
+pub fn images(data: &[u8]) {
+    sidecore_block::format::fuzzing::fuzz_image(data);
+}
+
+/// An LZO1X stream, inflated in two ways.
+pub fn lzo1x(data: &[u8]) {
+    use sidecore_block::codec::lzo1x::fuzzing::Differ;
+    thread_local! {
+        static DIFFER: std::cell::RefCell<Differ> = std::cell::RefCell::new(Differ::new());
+    }
+    DIFFER.with_borrow_mut(|differ| differ.compare(data));
+}
+
+/// A description of a modelled machine.
+pub fn machine(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data)
+        && let Ok(machine) = Machine::parse("fuzz", text)
+    {
+        assert!(machine.threads() > 0, "a machine without threads was taken");
+    }
+}
+
+/// A model's name.
+pub fn model(data: &[u8]) {
+    sidecore_phylo::fuzzing::model(data);
+}
+
+/// An NBD dialogue: its first byte is how the rest arrives.
+pub fn nbd(data: &[u8]) {
+    sidecore_export::nbd::fuzzing::fuzz_dialogue(data);
+}
+
+/// Trees in Newick's notation.
+pub fn newick(data: &[u8]) {
+    sidecore_phylo::fuzzing::newick(data);
+}
+
+/// A NEXUS file behind its first word.
+pub fn nexus(data: &[u8]) {
+    sidecore_phylo::fuzzing::nexus(data);
+}
+
+/// An overlay's file: its superblock, log and slots.
+pub fn overlay(data: &[u8]) {
+    sidecore_block::overlay::fuzzing::fuzz_overlay(data);
+}
+
+/// A file of partitions.
+pub fn partitions(data: &[u8]) {
+    sidecore_phylo::fuzzing::partitions(data);
+}
+
+/// The memory between a supervisor and its programs, of which either side writes any word.
+pub fn rings(data: &[u8]) {
+    sidecore_net_rings::fuzzing::fuzz_rings(data);
+}
+
+/// A peer of a queue pair, against a model of all that it may do.
+pub fn rdma(data: &[u8]) {
+    sidecore_rdma_wire::fuzzing::fuzz_stream(data);
+}
+
+/// A server far away: heads, bodies and documents of HTTP, stores and registries.
+pub fn remote(data: &[u8]) {
+    sidecore_remote::fuzzing::fuzz_answer(data);
+}
+
+/// A search's saved state.
+pub fn search_state(data: &[u8]) {
+    sidecore_phylo::fuzzing::search_state(data);
+}
+
+/// Requests of an application over shared memory, to the stack's engine.
+pub fn sockets(data: &[u8]) {
+    sidecore_net::fuzzing::fuzz_requests(data);
+}
+
+/// Frames, time and an application: all that happens to a stack.
+pub fn stack(data: &[u8]) {
+    stack::fuzz_stack(data);
+}
+
+/// zstd frames, decoded in two ways.
+pub fn zstd(data: &[u8]) {
+    sidecore_zstd::fuzzing::compare(data);
+}
+
+/// The longest script that is played.
+const PLAYED_BYTES_MAX: usize = 4096;

@@ -1,0 +1,47 @@
+//! The header compiles as C and C++ without a warning, has the layouts of the library, and a
+//! program in C does everything once over the kernel's loopback.
+#![allow(clippy::unwrap_used)] // Helper functions of tests.
+
+#[path = "../../../daemon/c/tests/common/c.rs"]
+mod c;
+
+use sidecore_rdma_c::{RawCompletion, RawEvent, RawOptions, RawPiece, RawRegion, RawWork};
+use std::process::Command;
+
+#[test]
+fn a_program_in_c_puts_gets_sends_and_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let own = std::env::current_exe().unwrap();
+    // Installed under the name that its header and its soname have.
+    let built = own.parent().unwrap().join("libsidecore_rdma_c.so");
+    std::os::unix::fs::symlink(built, folder.path().join("libsidecore_rdma.so")).unwrap();
+    let libraries = folder.path().display();
+    for (language, standard) in c::LANGUAGES.into_iter().zip(["c99", "c++11"]) {
+        let options = [
+            format!("-std={standard}"),
+            format!("-L{libraries}"),
+            "-lsidecore_rdma".to_owned(),
+            format!("-Wl,-rpath,{libraries}"),
+        ];
+        let root = env!("CARGO_MANIFEST_DIR");
+        let program = c::compile_with(root, "rdma.c", language, folder.path(), &options);
+        let output = Command::new(&program)
+            .args(["", "127.0.0.1:0"])
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        let sizes = [
+            size_of::<RawRegion>(),
+            size_of::<RawPiece>(),
+            size_of::<RawOptions>(),
+            size_of::<RawWork>(),
+            size_of::<RawCompletion>(),
+            size_of::<RawEvent>(),
+        ]
+        .map(|bytes| format!(" {bytes}"))
+        .concat();
+        let told = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(told, format!("sizes{sizes}\nright\n"));
+    }
+}

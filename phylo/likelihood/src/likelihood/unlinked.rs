@@ -1,0 +1,110 @@
+//! Branch lengths of partitions that have lengths of their own.
+//!
+//! A branch of the tree has the partitions' mean length, weighted by sites, and each partition a
+//! factor of it ([`Tree::factor`]). Each partition's best length is found by itself; insertions are
+//! scored with the factors that the branches have, and only what is taken is fitted anew.
+//! Must stay true: tree and factors change together, and what sees the branch is marked.
+
+use super::branches::best_length;
+use super::{LENGTH_MAX, LENGTH_MIN, Likelihood, LikelihoodError, Part};
+use crate::kernel::Derivatives;
+use crate::runner::{Runner, Work};
+use crate::tree::EdgeId;
+
+#[cfg(doc)]
+use crate::tree::Tree;
+
+impl<R: Runner> Likelihood<R> {
+    /// Sets a branch's length in each partition to its best, and returns their mean.
+    pub(super) fn optimise_unlinked_length(
+        &mut self,
+        edge: EdgeId,
+    ) -> Result<f64, LikelihoodError> {
+        self.make_sum_table(edge)?;
+        let mut own = Vec::with_capacity(self.parts.len());
+        let mut moved = false;
+        for number in 0..self.parts.len() {
+            let part = &self.parts[number];
+            let start = part.length(&self.tree, edge) * part.scale();
+            let start = start.clamp(LENGTH_MIN, LENGTH_MAX);
+            let best = best_length(start, |length| self.own_slope(number, length))?;
+            moved |= best != start;
+            own.push(best);
+        }
+        // Lengths that are good enough stay, to the last bit, and so do all values.
+        if moved {
+            self.set_own_lengths(edge, &own);
+        }
+        Ok(self.tree.length(edge))
+    }
+
+    /// The derivatives of one partition's log-likelihood by its own length, by the present tables.
+    fn own_slope(&mut self, number: usize, length: f64) -> Result<Derivatives, LikelihoodError> {
+        let chunks = self.chunks_of(number..number + 1);
+        let part = &mut self.parts[number];
+        part.prepare_powers(length / part.scale());
+        let (part, isa) = (&self.parts[number], self.options.isa);
+        let share = chunks.len() as f64 / self.chunks.len() as f64;
+        let (work, ns) = (Work::Derivatives, (0.5 * share * self.newview_ns) as u64);
+        let own = &mut self.chunks[chunks];
+        self.runner
+            .run_sized(work, ns, own, |chunk| chunk.derivatives(part, isa))?;
+        Ok(self.sum_own_slopes(number))
+    }
+
+    /// Sets a branch's length in each partition.
+    fn set_own_lengths(&mut self, edge: EdgeId, own: &[f64]) {
+        let sites: Vec<f64> = self.parts.iter().map(|part| part.sites() as f64).collect();
+        let sum: f64 = own
+            .iter()
+            .zip(&sites)
+            .map(|(length, sites)| length * sites)
+            .sum();
+        let mean = (sum / sites.iter().sum::<f64>()).clamp(LENGTH_MIN, LENGTH_MAX);
+        self.tree.set_length(edge, mean);
+        for (number, length) in own.iter().enumerate() {
+            let factor = length / (mean * self.parts[number].scale());
+            self.tree
+                .set_factor([number, self.parts.len()], edge, factor);
+            self.parts[number].forget_edge(edge);
+        }
+        self.mark_around(edge, false);
+    }
+
+    /// Brings scales into the lengths, which are free: what a fit of parameters leaves behind.
+    pub(super) fn fold_scales(&mut self) {
+        if self.parts.iter().all(|part| part.scale() == 1.0) {
+            return;
+        }
+        let own = |edge| {
+            let of = |part: &Part| part.length(&self.tree, edge) * part.scale();
+            let lengths = self.parts.iter().map(of);
+            let lengths = lengths.map(|length| length.clamp(LENGTH_MIN, LENGTH_MAX));
+            (edge, lengths.collect())
+        };
+        let all: Vec<(EdgeId, Vec<f64>)> = self.tree.edges().map(own).collect();
+        self.parts.iter_mut().for_each(|part| part.set_scale(1.0));
+        for (edge, own) in all {
+            self.set_own_lengths(edge, &own);
+        }
+        self.forget_values();
+    }
+
+    /// Takes lengths and factors that this tree had before.
+    pub fn restore_lengths(&mut self, (lengths, factors): (Vec<f64>, Vec<Vec<f64>>)) {
+        let edges: Vec<EdgeId> = self.tree.edges().collect();
+        let parts = 0..self.parts.len();
+        let before = self.tree.clone();
+        self.tree.restore_factors(factors);
+        for (edge, length) in edges.into_iter().zip(lengths) {
+            let same = |part| before.factor(part, edge) == self.tree.factor(part, edge);
+            if !parts.clone().all(same) {
+                self.parts
+                    .iter_mut()
+                    .for_each(|part| part.forget_edge(edge));
+                self.mark_around(edge, false);
+            }
+            self.set_length(edge, length);
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Partition files: which sites have which model, in RAxML's style or as NEXUS sets.
+//!
+//! ```text
+//! GTR+G, gene1 = 1-500
+//! HKY+F+I, codon3 = 503-900\3, 1001 - .
+//! ```
+//! A line: model, name, ranges (from 1, both ends included, `.` for the last site, `\3` every
+//! third; `/3` as well). Blank lines and lines that begin with `#` are passed over. The model is
+//! any that `ModelName::parse` takes, RAxML-NG's `DNA` among them. A file that begins with
+//! `#NEXUS` has `charset`s and a `charpartition` (`sets`).
+//! Must stay true: every site is in exactly one partition.
+//!
+//! ```
+//! use sidecore_likelihood::msa::partitions;
+//!
+//! let text = "GTR+G, codons = 1-6\\3, 2-6\\3\nJC, third = 3-6\\3";
+//! let found = partitions::parse(text, 6)?;
+//! assert_eq!(found[0].sites, [0, 3, 1, 4]); // range by range; from 0 here, from 1 in the file
+//! assert_eq!((found[1].model.as_str(), found[1].name.as_str()), ("JC", "third"));
+//! # Ok::<(), partitions::PartitionError>(())
+//! ```
+
+mod sets;
+
+use super::shown;
+
+/// One line: sites that share a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Partition {
+    /// The model, as text.
+    pub model: String,
+    /// Its name.
+    pub name: String,
+    /// Its sites, from 0.
+    pub sites: Vec<u32>,
+}
+
+/// Errors of a partition file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PartitionError {
+    /// A line that is not understood.
+    #[error("partition file, line {line}: {what}; a line is `MODEL, NAME = 1-500, 700-900\\3`")]
+    Line {
+        /// The line, from 1.
+        line: usize,
+        /// The reason.
+        what: String,
+    },
+    /// A NEXUS command that is not understood, or one that is missing.
+    #[error(
+        "partition file (NEXUS), line {line}: {what}; there must be `charset NAME = 1-500\\3;` and \
+         `charpartition NAME = MODEL:CHARSET, MODEL:CHARSET;`"
+    )]
+    Sets {
+        /// The line, from 1.
+        line: usize,
+        /// The reason.
+        what: String,
+    },
+    /// A site that two partitions have.
+    #[error("partition file: site {site} is in `{first}` and in `{second}`")]
+    Twice {
+        /// The site, from 1.
+        site: usize,
+        /// The one.
+        first: String,
+        /// The other.
+        second: String,
+    },
+    /// A site that none has.
+    #[error("partition file: site {site} is in no partition ({count} such sites)")]
+    Missing {
+        /// The first such site, from 1.
+        site: usize,
+        /// Number found.
+        count: usize,
+    },
+    /// No lines.
+    #[error("the partition file has no lines")]
+    Empty,
+}
+
+/// Parses a partition file for an alignment of `sites` sites.
+///
+/// # Errors
+/// [`PartitionError`].
+pub fn parse(text: &str, sites: usize) -> Result<Vec<Partition>, PartitionError> {
+    let text = text.trim_start_matches('\u{FEFF}');
+    let mut claims = Claims::new(sites);
+    if sets::is_nexus(text) {
+        sets::parse(text, &mut claims)?;
+    } else {
+        lines(text, &mut claims)?;
+    }
+    claims.all()
+}
+
+/// Lines in RAxML's style.
+fn lines(text: &str, claims: &mut Claims) -> Result<(), PartitionError> {
+    for (number, line) in text.lines().enumerate() {
+        let line = line.trim().trim_end_matches(';');
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        let error = |what: &str| PartitionError::Line {
+            line: number + 1,
+            what: what.to_owned(),
+        };
+        let (head, ranges) = line.split_once('=').ok_or_else(|| error("no `=`"))?;
+        let (model, name) = split_head(head).ok_or_else(|| error("no `,` after the model"))?;
+        if model.is_empty() || name.is_empty() {
+            return Err(error("a model and a name must stand before `=`"));
+        }
+        claims.begin(model, name);
+        for range in ranges.split(',') {
+            let range = Range::parse(range, claims.sites())
+                .ok_or_else(|| error(&format!("range `{}`", shown(range))))?;
+            if range.last > claims.sites() {
+                return Err(error(&claims.beyond(range)));
+            }
+            claims.claim(range)?;
+        }
+    }
+    Ok(())
+}
+
+/// Partitions so far, and the sites that they have.
+struct Claims {
+    partitions: Vec<Partition>,
+    /// For each site its partition.
+    owner: Vec<u32>,
+}
+
+impl Claims {
+    fn new(sites: usize) -> Self {
+        Self {
+            partitions: Vec::new(),
+            owner: vec![u32::MAX; sites],
+        }
+    }
+
+    fn sites(&self) -> usize {
+        self.owner.len()
+    }
+
+    fn begin(&mut self, model: &str, name: &str) {
+        self.partitions.push(Partition {
+            model: model.to_owned(),
+            name: name.to_owned(),
+            sites: Vec::new(),
+        });
+    }
+
+    fn beyond(&self, range: Range) -> String {
+        format!(
+            "site {} is beyond the alignment's {}",
+            range.last,
+            self.sites()
+        )
+    }
+
+    /// Gives sites, none beyond the last, to the partition that was begun last.
+    fn claim(&mut self, range: Range) -> Result<(), PartitionError> {
+        let Some(number) = self.partitions.len().checked_sub(1) else {
+            return Err(PartitionError::Empty);
+        };
+        for site in (range.first..=range.last).step_by(range.step) {
+            let before = std::mem::replace(&mut self.owner[site - 1], number as u32);
+            if before != u32::MAX {
+                return Err(PartitionError::Twice {
+                    site,
+                    first: shown(&self.partitions[before as usize].name),
+                    second: shown(&self.partitions[number].name),
+                });
+            }
+            self.partitions[number].sites.push(site as u32 - 1);
+        }
+        Ok(())
+    }
+
+    /// The partitions, once every site has one.
+    fn all(self) -> Result<Vec<Partition>, PartitionError> {
+        if self.partitions.is_empty() {
+            return Err(PartitionError::Empty);
+        }
+        let mut missing = (1..)
+            .zip(&self.owner)
+            .filter(|(_, owner)| **owner == u32::MAX);
+        match missing.next() {
+            None => Ok(self.partitions),
+            Some((site, _)) => Err(PartitionError::Missing {
+                site,
+                count: 1 + missing.count(),
+            }),
+        }
+    }
+}
+
+/// Model and name: the last `,` outside braces separates them.
+fn split_head(head: &str) -> Option<(&str, &str)> {
+    let (mut depth, mut comma) = (0_usize, None);
+    for (at, byte) in head.bytes().enumerate() {
+        match byte {
+            b'{' => depth += 1,
+            b'}' => depth = depth.saturating_sub(1),
+            b',' if depth == 0 => comma = Some(at),
+            _ => {}
+        }
+    }
+    let comma = comma?;
+    Some((head[..comma].trim(), head[comma + 1..].trim()))
+}
+
+/// Sites from `first` to `last`, both from 1; every `step`th.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    first: usize,
+    last: usize,
+    step: usize,
+}
+
+impl Range {
+    /// `7`, `1-500`, `3-.\3`; `sites` is what `.` stands for.
+    fn parse(text: &str, sites: usize) -> Option<Self> {
+        let (text, step) = match text.split_once(['\\', '/']) {
+            Some((text, step)) => (text, step.trim().parse().ok()?),
+            None => (text, 1),
+        };
+        let site = |text: &str| match text.trim() {
+            "." => Some(sites),
+            number => number.parse().ok(),
+        };
+        let (first, last) = match text.split_once('-') {
+            Some((first, last)) => (site(first)?, site(last)?),
+            None => (site(text)?, site(text)?),
+        };
+        (first >= 1 && last >= first && step >= 1).then_some(Self { first, last, step })
+    }
+}

@@ -1,0 +1,56 @@
+//! Lengths of a branch in several partitions, where these have lengths of their own ("unlinked"):
+//! each a factor of the tree's length.
+//!
+//! Why here: whoever keeps a tree to come back to keeps these with it. The moves of `edit` leave
+//! factors as they are, branch by branch.
+//! Must stay true: there is a factor for each branch of each partition, or none at all.
+
+use super::{EdgeId, Tree};
+
+impl Tree {
+    /// Length of a branch in a partition relative to the tree's: 1 where they are linked.
+    #[must_use]
+    pub fn factor(&self, part: usize, edge: EdgeId) -> f64 {
+        let own = self.factors.get(part);
+        own.map_or(1.0, |own| own[edge.index()])
+    }
+
+    /// Sets that, of one of `parts` partitions.
+    ///
+    /// # Panics
+    /// When there are fewer.
+    pub fn set_factor(&mut self, [part, parts]: [usize; 2], edge: EdgeId, factor: f64) {
+        if self.factors.len() != parts {
+            self.factors = vec![vec![1.0; self.length.len()]; parts];
+        }
+        self.factors[part][edge.index()] = factor;
+    }
+
+    /// Gives a branch the factors of another.
+    pub(crate) fn copy_factors(&mut self, from: EdgeId, to: EdgeId) {
+        for own in &mut self.factors {
+            own[to.index()] = own[from.index()];
+        }
+    }
+
+    /// The lengths and all factors, to come back to.
+    pub fn all_lengths(&self) -> (Vec<f64>, Vec<Vec<f64>>) {
+        (self.length.clone(), self.factors.clone())
+    }
+
+    /// Takes the factors of [`Tree::all_lengths`] of this tree.
+    pub(crate) fn restore_factors(&mut self, factors: Vec<Vec<f64>>) {
+        self.factors = factors;
+    }
+
+    /// The tree with the lengths of one partition, whose scale is `scale`.
+    #[must_use]
+    pub fn of_part(&self, part: usize, scale: f64) -> Self {
+        let mut tree = self.clone();
+        for edge in self.edges() {
+            tree.set_length(edge, self.length(edge) * self.factor(part, edge) * scale);
+        }
+        tree.factors.clear();
+        tree
+    }
+}

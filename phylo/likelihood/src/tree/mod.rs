@@ -1,0 +1,435 @@
+//! Unrooted binary trees.
+//!
+//! An arena of half-edges: a tip has one, an inner node three in a ring; each looks across its
+//! branch to its [`Tree::back`]. Tips are `0..taxa` and so are their half-edges; inner node `k`
+//! (from 0) has the half-edges `taxa + 3k ..`. Branches have numbers of their own, which stay with
+//! what they join when a tree is edited.
+//! Must stay true: `back(back(h)) == h` for every half-edge that is joined.
+
+mod edit;
+mod factors;
+mod random;
+mod saved;
+mod topology;
+mod traverse;
+
+pub use edit::{Grafted, Nni, Pruned};
+pub use random::random_tree;
+pub use traverse::Walk;
+
+use crate::newick::{Newick, write_label};
+use std::collections::HashMap;
+
+/// Errors that keep a tree from being used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TreeError {
+    /// A tip that the alignment does not have.
+    #[error("the tree has a tip `{label}` that the alignment does not have")]
+    Unknown {
+        /// The tip.
+        label: String,
+    },
+    /// A tip that stands twice.
+    #[error("the tree has the tip `{label}` twice")]
+    Twice {
+        /// The tip.
+        label: String,
+    },
+    /// A taxon that has no tip.
+    #[error("the tree has no tip `{label}` ({count} of the alignment's taxa are missing)")]
+    Missing {
+        /// The first such taxon.
+        label: String,
+        /// Number found.
+        count: usize,
+    },
+    /// A node with more than three neighbours.
+    #[error("a node of the tree has {neighbours} neighbours, 3 are needed: resolve it first")]
+    NotBinary {
+        /// The number.
+        neighbours: usize,
+    },
+    /// Too small.
+    #[error("a tree of {taxa} taxa has no inner node: at least 3 are needed")]
+    TooSmall {
+        /// The number.
+        taxa: usize,
+    },
+}
+
+/// A half-edge: a node's side of one of its branches.
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+pub struct HalfId(pub u32);
+
+/// A branch.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, serde::Serialize, serde::Deserialize,
+)]
+pub struct EdgeId(pub u32);
+
+/// A node: tips first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct NodeId(pub u32);
+
+impl HalfId {
+    /// As an index.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl EdgeId {
+    /// As an index.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl NodeId {
+    /// As an index.
+    #[must_use]
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An unrooted binary tree with branch lengths.
+#[derive(Debug, Clone, serde::Serialize, serde::Deserialize)]
+#[serde(try_from = "saved::Saved", into = "saved::Saved")]
+pub struct Tree {
+    taxa: usize,
+    /// For each half-edge the one across its branch, or itself while it is not joined.
+    back: Vec<HalfId>,
+    /// For each half-edge its branch.
+    edge: Vec<EdgeId>,
+    /// For each branch one of its two half-edges.
+    end: Vec<HalfId>,
+    length: Vec<f64>,
+    /// Partition by partition each branch's length relative to `length`; empty where partitions
+    /// have the tree's.
+    factors: Vec<Vec<f64>>,
+}
+
+/// Equal when half-edges, branches and lengths are; a branch has no direction.
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        self.back == other.back
+            && self.edge == other.edge
+            && self.length == other.length
+            && self.factors == other.factors
+    }
+}
+
+impl Tree {
+    /// A tree of three taxa around one node; more come in by [`Tree::insert_tip`].
+    ///
+    /// # Panics
+    /// When there are fewer than 3 taxa.
+    pub fn star(taxa: usize, first: [usize; 3], length: f64) -> Self {
+        assert!(taxa >= 3, "{taxa} taxa");
+        let halves = taxa + 3 * (taxa - 2);
+        let mut tree = Self {
+            taxa,
+            back: (0..halves as u32).map(HalfId).collect(),
+            edge: vec![EdgeId(0); halves],
+            end: vec![HalfId(0); 2 * taxa - 3],
+            length: vec![length; 2 * taxa - 3],
+            factors: Vec::new(),
+        };
+        for (k, tip) in first.into_iter().enumerate() {
+            tree.join(
+                HalfId(tip as u32),
+                HalfId((taxa + k) as u32),
+                EdgeId(k as u32),
+            );
+        }
+        tree
+    }
+
+    /// From a parsed tree; `names` number the tips. A root of two branches is dissolved. Branches
+    /// without a length get [`LENGTH_DEFAULT`].
+    ///
+    /// # Errors
+    /// [`TreeError`].
+    pub fn from_newick(newick: &Newick, names: &[String]) -> Result<Self, TreeError> {
+        let nodes = newick.nodes();
+        let taxa = names.len();
+        if taxa < 3 {
+            return Err(TreeError::TooSmall { taxa });
+        }
+        let by_name: HashMap<&str, usize> = names
+            .iter()
+            .enumerate()
+            .map(|(taxon, name)| (name.as_str(), taxon))
+            .collect();
+        let mut taxon_of = vec![None; nodes.len()];
+        let mut seen = vec![false; taxa];
+        for tip in newick.tips() {
+            let label = &nodes[tip].label;
+            // Alignments' formats have `_` for the blanks of a name in quotes.
+            let plain = || match label.contains(char::is_whitespace) {
+                true => by_name.get(label.replace(char::is_whitespace, "_").as_str()),
+                false => None,
+            };
+            let found = by_name.get(label.as_str()).or_else(plain);
+            let &taxon = found.ok_or_else(|| TreeError::Unknown {
+                label: short(label),
+            })?;
+            if std::mem::replace(&mut seen[taxon], true) {
+                return Err(TreeError::Twice {
+                    label: short(label),
+                });
+            }
+            taxon_of[tip] = Some(taxon);
+        }
+        let mut missing = seen.iter().enumerate().filter(|(_, seen)| !**seen);
+        if let Some((taxon, _)) = missing.next() {
+            let label = short(&names[taxon]);
+            return Err(TreeError::Missing {
+                label,
+                count: 1 + missing.count(),
+            });
+        }
+        for (node, own) in nodes.iter().enumerate() {
+            let children = own.children.len();
+            let right = match node {
+                0 => matches!(children, 2 | 3),
+                _ => matches!(children, 0 | 2),
+            };
+            if !right {
+                let neighbours = children + usize::from(node > 0);
+                return Err(TreeError::NotBinary { neighbours });
+            }
+        }
+        let halves = taxa + 3 * (taxa - 2);
+        let mut tree = Self {
+            taxa,
+            back: (0..halves as u32).map(HalfId).collect(),
+            edge: vec![EdgeId(0); halves],
+            end: vec![HalfId(0); 2 * taxa - 3],
+            length: vec![LENGTH_DEFAULT; 2 * taxa - 3],
+            factors: Vec::new(),
+        };
+        // The half-edge with which each node looks to its parent, then those for its children.
+        let mut inner = 0;
+        let mut up = vec![HalfId(0); nodes.len()];
+        let dissolved = nodes[0].children.len() == 2;
+        for node in 0..nodes.len() {
+            up[node] = match taxon_of[node] {
+                Some(taxon) => HalfId(taxon as u32),
+                None if node == 0 && dissolved => continue,
+                None => {
+                    inner += 1;
+                    HalfId((taxa + 3 * (inner - 1)) as u32)
+                }
+            };
+        }
+        let mut edges = 0;
+        let mut join = |tree: &mut Self, a: HalfId, b: HalfId, length: Option<f64>| {
+            let edge = EdgeId(edges);
+            edges += 1;
+            tree.join(a, b, edge);
+            tree.length[edge.index()] = length.unwrap_or(LENGTH_DEFAULT);
+        };
+        for (node, own) in nodes.iter().enumerate() {
+            match (node, own.children.as_slice()) {
+                (0, &[a, b]) => {
+                    let lengths = [nodes[a].length, nodes[b].length];
+                    let sum = match lengths {
+                        [None, None] => None,
+                        [a, b] => Some(a.unwrap_or(0.0) + b.unwrap_or(0.0)),
+                    };
+                    join(&mut tree, up[a], up[b], sum);
+                }
+                (0, children) => {
+                    let mut here = up[0];
+                    for &child in children {
+                        join(&mut tree, here, up[child], nodes[child].length);
+                        here = tree.next(here);
+                    }
+                }
+                (_, children) => {
+                    let mut here = up[node];
+                    for &child in children {
+                        here = tree.next(here);
+                        join(&mut tree, here, up[child], nodes[child].length);
+                    }
+                }
+            }
+        }
+        Ok(tree)
+    }
+
+    /// The tree's text, from the node beside the first taxon.
+    #[must_use]
+    pub fn to_newick(&self, names: &[String]) -> String {
+        let mut text = String::from("(");
+        let root = self.back(HalfId(0));
+        let write = |text: &mut String, half: HalfId| {
+            let _ = write_label(text, &names[half.index()]);
+        };
+        write(&mut text, HalfId(0));
+        text.push_str(&format!(":{:.10}", self.length(self.edge(root))));
+        // A half-edge that looks down, and how many of what is below it is written.
+        for start in [self.next(root), self.next(self.next(root))] {
+            text.push(',');
+            let mut path = vec![(start, 0)];
+            while let Some((half, done)) = path.pop() {
+                let below = self.back(half);
+                if self.is_tip(below) {
+                    write(&mut text, below);
+                } else if done < 2 {
+                    text.push(if done == 0 { '(' } else { ',' });
+                    path.push((half, done + 1));
+                    let first = self.next(below);
+                    path.push((if done == 0 { first } else { self.next(first) }, 0));
+                    continue;
+                } else {
+                    text.push(')');
+                }
+                text.push_str(&format!(":{:.10}", self.length(self.edge(half))));
+            }
+        }
+        text.push_str(");");
+        text
+    }
+
+    /// Number of tips.
+    #[must_use]
+    pub fn taxa(&self) -> usize {
+        self.taxa
+    }
+
+    /// Number of half-edges.
+    #[must_use]
+    pub fn halves(&self) -> usize {
+        self.back.len()
+    }
+
+    /// Number of half-edges of inner nodes.
+    #[must_use]
+    pub fn inner_halves(&self) -> usize {
+        self.back.len() - self.taxa
+    }
+
+    /// All branches.
+    pub fn edges(&self) -> impl Iterator<Item = EdgeId> + use<> {
+        (0..self.length.len() as u32).map(EdgeId)
+    }
+
+    /// A branch's two half-edges.
+    #[must_use]
+    pub fn ends(&self, edge: EdgeId) -> [HalfId; 2] {
+        let end = self.end[edge.index()];
+        [end, self.back(end)]
+    }
+
+    /// The half-edge across the branch.
+    #[must_use]
+    pub fn back(&self, half: HalfId) -> HalfId {
+        self.back[half.index()]
+    }
+
+    /// The next half-edge of an inner node's ring. A tip's is itself.
+    #[must_use]
+    pub fn next(&self, half: HalfId) -> HalfId {
+        let Some(at) = half.index().checked_sub(self.taxa) else {
+            return half;
+        };
+        HalfId(if at % 3 == 2 { half.0 - 2 } else { half.0 + 1 })
+    }
+
+    /// The two other half-edges of an inner node's ring.
+    #[must_use]
+    pub fn others(&self, half: HalfId) -> [HalfId; 2] {
+        let next = self.next(half);
+        [next, self.next(next)]
+    }
+
+    /// The branch of a half-edge.
+    #[must_use]
+    pub fn edge(&self, half: HalfId) -> EdgeId {
+        self.edge[half.index()]
+    }
+
+    /// True of a tip's half-edge.
+    #[must_use]
+    pub fn is_tip(&self, half: HalfId) -> bool {
+        half.index() < self.taxa
+    }
+
+    /// The node of a half-edge.
+    #[must_use]
+    pub fn node(&self, half: HalfId) -> NodeId {
+        match half.index().checked_sub(self.taxa) {
+            None => NodeId(half.0),
+            Some(at) => NodeId((self.taxa + at / 3) as u32),
+        }
+    }
+
+    /// The length of a branch.
+    #[must_use]
+    pub fn length(&self, edge: EdgeId) -> f64 {
+        self.length[edge.index()]
+    }
+
+    /// Sets the length of a branch.
+    pub fn set_length(&mut self, edge: EdgeId, length: f64) {
+        self.length[edge.index()] = length;
+    }
+
+    /// Sets the lengths of all branches, in all partitions.
+    pub fn set_all_lengths(&mut self, length: f64) {
+        self.length.fill(length);
+        self.factors.clear();
+    }
+
+    /// The sum of all branches' lengths.
+    #[must_use]
+    pub fn total_length(&self) -> f64 {
+        self.length.iter().sum()
+    }
+
+    /// Joins two half-edges by a branch.
+    fn join(&mut self, a: HalfId, b: HalfId, edge: EdgeId) {
+        self.back[a.index()] = b;
+        self.back[b.index()] = a;
+        self.edge[a.index()] = edge;
+        self.edge[b.index()] = edge;
+        self.end[edge.index()] = a;
+    }
+}
+
+/// A label short enough for a message of one line.
+fn short(label: &str) -> String {
+    label
+        .chars()
+        .take(60)
+        .flat_map(char::escape_debug)
+        .collect()
+}
+
+/// The shortest branch, in expected substitutions a site: RAxML-NG's and IQ-TREE's.
+pub const LENGTH_MIN: f64 = 1e-6;
+/// The longest branch.
+pub const LENGTH_MAX: f64 = 100.0;
+/// The length of a branch that has none in its file: RAxML's.
+pub const LENGTH_DEFAULT: f64 = 0.1;
+
+#[cfg(test)]
+mod tests;

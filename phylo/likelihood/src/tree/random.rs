@@ -1,0 +1,36 @@
+//! Random trees.
+
+use super::{EdgeId, HalfId, Tree};
+use crate::random::{Random, exponential};
+
+/// A tree made by putting taxa, in their order, into branches that are drawn evenly; lengths are
+/// exponential with the given mean. The same numbers make the same tree on every machine.
+///
+/// # Panics
+/// When there are fewer than 3 taxa.
+#[must_use]
+pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
+    let mut tree = Tree::star(taxa, [0, 1, 2], 0.0);
+    for tip in 3..taxa {
+        // Every taxon before this one brought two branches.
+        let target = EdgeId(random.below(2 * tip as u64 - 3) as u32);
+        tree.insert_tip(tip, tip, target);
+    }
+    for edge in tree.edges() {
+        tree.set_length(edge, exponential(random, length_mean));
+    }
+    tree
+}
+
+impl Tree {
+    /// Puts taxon `tip` into a branch, with the next inner node; `before` taxa are there already.
+    pub fn insert_tip(&mut self, tip: usize, before: usize, target: EdgeId) {
+        let inner = self.taxa() + 3 * (before - 2);
+        let [a, b, c] = [0, 1, 2].map(|k| HalfId((inner + k) as u32));
+        let [left, right] = self.ends(target);
+        let new = 2 * before - 3;
+        self.join(HalfId(tip as u32), a, EdgeId(new as u32));
+        self.join(b, left, target);
+        self.join(c, right, EdgeId(new as u32 + 1));
+    }
+}

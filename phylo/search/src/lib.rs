@@ -1,0 +1,43 @@
+//! Maximum-likelihood phylogenies: searches, bootstraps and whole analyses.
+//!
+//! Top-down, the way an analysis goes:
+//!
+//! - [`analysis`]: all of it as tasks, handed out by one coordinator; [`io`]: files, other
+//!   processes.
+//! - [`search`]: the tree of the highest likelihood.
+//! - [`bootstrap`], [`support`], [`alrt`], [`ufboot`]: how sure a tree is.
+//! - [`selection`]: the model that an alignment asks for; [`ancestors`]: states of inner nodes.
+//! - [`topology`]: which of several trees an alignment excludes.
+//! - [`consensus`]: one tree of many; [`rooting`]: where a tree's root may be.
+//! - [`packed`]: compressed files, before any parser.
+//! - [`fuzzing`]: entry points for fuzzers.
+//!
+//! Alignments, models, trees and likelihoods are `sidecore-likelihood`'s and passed on here.
+//!
+//! Must stay true: one seed, one result, whatever the number of engines. Source: Blagojevic and
+//! others, "RAxML-Cell: Parallel phylogenetic tree inference on the Cell Broadband Engine" (2007).
+
+pub mod alrt;
+pub mod analysis;
+pub mod ancestors;
+pub mod bootstrap;
+pub mod consensus;
+pub mod fuzzing;
+pub mod io;
+pub mod packed;
+pub mod rooting;
+pub mod search;
+pub mod selection;
+pub mod support;
+pub mod topology;
+pub mod ufboot;
+
+pub use sidecore_likelihood::{
+    compare, constraint, kernel, likelihood, model, msa, newick, parsimony, random, runner,
+    simulate, splits, tree,
+};
+
+/// Runs the README's example.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
