@@ -13,7 +13,7 @@ pub enum ListenError {
         /// The process.
         pid: Option<u32>,
     },
-    /// The socket, the lock beside it or their folder belongs to somebody else.
+    /// The socket, the lock next to it or their folder belongs to another user.
     #[error(
         "{} belongs to user {uid}, not to this one ({own_uid}); remove it or give another path",
         path.display()
@@ -65,7 +65,7 @@ pub enum ListenError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AttachError {
-    /// Nobody serves there.
+    /// No process serves there.
     #[error("nobody serves at {} ({source})", socket.display())]
     Nobody {
         /// The socket.
@@ -73,7 +73,7 @@ pub enum AttachError {
         /// The error of connecting.
         source: SysError,
     },
-    /// Somebody serves there who is not trusted.
+    /// An untrusted user serves there.
     #[error(
         "{} is served by user {uid}, who is neither this user ({own_uid}) nor root; nothing was \
          sent there",
@@ -87,8 +87,8 @@ pub enum AttachError {
         /// The user of this process.
         own_uid: u32,
     },
-    /// The server's user is not mapped in this process's user namespace, so that it cannot be told
-    /// from others.
+    /// The server's user is not mapped in this process's user namespace, so it cannot be
+    /// distinguished from others.
     #[error(
         "{} is served by a user whom this user namespace does not map (shown as {uid}), so that it \
          cannot be told from others; nothing was sent there; map the user, or run this outside",

@@ -1,10 +1,10 @@
 //! Identity both ways: which users a server admits, and which users' servers a client talks to.
 //!
-//! Why here: a path says nothing about who listens behind it, and a message nothing about who sent
-//! it; the kernel's record of a connection does (`SO_PEERCRED`, `SO_PEERGROUPS`). Must stay true:
-//! root and the own user are always trusted, nobody else unless named; a number that stands for
-//! several users (the overflow id of a user namespace) is not trusted, the own number included; no
-//! process id decides anything. Source: unix(7), user_namespaces(7).
+//! Why here: neither a path nor a message proves its peer's identity; the kernel's record of a
+//! connection does (`SO_PEERCRED`, `SO_PEERGROUPS`). Must stay true: root and the own user are
+//! always trusted, other users only if named. A number that stands for several users (the overflow
+//! id of a user namespace) is not trusted, not even as the own user's. No process id decides
+//! anything. Source: unix(7), user_namespaces(7).
 
 use crate::AttachError;
 use sidecore_sys::identity::Identities;
@@ -21,7 +21,7 @@ pub struct Allow {
 }
 
 impl Allow {
-    /// True if nobody but the owner and root may attach.
+    /// True if only the owner and root may attach.
     #[must_use]
     pub fn is_only_owner(&self) -> bool {
         self.uids.is_empty() && self.gids.is_empty()
@@ -62,7 +62,7 @@ impl Trust {
         uid == own_uid || uid == 0 || self.uids.contains(&uid)
     }
 
-    /// Looks who listens behind a connected socket.
+    /// Checks the user of the process that listens behind a connected socket.
     ///
     /// # Errors
     /// [`AttachError::Untrusted`] and [`AttachError::System`].

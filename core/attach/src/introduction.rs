@@ -1,10 +1,9 @@
-//! The client's side: finding a server, checking who it is, asking it.
+//! The client's side of the handshake: connect, verify the server's user, send the request.
 //!
-//! Why here: whoever listens behind a path gets the client's data and writes its results. So the
-//! first thing after connecting is to ask the kernel whose process listens there, and nothing is
-//! sent to one that is not trusted ([`Trust`]). Must stay true: [`Introduction::begin`] and
-//! [`Introduction::poll`] do not block; descriptors that come with an answer are owned from the
-//! first moment. Any thread.
+//! Why here: the process that listens behind a path gets the client's data and writes its results.
+//! So the client first asks the kernel for that process's user, and sends nothing to an untrusted
+//! one ([`Trust`]). Must stay true: [`Introduction::begin`] and [`Introduction::poll`] do not
+//! block; descriptors that come with an answer are owned from the first moment. Any thread.
 
 use crate::protocol::{KIND_REFUSED, Protocol};
 use crate::server_socket::{default_socket, system_socket};
@@ -37,7 +36,7 @@ pub struct Introduction {
 }
 
 impl Introduction {
-    /// Connects to the server at `path`, checks who it is, and asks. Does not block.
+    /// Connects to the server at `path`, verifies its user and sends the request. Does not block.
     ///
     /// # Errors
     /// [`AttachError::Nobody`], [`AttachError::Untrusted`].
@@ -53,7 +52,7 @@ impl Introduction {
             source,
         })?;
         trust.check(socket.as_fd(), path)?;
-        // Who refuses us may have hung up by now, and left its reason for us to read.
+        // A server that refuses may have hung up already, with its reason left to be read.
         local_socket::send(socket.as_fd(), question, &[]).ok();
         Ok(Self {
             protocol,

@@ -1,14 +1,14 @@
-//! Processes that attach to a server of ours: where they meet, who is who, what each may take.
+//! Attaching of other processes to a server of ours: rendezvous, identity, quotas.
 //!
 //! Top-down, the server's side first:
-//! - [`Door`]: the server's end of all connections: accepting, introductions, deaths;
-//! - [`Admission`]: room at any listener: how many may wait, for how long, how many of one peer;
+//! - [`Door`]: the acceptor: connections, handshakes, disconnects;
+//! - [`Admission`]: bounds for any listener: pending connections, their age, their number per peer;
 //! - [`Reception`]: the same with the sockets, where each connection has a thread;
-//! - `segment`: memory shared with a client, made and freed by threads of their own;
-//! - `quota`: what one user may take, in connections and bytes, and taking it back;
-//! - `server_socket`: a socket's path, its folder, and the lock that says who serves there;
-//! - `introduction`: the client's side: connecting, checking who the server is, asking;
-//! - `identity`: which users a server admits, and which users' servers a client talks to;
+//! - `segment`: memory shared with a client, made and freed by dedicated threads;
+//! - `quota`: a user's limits in connections and bytes, and their release;
+//! - `server_socket`: a socket's path, its folder, and the lock that names the serving process;
+//! - `introduction`: the client's side: connect, verify the server, send the request;
+//! - `identity`: users that a server admits, and users whose servers a client trusts;
 //! - [`protocol`]: the frame of every message.
 //!
 //! ```
@@ -52,11 +52,10 @@
 //! ```
 //!
 //! Why here: the daemon of engines and the protocol stack both serve other processes over shared
-//! memory. How a process gets there is the same for both and is decided before any memory is
-//! shared. Must stay true: nothing here waits for a client; both sides decide by credentials that
-//! the kernel vouches for, never by a path or by what a message says; all that a user takes is
-//! charged to that user until the kernel says that it was given back. The protocol in prose is
-//! README.md.
+//! memory. Both decide in the same way how a process attaches, before any memory is shared. Must
+//! stay true: nothing here waits for a client. Both sides decide by credentials that the kernel
+//! vouches for, never by a path or by a message's contents. Everything a user takes is charged to
+//! that user until the kernel says that it was given back. README.md describes the protocol.
 
 mod admission;
 mod door;

@@ -114,7 +114,7 @@ impl Protocol {
         Ok((kind, body))
     }
 
-    /// The reason to give to who sent such a message.
+    /// The reason to send to the author of such a message.
     #[must_use]
     pub fn reason(&self, mismatch: Mismatch) -> String {
         match mismatch {

@@ -1,13 +1,13 @@
 //! Limits of a user's share of a server: places and bytes, charged until they were given back.
 //!
-//! Why here: a user who is permitted to attach is not permitted to keep others from it. A segment
-//! is charged to its client's user from the moment it is made; hanging up does not end the charge,
-//! for a client can keep the memory by a descriptor or a mapping after its connection is closed. It
-//! ends when the kernel says that nobody outside has the memory any more, which also frees its
-//! pages ([`LentMemory::reclaim`]). Must stay true: what users other than the server's own and root
-//! have together leaves a quarter of all places and bytes to these two. [`Accounts`] are pure, and
-//! take part in the door's simulation; the books are under the makers' lock; a [`Charge`] may be
-//! dropped by any thread.
+//! Why here: permission to attach does not include permission to keep other users out. A segment is
+//! charged to its client's user from the moment it is made. A hang-up does not end the charge: a
+//! client can keep the memory by a descriptor or a mapping after its connection is closed. The
+//! charge ends when the kernel says that no other process has the memory any more, which also frees
+//! its pages ([`LentMemory::reclaim`]). Must stay true: users other than the server's own and root
+//! leave, all together, a quarter of all places and bytes to these two. [`Accounts`] are pure, and
+//! take part in the door's simulation; the books are under the makers' lock; any thread may drop a
+//! [`Charge`].
 
 use parking_lot::Mutex;
 use sidecore_sys::LentMemory;
@@ -100,7 +100,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    /// True if nobody has the memory any more; its pages are free then. Some system calls, and
+    /// True if no process has the memory any more; its pages are free then. Some system calls, and
     /// time for large memory.
     pub(crate) fn reclaim(&self) -> bool {
         self.memory.as_ref().is_none_or(LentMemory::reclaim)
@@ -112,7 +112,7 @@ impl Item {
 pub(crate) struct Accounts {
     quota: Quota,
     own_uid: u32,
-    /// Each user's share, by the user's number; users who have nothing are not in it.
+    /// Each user's share, by the user's number; users without one have no entry.
     users: Vec<(u32, Usage)>,
 }
 
@@ -231,7 +231,7 @@ impl Ledger {
         self.accounts.usage(uid)
     }
 
-    /// The users who have something, and each one's share.
+    /// All users with a share, and their shares.
     pub(crate) fn users(&self) -> Vec<(u32, Usage)> {
         self.accounts.users.clone()
     }
@@ -264,7 +264,7 @@ impl Ledger {
         std::mem::take(&mut self.kept)
     }
 
-    /// Ends the charges of segments that nobody has any more.
+    /// Ends the charges of segments that no process has any more.
     pub(crate) fn settle(&mut self, kept: Vec<Item>, freed: Vec<Item>) {
         self.kept.extend(kept);
         for item in freed {

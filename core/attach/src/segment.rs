@@ -6,13 +6,12 @@
 //! Segment dropped ──► its maker: unmap, end the charge
 //! ```
 //!
-//! Why here: to make 256 MiB present takes some hundred milliseconds, to unmap and free them some
-//! ten. Everybody waits for the thread that keeps the door, and for those that serve, so neither
-//! does it. Must stay true: root and the server's own user wait for nobody else's memory; other
-//! users take turns, so that one who asks without an end delays another by one segment; no memory
-//! is made that was not booked before, but for each maker's [`Spare`]: who attached once may come
-//! again, or be one of many, and need not wait for memory that can be made ready before. Any
-//! thread.
+//! Why here: making 256 MiB present takes some hundred milliseconds, unmapping and freeing it some
+//! ten. All clients wait for the door's thread and for the serving threads, so neither does this
+//! work. Must stay true: root and the server's own user wait for no other user's memory. Other
+//! users take turns, so an endless series of requests delays another user by one segment. No memory
+//! is made that was not booked before, except each maker's [`Spare`]: a client often comes again,
+//! or with many others, and prepared memory saves it the wait. Any thread.
 
 use crate::protocol::ConnectionId;
 use crate::quota::{Charge, Ledger};
@@ -38,8 +37,8 @@ pub struct Segment {
 }
 
 impl Segment {
-    /// A segment that is in nobody's books and unmapped where it is dropped: for tests, and for
-    /// what a process shares with itself.
+    /// A segment that is not charged, and unmapped where it is dropped: for tests, and for memory
+    /// that a process shares with itself.
     #[must_use]
     pub fn uncharged(map: SharedMap) -> Self {
         Self {
@@ -141,8 +140,8 @@ struct Tasks {
 }
 
 impl Tasks {
-    /// The next one: memory to be freed first, then the user whose last turn is the longest ago,
-    /// then what nobody waits for.
+    /// The next task: memory to be freed first, then the user whose last turn is the longest ago,
+    /// then work that no client waits for.
     fn next(&mut self) -> Option<Task> {
         let rank = |task: &Task| match task {
             Task::Make(order) => self.turns.get(&order.uid).map_or(1, |turn| turn + 1),
@@ -287,9 +286,9 @@ enum Next {
     Release,
 }
 
-/// Memory for the next client, made while nobody waits: as much as the last one asked for. It is in
-/// nobody's books until it is handed over, is used once, and goes after a minute without a client.
-/// Memory that is large is not made ready: too much would lie idle.
+/// Memory for the next client, prepared in idle time: as much as the last one asked for. It is not
+/// charged until it is handed over, is used once, and is freed after a minute without a client.
+/// Large memory is not prepared: too much would lie idle.
 #[derive(Debug, Default)]
 struct Spare {
     name: &'static str,
@@ -325,7 +324,7 @@ impl Spare {
         self.is_wanted = false;
         let (name, bytes) = (self.name, self.bytes);
         let map = SharedMap::reserve_in_steps(name, bytes, Sharing::ReadWrite, between);
-        // If there is no memory now, the next client is told so.
+        // Without memory now, the next client's own order reports the failure.
         self.map = map.ok();
         if let Some(map) = &self.map {
             map.make_present_in_steps(between);
@@ -334,8 +333,8 @@ impl Spare {
 }
 
 impl Counter {
-    /// Ends the charges of segments that nobody has any more. The books are not locked while pages
-    /// are freed.
+    /// Ends the charges of segments that no process has any more. The books are not locked while
+    /// pages are freed.
     fn settle(&self) {
         let items = self.ledger.lock().take_returned();
         let (kept, freed) = items.into_iter().partition(|item| !item.reclaim());
@@ -463,8 +462,7 @@ impl Drop for Makers {
 }
 
 const PAGE_BYTES: usize = 4096;
-/// The largest segment that is made ready for the next client: twice what clients ask for unless
-/// told otherwise.
+/// The largest segment that is prepared for the next client: twice what clients order by default.
 const SPARE_BYTES_MAX: usize = 33 << 20;
 /// Segments that are made, while more are ordered, before one is mapped and locked here: a crowd
 /// that comes at once.

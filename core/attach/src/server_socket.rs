@@ -1,11 +1,11 @@
 //! A server's socket: its default path, taking it, and leaving it.
 //!
-//! Why here: two servers must not share a socket, and one that was killed leaves its socket behind.
-//! So a lock file beside the socket says who is alive: the lock ends with its holder, however that
-//! ends. Whoever holds the lock may remove a socket that is left over. Must stay true: nothing of
-//! another user is followed, locked or removed; every folder from `/` down to the socket belongs to
-//! this user or root and cannot be changed by others; it is checked and used through descriptors,
-//! so that what was checked is what is used. Source: flock(2), unix(7), open(2).
+//! Why here: two servers must not share a socket, and a killed server leaves its socket behind. So
+//! a lock file next to the socket shows whether the server is alive: the lock ends with its holder,
+//! however that ends. The holder of the lock may remove a socket that is left over. Must stay true:
+//! nothing of another user is followed, locked or removed. Every folder from `/` down to the socket
+//! belongs to this user or root and cannot be changed by others. It is checked and used through the
+//! same descriptors, so a path cannot be exchanged in between. Source: flock(2), unix(7), open(2).
 
 use crate::ListenError;
 use rustix::fs::{AtFlags, FileType, OFlags, Stat};
@@ -19,9 +19,8 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// The path at which a server listens unless given another: `sidecore/NAME.sock` in
-/// `$XDG_RUNTIME_DIR`, in `/run` for root, and in `/tmp/sidecore-UID` for others who have no such
-/// folder.
+/// The default path of a server's socket: `sidecore/NAME.sock` in `$XDG_RUNTIME_DIR`, in `/run` for
+/// root, and in `/tmp/sidecore-UID` for other users without such a folder.
 #[must_use]
 pub fn default_socket(name: &str) -> PathBuf {
     let uid = local_socket::effective_uid();
@@ -126,12 +125,12 @@ fn prepare_folder(socket: &Path, only_owner: bool) -> Result<Folder, ListenError
             folder: folder.to_owned(),
         });
     }
-    // Others may pass through where they may attach; who connects is checked anyway.
+    // Other users may pass through where they may attach; each connection is checked anyway.
     let mode = if only_owner { 0o700 } else { 0o755 };
     match Folder::create_trusted(folder, mode) {
         Ok(folder) => Ok(folder),
         // The folder itself may be sticky, as /tmp is: others may add files, but not replace ours.
-        // All above it were checked before, so that nobody can exchange it now.
+        // All above it were checked before, so no other user can exchange it now.
         Err(FolderError::Writable { mode, .. }) if mode & 0o1000 != 0 => {
             Ok(Folder::open(folder).map_err(failed("opening its folder"))?)
         }
@@ -151,7 +150,7 @@ fn prepare_folder(socket: &Path, only_owner: bool) -> Result<Folder, ListenError
     }
 }
 
-/// Takes the lock beside the socket at `path`, and writes this process's number there.
+/// Takes the lock next to the socket at `path`, and writes this process's number there.
 fn take_lock(folder: &Folder, path: &Path) -> Result<OwnedFd, ListenError> {
     let lock_path = lock_path(path);
     let name = lock_path.file_name().unwrap_or_default();
@@ -290,7 +289,7 @@ mod tests {
         let socket = theirs.join("ours/a.sock");
         fs::create_dir_all(theirs.join("ours")).unwrap();
         drop(ServerSocket::take(&socket, true).unwrap());
-        // Its folder is ours still, but could be exchanged by who has the one above.
+        // Its folder is still ours, but the owner of the one above could exchange it.
         std::os::unix::fs::chown(&theirs, Some(65_534), None).unwrap();
         match ServerSocket::take(&socket, true) {
             Err(ListenError::NotOurs { path, uid, .. }) => {

@@ -1,10 +1,10 @@
-//! A run of zeroed bytes that belongs to one owner, reached without asking who that is.
+//! A run of zeroed bytes with one owner, reached without a call to that owner.
 //!
 //! Why here: a pure crate works on memory that others make (in huge pages, locked, or from the
-//! allocator), and must reach each byte as fast as in a slice of its own: a call through a trait
+//! allocator), and must reach each byte as fast as in a slice of its own. A call through a trait
 //! object for each access would cost more than the access. So the start and the length are kept
-//! beside the owner, which is asked once. Must stay true: the owner is never reached again while
-//! the memory lives, except to be dropped.
+//! next to the owner, which is asked once. Must stay true: while the memory lives, the owner is
+//! never reached again except to be dropped.
 #![allow(unsafe_code)] // Keeps a slice beside its owner, and asks the allocator for zeroed pages.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -15,7 +15,7 @@ use std::ptr::NonNull;
 ///
 /// # Safety
 /// [`Owner::bytes_mut`] returns the same memory at each call, wherever the owner itself is moved,
-/// until it is dropped; nobody else reaches that memory meanwhile.
+/// until it is dropped; nothing else reaches that memory meanwhile.
 pub unsafe trait Owner: Send + Sync + 'static {
     /// The bytes.
     fn bytes_mut(&mut self) -> &mut [u8];
@@ -141,7 +141,7 @@ mod tests {
 
     struct Told(Box<[u8]>, Arc<AtomicBool>);
 
-    // SAFETY: the box's bytes stay where they are, and nobody else has them.
+    // SAFETY: the box's bytes stay where they are, and nothing else has them.
     unsafe impl Owner for Told {
         fn bytes_mut(&mut self) -> &mut [u8] {
             &mut self.0

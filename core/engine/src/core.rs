@@ -127,7 +127,7 @@ pub struct StageTimes {
     pub compute_ns: u64,
 }
 
-/// The hardware of one engine. See the module for who may drive it.
+/// The hardware of one engine. The module's head names the threads that may drive it.
 #[derive(Debug)]
 pub struct Core {
     store: LocalStore,

@@ -239,8 +239,8 @@ fn read(directory: &Path) -> io::Result<String> {
     Ok(text)
 }
 
-/// A place that is not there, or that belongs to somebody else (the home of who started us before
-/// the user was changed), holds nothing of ours.
+/// A place that does not exist, or that belongs to another user, holds nothing of ours. An example
+/// is the home of the user that started us before the user was changed.
 fn holds_nothing(kind: io::ErrorKind) -> bool {
     use io::ErrorKind::{NotADirectory, NotFound, PermissionDenied};
     matches!(kind, NotFound | NotADirectory | PermissionDenied)

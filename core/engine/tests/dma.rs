@@ -277,12 +277,12 @@ fn a_missing_wait_shows_only_when_checked() {
             &[],
             |cx, lent| {
                 let (checked, all) = (cx.mfc.mode() == DmaMode::Checked, lent.source.as_slice());
-                // A get that nobody waited for: poison instead of bytes.
+                // A get that was not waited for: poison instead of bytes.
                 let buffer = cx.store.alloc(64)?;
                 let buffer = cx.mfc.get(buffer, lent.source)?.without_waiting();
                 let expected = if checked { &[POISON; 64] } else { all };
                 assert_eq!(&buffer[..], expected);
-                // A put that nobody waited for: main memory is still old, and stays so if the
+                // A put that was not waited for: main memory is still old, and stays so if the
                 // buffer is used again.
                 let area = Area::new(lent.target);
                 let mut buffer = cx.store.alloc(64)?;

@@ -1,7 +1,7 @@
-//! Programs that must not compile: the promises that the types make. Each case's message is kept
-//! beside it,
-//! as the compiler of the stable toolchain prints it; after a new compiler, look at the new
-//! messages and keep them with `TRYBUILD=overwrite cargo test -p sidecore-engine --test promises`.
+//! Programs that must not compile: the promises that the types make. Each case's message is kept in
+//! a file next to it, as the compiler of the stable toolchain prints it. After a compiler update,
+//! review the new messages and keep them with
+//! `TRYBUILD=overwrite cargo test -p sidecore-engine --test promises`.
 #![cfg(not(loom))]
 
 #[test]

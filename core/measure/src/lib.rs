@@ -1,5 +1,5 @@
-//! The shared part of all benches: interleaved candidates, statistics of the rounds, figures beside
-//! a paper's or a peer's, and tables of them.
+//! The shared part of all benches: interleaved candidates, statistics of the rounds, figures next
+//! to a paper's or a peer's, and tables of them.
 //!
 //! Why here: the services never import one another, and a ratio must mean the same in each of them.
 //!
@@ -7,7 +7,7 @@
 //! - [`interleave`]: interleaved candidates, every round beginning with another one; noisy rounds
 //!   repeat.
 //! - [`quiet`]: foreign load, which makes a round noisy.
-//! - [`report`]: a figure beside a paper's ([`Row`]), beside a peer's ([`Peer`]), a [`Sample`].
+//! - [`report`]: a figure next to a paper's ([`Row`]), next to a peer's ([`Peer`]), a [`Sample`].
 //! - [`markdown`], [`Table`]: the same for people and for `docs/results`.
 //! - [`distance`]: how far apart two cores are, which changes on virtual machines.
 //! - [`child`]: other processes that speak in lines, ended whatever happens.

@@ -59,7 +59,7 @@ pub fn failures(failures: &[String]) -> String {
     failures.iter().map(line).collect()
 }
 
-/// Our figures beside the peers'.
+/// Our figures next to the peers'.
 #[must_use]
 pub fn peers(peers: &[Peer]) -> Table {
     let heads = [
@@ -68,7 +68,7 @@ pub fn peers(peers: &[Peer]) -> Table {
     Table::new(&heads, peers.iter().map(peer_cells).collect())
 }
 
-/// Our figures beside the papers'.
+/// Our figures next to the papers'.
 #[must_use]
 pub fn rows(rows: &[Row]) -> Table {
     let heads = ["what", "papers", "here", "unit", "spread", "wanted", "note"];

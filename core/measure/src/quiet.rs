@@ -1,11 +1,12 @@
-//! Foreign load: processor time that others used while something was measured.
+//! Foreign load: processor time that others used during a measurement.
 //!
-//! Why here: a round beside a compiler is no round. Load that the measurement itself makes (this
-//! process, all that it started, the kernel's threads) is its own; what other processes used, and
-//! what the hypervisor gave to other machines (steal), is foreign.
-//! Must stay true: reading takes no more than milliseconds and touches nothing; where `/proc`
-//! cannot be read nothing is called foreign. The kernel counts ticks of 10 ms, so that a time below
-//! [`JUDGED_S_MIN`] is not judged. Any thread. Source: proc(5), `/proc/stat` and `/proc/PID/stat`.
+//! Why here: a round next to a running compiler measures the compiler, too. Load that the
+//! measurement itself makes (this process, all that it started, the kernel's threads) is its own.
+//! Time of other processes, and time that the hypervisor gave to other machines (steal), is
+//! foreign. Must stay true: reading takes no more than milliseconds and changes nothing. Where
+//! `/proc` cannot be read nothing is called foreign. The kernel counts ticks of 10 ms, so a time
+//! below [`JUDGED_S_MIN`] is not judged. Any thread. Source: proc(5), `/proc/stat` and
+//! `/proc/PID/stat`.
 //!
 //! ```
 //! use sidecore_measure::quiet::Watch;
@@ -251,7 +252,7 @@ fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
     else {
         return None;
     };
-    // Interrupts are nobody's process; most come from the measurement's own I/O.
+    // Interrupts belong to no process; most come from the measurement's own I/O.
     let _ = (interrupts, soft);
     Some((user + nice + system, steal))
 }

@@ -1,10 +1,9 @@
-//! Figures as they are reported: beside a paper's, beside a peer's, and every sample.
+//! Figures as they are reported: next to a paper's, next to a peer's, and every sample.
 //!
-//! Why here: scripts read these keys of every bench, so that they are the same in every bench.
-//! Must stay true: the keys `rows[]{name paper here unit}` and
-//! `peers[]{name metric here peer ratio spread}` keep their names; a figure without its spread and
-//! rounds is not in here; what could not be measured has a line that says why.
-//! Pure. Source: own.
+//! Why here: scripts read these keys from every bench, so all benches use the same ones. Must stay
+//! true: the keys `rows[]{name paper here unit}` and `peers[]{name metric here peer ratio spread}`
+//! keep their names. Every figure has its spread and rounds. A value that could not be measured has
+//! a line with the reason. Pure. Source: own.
 //!
 //! ```
 //! use sidecore_measure::report::{Better, Comparison, Figures};
@@ -93,7 +92,7 @@ impl Row {
     }
 }
 
-/// One of our figures beside a peer's, interleaved with it.
+/// One of our figures next to a peer's, interleaved with it.
 #[derive(Debug, Clone, Serialize)]
 pub struct Peer {
     /// The group that measured it.
@@ -184,9 +183,9 @@ pub struct Comparison<'c> {
 /// The figures that a run collects.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Figures {
-    /// Our figures, beside the papers'.
+    /// Our figures, next to the papers'.
     pub rows: Vec<Row>,
-    /// Our figures, beside the peers'.
+    /// Our figures, next to the peers'.
     pub peers: Vec<Peer>,
     /// Measurements that failed.
     pub failures: Vec<String>,

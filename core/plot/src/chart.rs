@@ -1,9 +1,8 @@
 //! Lines over a number.
 //!
 //! Why here: drawing is the same for every table that has an axis of numbers.
-//! Must stay true: axes are named; both begin at 0, but for a horizontal one by powers, which has
-//! no 0; kinds of series are told apart by shape, not by colour alone; series of one colour belong
-//! together.
+//! Must stay true: axes are named; both begin at 0, except a horizontal one by powers, which has no
+//! 0. Kinds of series differ in shape, not in colour alone; series of one colour belong together.
 
 use crate::{Area, COLOURS, GREY, PlotError, failed};
 use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint};

@@ -9,8 +9,8 @@ use crate::chart::RULE;
 use crate::{COLOURS, GREY};
 use plotters::prelude::*;
 
-/// `svg` as it can stand inside a page: as wide as there is room, described by `label` for who
-/// cannot see it.
+/// `svg` in the form for embedding in a page: as wide as there is room, described by `label` for
+/// readers that cannot see it.
 #[must_use]
 pub fn themed(svg: &str, label: &str) -> String {
     let mut out = svg.to_owned();

@@ -3,9 +3,9 @@
 //!
 //! `cargo run --release -p sidecore-offload --example tasks [TASKS]`
 //!
-//! Every task follows its own random walk over a table and now and then sums a part of it; the sums
-//! are loops whose width the policy decides. While a task waits for an engine or for the last
-//! helper of its loop, its core runs another task. Nothing is told how many cores there are.
+//! Every task follows its own random walk over a table and now and then sums a part of it. The sums
+//! are loops; the policy decides their width. While a task waits for an engine or for the last
+//! helper of its loop, its core runs another task. No code here depends on the number of cores.
 #![allow(clippy::print_stdout)] // A program for people.
 
 use sidecore_offload::{OffloadError, Pool, PoolConfig, TaskOptions, TasksOptions, task};

@@ -1,10 +1,10 @@
-//! Set of small numbers that any thread may change, a bit each.
+//! Set of small numbers that any thread may change, one bit each.
 //!
 //! Why here: idle engines, hosts' bells and sleeping hosts are such sets. Up to 64 numbers are one
-//! word that lies in the set itself, so that small pools and small groups look at one line; the
-//! words of higher numbers lie elsewhere. Must stay true: words are independent of one another. Who
-//! needs a sure answer about all of them looks at each after the fence that makes it sure;
-//! orderings are the callers', at their lines.
+//! word inside the set itself, so small pools and small groups look at one cache line. The words of
+//! higher numbers are allocated elsewhere. Must stay true: words are independent of one another. A
+//! caller that needs a sure answer about all of them reads each after the fence that makes it sure.
+//! The orderings are the callers', stated at their lines.
 
 use crate::sync::AtomicU64;
 

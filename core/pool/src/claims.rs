@@ -60,10 +60,10 @@ impl Claims {
     pub(crate) fn claim(&self, preferred: Preferred<'_>) -> Option<usize> {
         // Relaxed: a bit is taken by a read-modify-write, whatever the look saw.
         self.look(preferred, Ordering::Relaxed).or_else(|| {
-            // Only who finds none must be sure of it, so only this path pays for a fence. Partner:
-            // the read-modify-write in `release`. What the caller queued before is seen by whoever
-            // releases after this second look at the engine's word: words are looked at one by one,
-            // but each of them after the fence, and a releaser sets one bit.
+            // Only a caller that finds none must be sure of it, so only this path pays for a fence.
+            // Partner: the read-modify-write in `release`. A releaser that comes after this second
+            // look at the engine's word sees the work that the caller queued before. The words are
+            // read one by one, but each after the fence, and a releaser sets one bit.
             let _published = Changed::publish();
             self.look(preferred, Ordering::SeqCst)
         })
@@ -106,14 +106,14 @@ impl Claims {
     pub(crate) fn release(&self, engine: usize) {
         let (word, bit) = self.idle.place(engine);
         // SeqCst: partner of the fence in `claim`; the releaser looks for work after this. Also a
-        // Release: what the engine's core holds is seen by who takes the bit.
+        // Release: the thread that takes the bit sees the contents of the engine's core.
         let before = word.fetch_or(bit, Ordering::SeqCst);
         debug_assert_eq!(before & bit, 0, "engine {engine} was released twice");
     }
 
     /// Number of idle engines; of more than 64, each word at its own moment.
     pub(crate) fn idle_count(&self) -> u32 {
-        // SeqCst: who is about to sleep looks here after its fence, as in `claim`.
+        // SeqCst: a thread that is about to sleep looks here after its fence, as in `claim`.
         let count = |word: &AtomicU64| word.load(Ordering::SeqCst).count_ones();
         self.idle.words().map(count).sum()
     }

@@ -106,10 +106,10 @@ impl<C: 'static> Jobs<C> {
             & GENERATION_MASK;
         let erased: *const Body<'_, C> = body;
         // SAFETY: only the lifetime changes. `Guard` below shuts the gate and waits for every
-        // helper before this function returns or unwinds, so nobody uses the pointer after `body`'s
-        // borrow.
+        // helper before this function returns or unwinds, so no thread uses the pointer after
+        // `body`'s borrow.
         let erased: *const Body<'static, C> = unsafe { std::mem::transmute(erased) };
-        // SAFETY: the slot came off the free list, so its gate is shut, nobody is inside, and no
+        // SAFETY: the slot came off the free list, so its gate is shut, no thread is inside, and no
         // other caller has it: this is the only access.
         unsafe { *place.body.get() = Some(erased) };
         // Release: partner of the Acquire in `help`, publishes the body.
@@ -197,7 +197,7 @@ impl<C> Drop for Leave<'_, C> {
         // Release: partner of the Acquire in `close`.
         let before = self.place.gate.fetch_sub(1, Ordering::AcqRel);
         if before & CLOSED != 0 {
-            // The closer may already be gone and the slot reused: then this wakes nobody who minds.
+            // The closer may already be gone and the slot reused: then this is a spurious wake-up.
             self.place.departed.notify();
         }
     }

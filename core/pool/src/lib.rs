@@ -1,7 +1,7 @@
 //! Off-loading in one process: a pool of engines, and tasks whose loops and calls run on them.
 //!
-//! [`Pool`] owns the engines of one process. A caller hands it work with borrowed data in
-//! one of these ways, and a policy of `sidecore-sched` decides how wide it runs:
+//! [`Pool`] owns the engines of one process. A caller hands it work with borrowed data in one of
+//! these ways, and a policy of `sidecore-sched` decides its width:
 //!
 //! - [`Pool::run`] / [`Pool::call`]: one task on one engine (TLP). An idle engine on the caller's
 //!   own core is *called*: the caller drives it itself, and nothing crosses to another core.
@@ -12,12 +12,12 @@
 //!   engines.
 //! - [`Pool::tasks`]: any number of tasks as fibers, whose ordinary code does all of the above;
 //!   while one waits, another runs. See [`task`].
-//! - [`Pool::post`]: background work that nobody waits for (read-ahead), done by whichever engine
-//!   is idle, dropped when its bounded queue is full.
+//! - [`Pool::post`]: background work without a waiter (read-ahead), done by whichever engine is
+//!   idle, dropped when its bounded queue is full.
 //!
 //! Engines for other processes are `sidecore-daemon`'s.
 //!
-//! The protocol between callers and engines is told in `README.md` beside this file.
+//! `README.md` next to this file describes the protocol between callers and engines.
 
 mod bits;
 mod claims;
@@ -47,7 +47,7 @@ pub use pool::{EngineCounters, Pool, Seat, Snapshot, TaskCounters};
 pub use reduce::{PIECES_MAX, Piece};
 pub use task::{JoinHandle, Priority, Scope, Task, TaskOptions, TasksOptions};
 
-/// The crates that kernels and policies are written with, for who depends on this one alone.
+/// The crates that kernels and policies are written with, for users that depend on this one alone.
 pub use {sidecore_engine as engine, sidecore_sched as sched};
 
 /// Names that a program which uses engines needs: `use sidecore_offload::prelude::*`.

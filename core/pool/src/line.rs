@@ -1,14 +1,15 @@
-//! Threads that wait for an engine, in the order in which they came.
+//! Wait queue for engines: threads in the order of their arrival.
 //!
-//! Why here: an engine that is given back while threads wait is handed to the one that has waited
-//! longest, before anybody else can see that it is idle; so nobody starves, however many come and
+//! Why here: an engine that is given back while threads wait goes to the thread that has waited
+//! longest, before any other can see that it is idle. So no thread starves, however many come and
 //! go. A thread joins only after it was counted as a waiter, and looks for an idle engine once more
-//! as it joins; whoever gives an engine back looks at the count after its engine was seen to be
-//! idle, and then serves the line. So no thread is left waiting beside an idle engine (README.md,
-//! "No work is left lying").
+//! as it joins. A thread that gives an engine back looks at the count after its engine was seen to
+//! be idle, and then serves the queue. So no thread is left waiting while an engine is idle
+//! (README.md, "No work is left lying").
 //!
-//! Must stay true: engines are handed out under the lock, to the head of the line alone; a place is
-//! used again only after its thread took what it was handed. Any thread; nothing is allocated.
+//! Must stay true: engines are handed out under the lock, to the head of the queue alone. A place
+//! is reused only after its thread took the engine that it was given. Any thread; nothing is
+//! allocated.
 
 use crate::sync::{AtomicU32, Mutex, Ordering};
 use crossbeam_utils::CachePadded;
@@ -39,7 +40,7 @@ struct Place {
 
 /// Outcome of joining.
 pub(crate) enum Joined {
-    /// An engine was idle, and nobody else waited.
+    /// An engine was idle, and no other thread waited.
     Engine(usize),
     /// There is no place: too many wait.
     Full,
@@ -162,7 +163,7 @@ mod tests {
         assert!(matches!(line.join(claim), Joined::Full));
         assert!(line.hand_over(4) && line.len() == 2);
         *idle.borrow_mut() = vec![6, 5];
-        // Who comes now does not go before the others.
+        // A new thread does not overtake those in the queue.
         assert!(matches!(line.join(claim), Joined::Full));
         let handed: Vec<usize> = places.iter().map(|&place| line.wait(place, 0)).collect();
         assert_eq!(handed, [4, 5, 6]);

@@ -1,12 +1,12 @@
 //! One loop across several engines.
 //!
-//! Why here: who works on a loop depends on where its caller is. On equal cores the caller's own
-//! engine is the first one; with dedicated engines the caller only waits; and where the policy
-//! leaves the loop to the host, or the caller is itself inside an engine and no other is idle, a
-//! core that is no engine's does all of it.
+//! Why here: the workers of a loop depend on its caller's place. On equal cores the caller's own
+//! engine is the first one; with dedicated engines the caller only waits. A core outside the
+//! engines does all of the loop in two cases: the policy leaves it to the host, or the caller is
+//! itself inside an engine and no other is idle.
 //!
 //! Must stay true: the job is closed, with every helper out, before the items' borrow ends; an
-//! engine that has no unit left is given back before anyone waits for the others.
+//! engine without units left is given back before any wait for the others.
 
 use crate::claims::Preferred;
 use crate::command::Command;
@@ -197,8 +197,8 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         }
     }
 
-    /// Tunes the split of this class: who waited at the end, or took over what others had left, had
-    /// too small a share.
+    /// Tunes the split of this class: an engine that waited at the end, or took over items of
+    /// others, had too small a share.
     fn learn(&self, taken: u32, begun: u64, first_ended: u64) {
         let ended = clock::cycles();
         // Only ratios of these times matter.

@@ -1,11 +1,10 @@
-//! Function that an engine's thread runs on the request before it, and room for what it reads and
-//! leaves there.
+//! Function that an engine's thread runs on the request before it, and room for its request and its
+//! reply.
 //!
 //! Why `unsafe` is here: the work's type is erased on the way (these are the request packets that
-//! the design allows it in). Who writes and reads when is told in `send.rs`, which alone makes
-//! packets.
-//! Must stay true: a payload is touched by one side at a time, in the order of the messages around
-//! it.
+//! the design allows it in). `send.rs` alone makes packets, and describes the order of reads and
+//! writes. Must stay true: a payload is touched by one side at a time, in the order of the messages
+//! around it.
 #![allow(unsafe_code)]
 
 use crate::driver::Driver;
@@ -17,7 +16,7 @@ pub(crate) const REQUEST_WORDS: usize = 14;
 /// Words that a reply carries.
 pub(crate) const REPLY_WORDS: usize = 13;
 
-/// Room for a value of any type that fits, beside its announcing word.
+/// Room for a value of any type that fits, next to its announcing word.
 #[derive(Debug)]
 pub(crate) struct Payload<const WORDS: usize>(UnsafeCell<[MaybeUninit<u64>; WORDS]>);
 
@@ -39,7 +38,7 @@ impl<const WORDS: usize> Payload<WORDS> {
     /// It is this thread's turn (see `Sync`), and no value that must be dropped is in it.
     pub(crate) unsafe fn put<T>(&self, value: T) {
         assert!(Self::fits::<T>(), "a value larger than its payload");
-        // SAFETY: it fits, is aligned, and nobody else touches it now.
+        // SAFETY: it fits, is aligned, and no other thread touches it now.
         unsafe { self.0.get().cast::<T>().write(value) };
     }
 

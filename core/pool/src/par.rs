@@ -322,7 +322,7 @@ impl<'p, 'a, T: Send> ParMut<'p, 'a, T> {
         })
     }
 
-    /// Goes through another slice beside this one, as far as the shorter one reaches.
+    /// Goes through another slice in step with this one, as far as the shorter one reaches.
     pub fn zip<U: Sync>(self, other: &'a [U]) -> ParZip<'p, 'a, T, &'a [U]> {
         let count = self.items.len().min(other.len());
         ParZip {

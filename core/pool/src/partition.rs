@@ -2,11 +2,11 @@
 //! share a loop.
 //!
 //! Every engine has a share: a run of neighbouring items, the first engine's a little larger
-//! (`sidecore_sched::Split`). It takes them in chunks of about [`CHUNK_CYCLES`] each, by what its
-//! items have cost so far: the first is one item, and towards the end of a share chunks are halved,
-//! so that engines end together. Who has done its own takes what is left of others' shares in the
-//! same way; so an engine that was woken late, or lost its core, simply does fewer. Items are
-//! `&mut`, so a kernel's outputs are borrowed, not copied.
+//! (`sidecore_sched::Split`). It takes them in chunks of about [`CHUNK_CYCLES`] each, by the
+//! measured cost of its items: the first chunk is one item, and towards the end of a share chunks
+//! are halved, so that engines end together. An engine that has finished its own share takes items
+//! of others' shares in the same way. So an engine that was woken late, or lost its core, simply
+//! does fewer. Items are `&mut`, so a kernel's outputs are borrowed, not copied.
 //!
 //! Why `unsafe` is here: the borrow checker cannot see that the counters hand out every index once.
 //! Must stay true: shares are disjoint, and no share's counter returns the same index twice.
@@ -34,7 +34,7 @@ pub(crate) struct LoopPartition<'a, T> {
 
 /// A run of items: the next one to hand out, and the end.
 struct Share {
-    /// 64 bits: those who find a share empty count on, none of them far.
+    /// 64 bits: engines that find a share empty still increment it, but only a few times each.
     next: AtomicU64,
     end: u64,
 }
@@ -53,7 +53,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    /// Sizes the next chunk: so many items took so many cycles.
+    /// Sizes the next chunk from the last one: its items and the cycles that they took.
     pub(crate) fn learn(&mut self, items: usize, cycles: u64) {
         let items = items.max(1) as u64;
         let fitting = |cycles_wanted: u64| cycles_wanted.saturating_mul(items) / cycles.max(1);

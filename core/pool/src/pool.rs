@@ -1,12 +1,12 @@
-//! The in-process pool: the engines of this process, and who drives them.
+//! The in-process pool: the engines of this process and their drivers.
 //!
 //! An engine here is a *seat*: a [`Core`] (local store, DMA, kernel state) with a pinned thread of
-//! its own. Whoever holds the seat's claim drives the core: its thread, when it was sent a command,
-//! or a caller who found it idle: an off-load to an idle engine on the same core is a call, one to
-//! another core a packet. So never more than `engines` cores inflate at once.
+//! its own. The holder of the seat's claim drives the core: its thread after a command, or a caller
+//! that found it idle. An off-load to an idle engine on the same core is a call, one to another
+//! core a packet. So at most `engines` cores work at once.
 //!
-//! Must stay true: a claim is passed on, never copied; a seat is released with the backlog checked
-//! afterwards, so that posted work is never left lying while an engine is idle.
+//! Must stay true: a claim is passed on, never copied. The backlog is checked after a seat is
+//! released, so posted work never waits while an engine is idle.
 
 use crate::claims::ENGINES_MAX;
 use crate::command::Command;
@@ -74,7 +74,7 @@ pub struct TaskCounters {
 pub struct Snapshot {
     /// Counters of each engine.
     pub engines: Vec<EngineCounters>,
-    /// Engines that nobody drives.
+    /// Engines without a driver.
     pub engines_idle: u64,
     /// Counts of its tasks.
     pub tasks: TaskCounters,
@@ -304,10 +304,10 @@ impl Pool {
 
     /// Runs `unit` on every item, on as many engines as the policy gives this loop (LLP); on equal
     /// cores the caller is the first of them. Each item is handed to exactly one engine: every
-    /// engine has a run of neighbours, the first one's a little larger by measurement, and who is
-    /// done takes what others have left. Blocks until all are done, a task parked while it has
-    /// nothing to do itself; nothing is allocated. Where the policy leaves the loop to the host,
-    /// the caller's own core runs all of it.
+    /// engine has a run of neighbours, the first one's a little larger by measurement. An engine
+    /// that is done takes items that others have left. Blocks until all are done; a task is parked
+    /// while it has nothing to do itself. Nothing is allocated. Where the policy leaves the loop to
+    /// the host, the caller's own core runs all of it.
     ///
     /// # Errors
     /// [`OffloadError::Panicked`] when `unit` panicked on any engine; items not yet begun are then
@@ -426,7 +426,8 @@ impl Pool {
         &self.class_names
     }
 
-    /// True if a loop of so many units that needs no engine is to be run at once, on this thread.
+    /// True if a loop of this many units, which needs no engine, is to be run at once on this
+    /// thread.
     #[inline]
     pub(crate) fn takes_at_once(&self, class: ClassId, units: usize) -> bool {
         self.shared.trifles.take(class, units) && !task::is_cancelled()

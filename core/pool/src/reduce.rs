@@ -113,7 +113,7 @@ impl Pool {
     }
 }
 
-/// The least level at which all subtrees of `chunks` fit in so many places.
+/// The least level at which all subtrees of `chunks` fit in `places`.
 fn piece_level(chunks: usize, places: usize) -> u32 {
     let mut level = 0;
     while chunks.div_ceil(1 << level) > places {

@@ -1,8 +1,8 @@
-//! The engines of a pool, who has claimed them, and who waits for one.
+//! The engines of a pool, their claims, and the threads that wait for one.
 //!
 //! Why here: the pool's calls, its engines' threads and the hosts of its tasks all work on this.
-//! Must stay true: a claim is passed on, never copied; a release is followed by a look at who waits
-//! and at the backlog, so that no work is left lying while an engine is idle (README.md).
+//! Must stay true: a claim is passed on, never copied. A release is followed by a look at the
+//! waiters and at the backlog, so no work waits while an engine is idle (README.md).
 
 mod slot;
 
@@ -183,8 +183,8 @@ impl Shared {
         }
     }
 
-    /// Asks the policy about a loop of so many units, of which so many parts can be made; returns
-    /// its decision and the arrival that it was given.
+    /// Asks the policy about a loop of `units`, which can be split in at most `parts`. Returns the
+    /// decision and the arrival that the policy saw.
     pub(crate) fn arrive(
         &self,
         ready: &Ready<'_>,
@@ -212,8 +212,8 @@ impl Shared {
         (decision, arrived)
     }
 
-    /// Reports the departure to the policy: its engines have worked for so many cycles in
-    /// all, 0 where that is not known.
+    /// Reports the departure to the policy. `work_cycles` is the work of its engines in all, 0
+    /// where it is not known.
     pub(crate) fn depart(&self, arrived: &Arrived, width: u32, on_host: bool, work_cycles: u64) {
         let (now_ns, now_cycles) = (self.now_ns(), clock::cycles());
         let elapsed_ns = now_ns.saturating_sub(arrived.begun_ns);
@@ -285,7 +285,7 @@ impl Shared {
                 .acquire_on_task(bell, near, patience, may_cancel)
                 .map(claim);
         }
-        // Who comes while others wait joins their line: it does not try its luck before them.
+        // While others wait, a new caller joins the wait queue instead of trying first.
         for look in 0..=SPINS_FOR_ENGINE {
             if self.has_waiters() {
                 break;
@@ -362,8 +362,8 @@ impl Shared {
         }
     }
 
-    /// Takes an idle engine, unless this is not urgent and somebody who waits is: then not before
-    /// it has let them go first for a while.
+    /// Takes an idle engine. A caller that is not urgent first defers to urgent waiters for a
+    /// while.
     fn try_claim(&self, near: &[u64], patience: &mut Patience) -> Option<usize> {
         if !patience.urgent && self.urgent_waiters.load(Ordering::SeqCst) > 0 {
             let now = Instant::now();
@@ -513,7 +513,7 @@ impl Drop for Claim<'_> {
     }
 }
 
-/// Counted among those who wait for an engine, until dropped.
+/// Counted among the waiters for an engine, until dropped.
 struct Waits<'a> {
     shared: &'a Shared,
     urgent: bool,
@@ -558,7 +558,7 @@ impl Drop for Ready<'_> {
     }
 }
 
-/// Number of tasks that a policy wants live now on so many engines.
+/// Number of tasks that a policy wants live now on this many engines.
 fn live_tasks(policy: &dyn Policy, engines: usize) -> u32 {
     policy.live_tasks(engines as u32).max(1)
 }

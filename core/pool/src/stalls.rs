@@ -1,9 +1,9 @@
-//! Finds out, cheaply, when a thread lost its core.
+//! Detects, cheaply, that a thread lost its core.
 //!
-//! Why here: an engine whose core another process takes stands still for milliseconds, and nobody
-//! but the clock can tell. Comparing the clock with the thread's processor time costs a system
-//! call, so it is done once a millisecond at most: what has passed, less what the thread used, less
-//! what it slept of its own will, was taken from it.
+//! Why here: an engine stands still for milliseconds when another process takes its core, and only
+//! the clock shows it. Comparing the clock with the thread's processor time costs a system call, so
+//! it is done once a millisecond at most. The time taken is the elapsed time, less the thread's
+//! processor time, less its voluntary sleep.
 //!
 //! Must stay true: only its own thread uses one.
 

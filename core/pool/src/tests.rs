@@ -266,7 +266,7 @@ fn a_pool_of_more_than_64_engines_runs_a_loop_on_all_of_them_at_once() {
         let mut items: Vec<usize> = (0..engines).collect();
         pool.for_each(CLASS, &mut items, |_, item| {
             inside.fetch_add(1, Ordering::SeqCst);
-            // Nobody takes a second unit before everybody has one.
+            // No engine takes a second unit before each has one.
             wait_until("a unit on every engine", || {
                 inside.load(Ordering::SeqCst) == engines
             });
@@ -280,7 +280,7 @@ fn a_pool_of_more_than_64_engines_runs_a_loop_on_all_of_them_at_once() {
                 .all(|(i, &item)| item == i + 1_000_000)
         );
         wait_until("idle engines", || pool.engines_idle() == engines);
-        // Who releases counts first.
+        // A release counts before the engine is idle.
         assert!(pool.counters().iter().all(|engine| engine.units == 1));
         for units in [1, 64, 5_000] {
             let mut items: Vec<u64> = (0..units).collect();
@@ -467,7 +467,7 @@ fn threads_are_served_in_the_order_in_which_they_came() {
             for number in 0..8 {
                 let (pool, order) = (&pool, &order);
                 scope.spawn(move || {
-                    // Who has had its turn goes to the end of the line.
+                    // A task that has had its turn goes to the end of the queue.
                     for _ in 0..2 {
                         pool.call(|_| order.lock().push(number));
                     }

@@ -1,12 +1,12 @@
-//! Loops that are too short to ask the policy about.
+//! Bypass of the policy for loops that are shorter than a call of the policy.
 //!
-//! Why here: asking takes longer than a loop of a few tens of nanoseconds. Where so many calls of a
-//! class with about as many units, one after the other, ran on the caller's core and were over
-//! within a few microseconds, the next ones are run there without being asked about or measured;
-//! then one is again.
-//! Must stay true: one longer call ends it for as many measured calls as it took to begin, so a
-//! class that has long ones among short ones is measured all the time. Any thread; what two of them
-//! count at once may be lost, which moves a bound a little. Source: own.
+//! Why here: a call of the policy takes longer than a loop of a few tens of nanoseconds. `RUN`
+//! consecutive calls of a class with about as many units, each on the caller's core and over within
+//! a few microseconds, start the bypass. The next `LEFT` calls run there without the policy and
+//! without measurement; then one is measured again. Must stay true: one longer call ends the bypass
+//! for as many measured calls as it took to begin. So a class with long calls among short ones is
+//! measured all the time. Any thread; counts of two threads at once may be lost, which moves a
+//! bound a little. Source: own.
 
 use sidecore_sched::ClassId;
 use sidecore_sched::policy::CLASSES_MAX;
@@ -23,7 +23,7 @@ impl Default for Trifles {
 }
 
 impl Trifles {
-    /// True if a call of so many units is to be run at once, on this core.
+    /// True if a call of this many units is to be run at once, on this core.
     #[inline]
     pub(crate) fn take(&self, class: ClassId, units: usize) -> bool {
         let Some(word) = self.word(class, units) else {

@@ -1,10 +1,10 @@
 //! Number of tasks to keep live, found by hill climbing on measured throughput.
 //!
-//! Why here: with as many live tasks as engines, engines idle while their tasks are on the host;
-//! and when tasks end one by one, the last wave leaves engines empty. More live tasks mend both,
-//! unless each costs the host more (its caches, its switches), which nobody can know beforehand.
-//! So it is tried: windows with the present number and with another one in turn, so that a drift of
-//! the load hits both alike; the work done in equal numbers of departures is compared.
+//! Why here: with as many live tasks as engines, engines idle while their tasks are on the host.
+//! When tasks end one by one, the last wave also leaves engines empty. More live tasks mend both,
+//! unless each costs the host more (its caches, its switches), which cannot be known beforehand. So
+//! it is tried: windows with the present number and with another one in turn, so that a drift of
+//! the load hits both alike. The work done in equal numbers of departures is compared.
 //!
 //! While few waves of tasks are left, only such numbers are tried upwards as make one wave less.
 //!

@@ -1,15 +1,15 @@
 //! Contexts: programs that share a few engines, each of which holds its engine until it waits or
-//! gives way. The order in which idle engines take them, and the end of a turn.
+//! gives way. The order of programs on idle engines, and the end of a turn.
 //!
-//! Why here: EDTLP gives the host to another task as soon as one waits for its off-load; here the
+//! Why here: EDTLP gives the host to another task as soon as one waits for its off-load. Here the
 //! same rule gives an engine to another program as soon as one waits, also where it waits by
-//! asking again and again (a mailbox that is empty, a tag that is not done). Programs that an
-//! event made ready go first: they run for a short time until they wait again, and others wait for
-//! what they answer. The paper's loops (LLP, MGPS) have no part in it: a program is one task of one
-//! engine, and splits its work itself.
+//! polling (an empty mailbox, a tag that is not done). Programs that an event made ready go first:
+//! they run for a short time until they wait again, and others wait for their answers. The paper's
+//! loops (LLP, MGPS) have no part in it: a program is one task of one engine, and splits its work
+//! itself.
 //!
-//! Must stay true: nobody starves; a program before which many more were taken than a round of its
-//! own kind has goes before younger ones of a better kind, the longest waiting first. Turns are
+//! Must stay true: no program starves. A program that was overtaken by more turns than a round of
+//! its own kind has goes before younger ones of a better kind, the longest waiting first. Turns are
 //! counted, not time: engines may share processors with others' work.
 //!
 //! Source: the multigrain scheduling paper of 2007, sections 5.2 and 5.4; the kinds with ageing are
@@ -23,7 +23,8 @@ use std::collections::VecDeque;
 pub enum Sharing {
     /// One queue in the order of arrival; a program gives way when its slice is over.
     Arrival,
-    /// Event-driven: kinds of readiness in their order, and who only asks again gives way at once.
+    /// Event-driven: kinds of readiness in their order; a program that only polls gives way at
+    /// once.
     #[default]
     Edtlp,
 }
@@ -103,7 +104,7 @@ impl<T> ReadyQueue<T> {
         self.kinds.iter().map(VecDeque::len).sum()
     }
 
-    /// True where nobody is ready.
+    /// True if no program is ready.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.kinds.iter().all(VecDeque::is_empty)
@@ -143,9 +144,9 @@ impl<T> ReadyQueue<T> {
         self.kinds[kind].pop_front().map(|entry| entry.program)
     }
 
-    /// True where the first of a kind is not to wait for better ones any more. A look of one that
-    /// asks costs little, and nobody says when that comes which it looks for in memory: it goes by
-    /// time.
+    /// True if the first of a kind is not to wait for better ones any more. A turn of a polling
+    /// program costs little, and no event announces a change that it looks for in memory: it ages
+    /// by time.
     fn is_aged(&self, now: Nanos, kind: usize, first: &Entry<T>) -> bool {
         let others = self.kinds[kind].len() as u64;
         if kind == POLL {
@@ -222,7 +223,7 @@ impl Turn {
         if self.asked < ASKED_MIN {
             return None;
         }
-        // Who works between two questions looks now and then; who does not waits.
+        // A program that works between two polls looks now and then; one that does not is waiting.
         let gap_ns = now.saturating_sub(self.asked_first) / u64::from(self.asked - 1);
         if gap_ns <= GAP_NS_MAX {
             return Some(Ready::Poll(now));
@@ -239,7 +240,7 @@ const SLICE: usize = 1;
 const POLL: usize = 2;
 /// A program that operates channels gives way after this long, if another is ready.
 const SLICE_NS: Nanos = 200_000;
-/// Turns of others after which a ready program goes first, and so many for each of its kind.
+/// Turns of others after which a ready program goes first, and the addition for each of its kind.
 const TURNS: u64 = 8;
 const TURNS_EACH: u64 = 4;
 /// The same as time, for those that ask.

@@ -55,7 +55,7 @@ pub struct Curve {
     /// Departures of these calls that are to come, and what was paid for each of them.
     run_ends: u8,
     run_paid_ns: f64,
-    /// True once a driver has told the work of a call.
+    /// True once a driver has reported the work of a call.
     is_work_known: bool,
     /// Units of the last departure.
     last_units: u32,
@@ -219,7 +219,7 @@ impl Curve {
         Some(cost_ns / f64::from(self.last_units.max(1)))
     }
 
-    /// Nanoseconds that a call of so many units is likely to take at a place that was measured.
+    /// Likely nanoseconds of a call of `units` at a place that was measured.
     fn cost_ns(&self, place: usize, units: u32) -> Option<f64> {
         let entry = &self.entries[place];
         let work_ns = self.sizes.work_ns(units)?;
@@ -376,7 +376,8 @@ const CLOSE: f64 = 2.0;
 /// Samples that an estimate is a mean over where each is judged by its own work.
 const RECENT_SAMPLES: u32 = 64;
 
-/// Share of a first call's time that is taken to grow with the work, where nobody measures that.
+/// Share of a first call's time that is taken to grow with the work, where the driver does not
+/// measure it.
 const FIRST_SHARE: f64 = 0.9375;
 
 /// Weight of a slow call whose engines may have been asleep.

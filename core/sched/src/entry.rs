@@ -51,8 +51,8 @@ impl Entry {
         self.samples.into()
     }
 
-    /// True if calls of so much work are far shorter than all that were seen: of long ones the
-    /// fixed part cannot be told.
+    /// True if calls of this much work are far shorter than all seen so far. Long calls do not show
+    /// the fixed part.
     pub(crate) fn is_new_to(&self, work_ns: f64) -> bool {
         self.anew > 0 || work_ns * FAR < f64::from(self.work_least_ns)
     }
@@ -182,9 +182,9 @@ impl Entry {
         self.anew = 0;
     }
 
-    /// Takes in by what factor a unit took longer at this width than in the call beside it on one
-    /// core. Where calls differ in size that is chance, which samples that differ betray: only so
-    /// much is believed as is left of their mean after its likely error.
+    /// Takes in the factor by which a unit took longer at this width than in the previous call on
+    /// one core. Where calls differ in size the factor is chance, and the samples then differ. So
+    /// only the mean of the samples less its likely error counts.
     pub(crate) fn learn_slowing(&mut self, factor: f32, width: u32) {
         let bound = (2.0 * width as f32).ln();
         let sample = factor.max(f32::MIN_POSITIVE).ln().clamp(-bound, bound);

@@ -1,10 +1,10 @@
-//! Wrapper shared by all policies: caps widths by what was measured, and keeps work on the host
-//! that the host does faster.
+//! Wrapper shared by all policies: caps widths by measured times, and keeps work on the host where
+//! the host is faster.
 //!
-//! Why here: the rule that decides who should get how many engines (EDTLP, LLP, MGPS, an even
-//! share) knows nothing of how well a loop splits. The literal `floor(8/T)` takes eight engines for
-//! one task where five were faster (Table 2 of the paper). So each rule's answer is a *limit*, and
-//! this wrapper picks the best measured width below it, with one [`Curve`] for each loop class.
+//! Why here: the rule that divides the engines (EDTLP, LLP, MGPS, an even share) does not know how
+//! well a loop splits. The literal `floor(8/T)` takes eight engines for one task where five were
+//! faster (Table 2 of the paper). So each rule's answer is a *limit*, and this wrapper picks the
+//! best measured width below it, with one [`Curve`] for each loop class.
 //!
 //! Must stay true: never wider than the rule inside says; memory is taken once, at the start.
 //!

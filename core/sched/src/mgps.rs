@@ -1,12 +1,12 @@
-//! MGPS: task-level parallelism while tasks fill more than half of the engines, loop-level
-//! parallelism beside it when they do not. Decided from the recent past.
+//! MGPS: task-level parallelism while tasks fill more than half of the engines, and loop-level
+//! parallelism in addition when they do not. Decided from the recent past.
 //!
-//! The paper leaves two things open, and this is how they are read here. *U*, the "discrete tasks
-//! off-loaded while the departing task was executing", is the number of different tasks that had
-//! work on engines at some time during the last window of departures. *T*, "the tasks waiting for
+//! The paper leaves two things open; this is the reading here. *U*, the "discrete tasks off-loaded
+//! while the departing task was executing", is the number of different tasks that had work on
+//! engines at some time during the last window of departures. *T*, "the tasks waiting for
 //! off-loading", is that same number: those are the tasks that come back for engines in the next
-//! window. Where a driver does not tell its tasks apart, the most off-loads under way at once stand
-//! in for U.
+//! window. Where a driver does not identify its tasks, the largest number of off-loads under way at
+//! once stands in for U.
 //!
 //! Must stay true: the grain changes only when a window ends, after as many departures as there are
 //! engines, or at a tick when departures are rare; both are the policy's hysteresis.
@@ -113,8 +113,8 @@ impl Policy for Mgps {
     }
 }
 
-/// Tasks and off-loads told apart: as many as there can be engines. With more, U is above half of
-/// the engines anyway.
+/// Tasks and off-loads that are tracked separately: as many as there can be engines. With more, U
+/// is above half of the engines anyway.
 const TASKS_MAX: usize = WIDTH_MAX as usize;
 
 /// Programs that off-load seldom: a window ends after this time even with few departures.

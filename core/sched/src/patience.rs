@@ -32,7 +32,7 @@ pub struct Patience {
 }
 
 impl Default for Patience {
-    /// One that polls until it is told that it does not pay.
+    /// One that polls until the measured waits show that polling does not pay.
     fn default() -> Self {
         Self {
             soon: WHOLE,
@@ -77,7 +77,7 @@ const PROBE_EVERY: u32 = 32;
 mod tests {
     use super::*;
 
-    /// Waits that poll, of so many whose gaps are given.
+    /// Number of waits that poll, one wait per given gap.
     fn polled(patience: &mut Patience, gaps_us: impl Iterator<Item = u64>) -> usize {
         let mut count = 0;
         for gap_us in gaps_us {

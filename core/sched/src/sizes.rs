@@ -20,13 +20,12 @@ struct Size {
 }
 
 impl Sizes {
-    /// The power of two that so many units belong to.
+    /// The power of two that `units` belongs to.
     pub(crate) fn bucket(units: u32) -> usize {
         (units.max(1).ilog2() as usize).min(BUCKETS - 1)
     }
 
-    /// Nanoseconds that so many units are likely to take on one engine; `None` while nothing was
-    /// seen.
+    /// Likely nanoseconds of `units` on one engine; `None` before the first sample.
     pub(crate) fn work_ns(&self, units: u32) -> Option<f64> {
         let bucket = Self::bucket(units);
         let nearest = match &self.0[bucket] {
@@ -62,7 +61,7 @@ impl Sizes {
     }
 }
 
-/// Powers of two that are told apart; more units than that count as the last.
+/// Powers of two that are tracked separately; more units than that count as the last.
 const BUCKETS: usize = 24;
 
 /// Calls that each mean is over.

@@ -1,4 +1,4 @@
-//! Cost of handing a message over while nobody sleeps, in each way that this crate has.
+//! Cost of handing a message over while no thread sleeps, in each way that this crate has.
 //!
 //! `cargo run --release -p sidecore-sync --example notify_cost`
 //!

@@ -13,8 +13,7 @@ use std::time::Duration;
 
 /// Sleepers of one condition, or of several that change together.
 ///
-/// 8 bytes. Notifying costs a fence and a load while nobody waits, and a system call where somebody
-/// does.
+/// 8 bytes. Notifying costs a fence and a load without waiters, and a system call with one.
 #[derive(Debug)]
 #[repr(C)]
 pub struct EventCount<F = Private> {
@@ -31,7 +30,7 @@ impl<F: Futex> Default for EventCount<F> {
 }
 
 impl<F: Futex> EventCount<F> {
-    /// An event count that nobody waits at.
+    /// An event count without waiters.
     #[must_use]
     pub fn new() -> Self {
         Self {
@@ -64,7 +63,7 @@ impl<F: Futex> EventCount<F> {
     }
 
     /// Wakes one sleeper; all that are only about to sleep look again as well. For changes that one
-    /// waiter uses up: who was woken and does not use it notifies the next.
+    /// waiter uses up: a woken waiter that does not use the change notifies the next.
     #[inline]
     pub fn notify_one(&self) -> Changed {
         let changed = Changed::publish();

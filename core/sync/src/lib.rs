@@ -7,15 +7,13 @@
 //! - [`spsc`]: bounded rings of one producer and one consumer that distrust one another.
 //! - [`atomic`]: the atomics that all of this is written on; loom's under `--cfg loom`.
 //!
-//! Why here: a lost wake-up or a torn entry is the bug that no test finds. So there is one
-//! protocol, in prose in `README.md` beside this crate, and `tests/loom.rs` tries its
-//! interleavings. The crate's only two sequentially consistent fences are [`Changed::publish`] and
-//! its partner.
+//! Why here: no test finds a lost wake-up or a torn entry. So there is one protocol, in prose in
+//! `README.md` of this crate, and `tests/loom.rs` tries its interleavings. The crate's only two
+//! sequentially consistent fences are [`Changed::publish`] and its partner.
 //!
-//! Must stay true: who changes something makes the change first and looks for sleepers afterwards;
-//! a sleeper announces itself first and looks at the condition afterwards; a fence stands between
-//! the two steps on both sides. What is read from a ring's shared memory is copied once and
-//! checked.
+//! Must stay true: a notifier makes its change first and looks for sleepers afterwards. A sleeper
+//! announces itself first and looks at the condition afterwards. A fence stands between the two
+//! steps on both sides. Data from a ring's shared memory is copied once and checked.
 //!
 //! ```
 //! use sidecore_sync::EventCount;

@@ -1,12 +1,12 @@
 //! The sleep/wake protocol for one sleeper, in one word of any memory.
 //!
 //! Why here: between processes a side sleeps on a word of a wire format (0 awake, 1 asleep), and a
-//! host thread of tasks has one word for everything that its tasks wait for. One sleeper needs no
-//! epoch: nobody but it sets the word, so a waker that clears it cannot be overtaken.
+//! host thread of tasks has one word for all conditions of its tasks. One sleeper needs no epoch:
+//! only the sleeper sets the word, so a waker that clears it cannot be overtaken.
 //!
-//! Must stay true: one thread at a time sleeps at a word; whoever wakes clears the word first, so
-//! that a sleeper that is not quite asleep does not fall asleep. A hostile other side can make a
-//! sleeper sleep to its timeout or wake for nothing, no more. README.md.
+//! Must stay true: one thread at a time sleeps at a word. A waker clears the word first, so a
+//! sleeper that is not quite asleep does not fall asleep. A hostile other side can make a sleeper
+//! sleep to its timeout or wake for nothing, no more. README.md.
 #![cfg_attr(not(loom), allow(unsafe_code))] // Says that the word may lie over shared memory.
 
 use crate::atomic::{AtomicU32, Ordering};
@@ -30,7 +30,8 @@ impl<F: Futex> Default for SleepWord<F> {
 }
 
 impl<F: Futex> SleepWord<F> {
-    /// The value that sleepers of this word expect in it: for who sleeps on several words at once.
+    /// The value that sleepers of this word expect in it: for threads that sleep on several words
+    /// at once.
     pub const ASLEEP: u32 = ASLEEP;
 
     /// A word whose sleeper is awake.
@@ -67,7 +68,8 @@ impl<F: Futex> SleepWord<F> {
     /// Sleeper: marks itself awake.
     #[inline]
     pub fn cancel_sleep(&self) {
-        // Acquire: partner of the AcqRel in `claim_after`; who was woken sees what came before.
+        // Acquire: partner of the AcqRel in `claim_after`; a woken thread sees all writes before
+        // the wake-up.
         self.0.value().swap(AWAKE, Ordering::Acquire);
     }
 

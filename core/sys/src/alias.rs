@@ -1,11 +1,11 @@
 //! A few frames of memory mapped at many pages.
 //!
-//! Why here: who wants to know what address translation costs must keep the data cache out of it. A
-//! few frames, each mapped at very many addresses, need very many translations and next to no
-//! cache. Must stay true: neighbouring pages are never neighbouring frames (processors merge such
-//! pairs into one translation); reading through [`AliasedMap::values`] and writing through
-//! [`AliasedMap::set`] never overlap in time, which their borrows see to; everything is unmapped
-//! when dropped. Any thread. Source: memfd_create(2), mmap(2).
+//! Why here: a measurement of address translation must keep the data cache out of it. A few frames,
+//! each mapped at very many addresses, need very many translations and next to no cache. Must stay
+//! true: neighbouring pages are never neighbouring frames (processors merge such pairs into one
+//! translation). Reading through [`AliasedMap::values`] and writing through [`AliasedMap::set`]
+//! never overlap in time; their borrows see to that. Everything is unmapped when dropped. Any
+//! thread. Source: memfd_create(2), mmap(2).
 #![allow(unsafe_code)] // Maps memory at chosen addresses and hands it out as slices.
 
 use crate::SysError;
@@ -107,8 +107,8 @@ impl AliasedMap {
     pub fn values(&self) -> &[u32] {
         let count = self.options.pages * self.page_values;
         // SAFETY: every page of the view is mapped readable for as long as self lives. The memory
-        // changes only through `set`, which borrows self uniquely; nobody else has the file, whose
-        // descriptor is closed and whose pages are zero or were written as numbers.
+        // changes only through `set`, which borrows self uniquely. No other process has the file:
+        // its descriptor is closed, and its pages are zero or were written as numbers.
         unsafe { std::slice::from_raw_parts(self.view.start.as_ptr().cast(), count) }
     }
 

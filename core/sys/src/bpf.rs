@@ -167,7 +167,7 @@ fn bpf<T>(command: i32, request: &T, what: &'static str) -> Result<OwnedFd, SysE
     if descriptor < 0 {
         return Err(last(what));
     }
-    // SAFETY: a new descriptor, and nobody else's.
+    // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(descriptor) })
 }
 

@@ -1,8 +1,8 @@
-//! Another file in an epoll's entry (epoll(7)).
+//! Replacing the file of an epoll's entry (epoll(7)).
 //!
-//! An epoll knows its entries by file and number. Who puts another file in the place of a number in
-//! another process cannot reach the entry from its own table of descriptors, where the number is
-//! something else; so it is done by a thread with a table of its own, as restorers of processes do.
+//! An epoll knows its entries by file and number. A process that replaces the file at a number in
+//! another process cannot reach the entry from its own table of descriptors, where the number means
+//! another file. So a thread with a table of its own does it, as restorers of processes do.
 #![allow(unsafe_code)] // unshare(2) and dup2(2) have no safe wrappers
 
 use crate::SysError;
@@ -62,7 +62,7 @@ fn in_own_table(
     let old = old.map_err(refused("fcntl(F_DUPFD)"))?;
     let new = new.map_err(refused("fcntl(F_DUPFD)"))?;
     place(old.as_fd(), number)?;
-    // SAFETY: `place` has just put a file there, and nobody else uses this table.
+    // SAFETY: `place` has just put a file there, and no other thread uses this table.
     let at = unsafe { BorrowedFd::borrow_raw(number) };
     // An old entry that went with its last descriptor need not be taken out.
     epoll::delete(&epoll, at).ok();
@@ -76,8 +76,7 @@ fn in_own_table(
 
 /// Puts a copy of `file` at `number` of this thread's own table.
 fn place(file: BorrowedFd<'_>, number: i32) -> Result<(), SysError> {
-    // SAFETY: the table is this thread's alone, so that what lies at `number` is a copy that nobody
-    // uses.
+    // SAFETY: the table is this thread's alone, so `number` holds a copy that no other code uses.
     if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
         return Err(SysError::Call {
             call: "dup2",

@@ -86,8 +86,8 @@ const _: () = assert!(size_of::<Head>() == 288);
 unsafe impl Send for FuseQueue {}
 
 impl FuseQueue {
-    /// A queue of so many entries (a power of two), which the kernel does not know yet. The
-    /// payload is as long as the session's longest request or answer.
+    /// A queue of `entries` (a power of two), which the kernel does not know yet. The payload is as
+    /// long as the session's longest request or answer.
     ///
     /// # Errors
     /// The system has no io_uring, or refuses it to this process.
@@ -165,8 +165,8 @@ impl FuseQueue {
     pub fn request(&self, entry: usize) -> FuseRequest<'_> {
         let entry = &self.entries[entry];
         assert_eq!(entry.state, State::Ours, "the entry is the kernel's");
-        // SAFETY: the entry is ours, so nobody writes to it; both parts are initialized memory of
-        // these sizes, which lives as long as the queue.
+        // SAFETY: the entry is ours, so the kernel does not write to it; both parts are initialized
+        // memory of these sizes, which lives as long as the queue.
         let (head, payload) = unsafe {
             let payload = entry.payload.as_ptr();
             let payload = std::slice::from_raw_parts(payload, entry.payload_bytes);
@@ -293,7 +293,7 @@ impl Drop for Entry {
             // It may still write there.
             return;
         }
-        // SAFETY: both were leaked from boxes of these types in `new`, and nobody else has them.
+        // SAFETY: both were leaked from boxes of these types in `new`, and have no other owner.
         unsafe {
             drop(Box::from_raw(self.head.as_ptr()));
             let payload = self.payload.as_ptr();

@@ -1,4 +1,4 @@
-//! Waiting on a 32-bit word, and waking who waits; private to this process.
+//! Waiting on a 32-bit word, and waking its waiters; private to this process.
 //!
 //! Why here: everything that blocks in this project blocks here. Source: futex(2).
 //!

@@ -1,8 +1,8 @@
-//! Users and groups as this process sees them, and the numbers that stand for no one in particular.
+//! Users and groups as this process sees them, and the numbers that do not name a single user.
 //!
 //! In a user namespace the kernel shows every user that the namespace does not map as one number,
-//! the overflow id (65534 as a rule). That number is then no identity: two processes that have it
-//! may be of two users, and the own process may have it, too. Outside of user namespaces, where all
+//! the overflow id (65534 as a rule). That number is then no identity: two processes with it may
+//! belong to two users, and the own process may have it, too. Outside of user namespaces, where all
 //! ids are mapped, it is an ordinary user, as a rule called `nobody`.
 //!
 //! Why here: a server and its clients decide by numbers that the kernel vouches for. Must stay

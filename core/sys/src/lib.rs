@@ -1,16 +1,16 @@
 //! Safe interfaces to the operating system and the processor: memory, signals, clocks, cores,
 //! devices, sockets.
 //!
-//! Why here: every other crate denies `unsafe`; what needs it for memory, signals, clocks and cores
-//! is in this one, which knows nothing of engines or images.
+//! Why here: every other crate denies `unsafe`. This crate has the code that needs it for memory,
+//! signals, clocks and cores, and knows nothing of engines or images.
 //!
 //! - [`region`]: page-aligned memory in huge pages where it can be, locked and touched; `slab`:
 //!   one cut in slots; [`arena`]: memory for many runs that live together.
 //! - `map`: a file mapped read-only that survives truncation and I/O errors.
-//! - [`cpu`]: which core this thread is on, may be on, and must stay on.
+//! - [`cpu`]: the core of a thread: its current one, its allowed ones, its pinning.
 //! - [`futex`]: waiting on a word, and waking who waits; [`shared_futex`]: across processes.
-//! - `shared`: sealed memory that processes share; [`local_socket`]: where they meet;
-//!   [`identity`]: which users they can be told apart as; [`descriptors`]: how many of them fit.
+//! - `shared`: sealed memory that processes share; [`local_socket`]: their rendezvous;
+//!   [`identity`]: users that can be distinguished; [`descriptors`]: their limit.
 //! - [`folder`]: folders reached and used through descriptors, safe from exchanged paths.
 //! - [`apart`]: calls that may wait for a file system which this process serves.
 //! - [`loop_control`]: requests to the loop driver; [`fuse_device`]: to the FUSE device;
@@ -24,9 +24,9 @@
 //!   control messages as bytes, which [`control_message`] reads; [`epoll_entry`]: other files in
 //!   epolls.
 //! - [`machine`]: description of the machine of a run; [`offers`]: its devices and facilities, and
-//!   how to get those that it lacks.
-//! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: where other programs are,
-//!   and that they end with us.
+//!   how to get missing ones.
+//! - [`clock`]: time, processor time, cycles, memory in use; [`program`]: paths of other programs,
+//!   and their end together with ours.
 //! - `alias`: few frames mapped at many pages; [`counters`]: the processor's event counters.
 //! - [`float`], [`plain`], [`prefetch`], [`sum`], [`text`]: of `sidecore-bare`; [`stream`]:
 //!   copies past the cache.

@@ -1,8 +1,8 @@
-//! Local sockets that keep message boundaries, carry descriptors, and say who the peer is.
+//! Local sockets that keep message boundaries, carry descriptors, and identify the peer.
 //!
-//! Why here: processes meet here before they share memory; the standard library has neither
-//! messages nor descriptors nor credentials. Must stay true: descriptors that were received are
-//! owned from the first moment, and never inherited. Source: unix(7), cmsg(3), pidfd_open(2).
+//! Why here: processes connect here before they share memory; the standard library has neither
+//! messages nor descriptors nor credentials. Must stay true: received descriptors are owned from
+//! the first moment, and never inherited. Source: unix(7), cmsg(3), pidfd_open(2).
 //!
 //! ```
 //! use sidecore_sys::local_socket::{self, Received};
@@ -44,9 +44,9 @@ pub const DESCRIPTORS_MAX: usize = 4;
 
 /// The credentials of the other side, as the kernel saw them when the connection was made.
 ///
-/// Who the peer *is* is its user. The process id is for people: it is 0 for a peer outside of this
-/// process's PID namespace (a container's, or the host's for a container), and another process may
-/// have it by the time that it is used. [`process_of`] holds on to the process itself.
+/// The peer's identity is its user. The process id is for people: it is 0 for a peer outside of
+/// this process's PID namespace (a container's, or the host's for a container), and another process
+/// may have it by the time that it is used. [`process_of`] holds on to the process itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
     /// Process id; 0 where this process's PID namespace has none for it.
@@ -83,11 +83,11 @@ pub fn accept(listener: BorrowedFd<'_>) -> Result<Option<OwnedFd>, SysError> {
     }
 }
 
-/// Connects to who listens at `path`; at once or not at all.
+/// Connects to the listener at `path`; at once or not at all.
 ///
 /// # Errors
-/// [`SysError::Call`]: `ENOENT` and `ECONNREFUSED` where nobody listens, `EACCES` where this user
-/// may not, `EAGAIN` where the listener is behind.
+/// [`SysError::Call`]: `ENOENT` and `ECONNREFUSED` without a listener, `EACCES` where this user may
+/// not, `EAGAIN` where the listener's queue is full.
 pub fn connect(path: &Path) -> Result<OwnedFd, SysError> {
     let socket = open(SocketFlags::NONBLOCK)?;
     let address = SocketAddrUnix::new(path).map_err(refused("a socket's path"))?;
@@ -128,8 +128,8 @@ pub fn peer(socket: BorrowedFd<'_>) -> Result<Peer, SysError> {
     })
 }
 
-/// The supplementary groups of who is on the other side, as the kernel saw them when the connection
-/// was made. None where a kernel before 4.13 cannot say.
+/// The peer's supplementary groups, as the kernel saw them when the connection was made. None where
+/// a kernel before 4.13 cannot say.
 ///
 /// # Errors
 /// [`SysError::Call`].
@@ -356,9 +356,9 @@ pub fn drain(bell: BorrowedFd<'_>) {
     rustix::io::read(bell, &mut [0; 8]).ok();
 }
 
-/// Both ends of a connection without a name: what one sends makes the other readable, and its end
-/// is a hang-up. Unlike that of an eventfd, an end cannot be made to block by who has the other:
-/// each has flags of its own.
+/// Both ends of a connection without a name: a message of one makes the other readable, and its end
+/// is a hang-up. The holder of one end cannot make the other block, as with an eventfd: each has
+/// its own flags.
 ///
 /// # Errors
 /// [`SysError::Call`].

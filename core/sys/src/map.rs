@@ -1,21 +1,21 @@
 //! A file mapped read-only that survives truncation and I/O errors.
 //!
-//! Why here: engines inflate straight from the page cache; a copy of the compressed bytes would
-//! cost a tenth of the time of an LZ4 frame. But a page of a map that cannot be had (the file was
-//! cut short, the disk failed) is a `SIGBUS`, which would end the process and every client with it.
+//! Why here: engines decompress straight from the page cache; a copy of the compressed bytes would
+//! cost a tenth of the time of an LZ4 frame. But an unreadable page of a map (the file was cut
+//! short, the disk failed) raises `SIGBUS`, which would end the process and every client with it.
 //! So one handler for the process, installed with the first map, puts a page of zeros under the
-//! access, marks the map as damaged, and lets the reader go on; the reader asks
+//! access, marks the map as damaged, and lets the reader go on. The reader checks
 //! [`FileMap::damaged`] afterwards and reports EIO.
 //!
-//! **Bytes that may change.** A `&[u8]` promises that nothing writes to it, and a file on disk can
-//! promise no such thing: another process may write to it, and the handler may swap a page for
-//! zeros. This is tolerated, as every program that maps files tolerates it, under two rules that
-//! make a change harmless in practice. (1) The memory is never written by this process, nothing is
-//! ever derived from two reads of one byte being equal here, and the compiler cannot see where the
+//! **Bytes that may change.** A `&[u8]` promises that nothing writes to it, and a file on disk
+//! cannot promise that: another process may write to it, and the handler may swap a page for zeros.
+//! This is tolerated, as every program that maps files tolerates it, under two rules that make a
+//! change harmless in practice. (1) This process never writes to the memory. Nothing is ever
+//! derived from two reads of one byte being equal here, and the compiler cannot see where the
 //! memory comes from. (2) A consumer treats the bytes as hostile: its safety may not depend on
-//! their values, nor on a byte read twice being the same; the inflaters, which must withstand any
-//! input and check every index that they compute, are such consumers. Who cannot promise that uses
-//! [`FileMap::copy_to`], which makes no reference to the mapped bytes.
+//! their values, nor on a byte read twice being the same. The decoders are such consumers: they
+//! must withstand any input and check every index that they compute. Code that cannot promise that
+//! uses [`FileMap::copy_to`], which makes no reference to the mapped bytes.
 //!
 //! Must stay true: the handler does nothing but look at a bounded table of atomics and call `mmap`;
 //! every map that exists is in that table; an access outside all maps goes to the handler that was
@@ -255,7 +255,8 @@ impl Guard {
         self.damaged.store(false, Ordering::Relaxed);
         self.start.store(start, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
-        // Odd to even. Release pairs with the handler's Acquire: who sees it even sees the range.
+        // Odd to even. Release pairs with the handler's Acquire: a reader of the even value sees
+        // the range.
         self.version.fetch_add(1, Ordering::Release);
     }
 

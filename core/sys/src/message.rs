@@ -1,9 +1,9 @@
 //! Messages of sockets, with names and control messages as bytes (sendmsg(2), recvmsg(2)).
 //!
-//! Why here: who makes another program's calls for it passes on what that wrote, and gives back
-//! what the kernel answers, byte by byte; typed interfaces know only some of it. Must stay true:
-//! nothing here waits, and no signal comes of it. Descriptors (SCM_RIGHTS) are not for these calls:
-//! sockets of the Internet's families have none.
+//! Why here: a process that makes another program's calls passes on its bytes, and returns the
+//! kernel's answer byte by byte; typed interfaces know only some of it. Must stay true: nothing
+//! here waits or raises a signal. Descriptors (SCM_RIGHTS) are not for these calls: sockets of the
+//! Internet's families have none.
 #![allow(unsafe_code)] // names and control messages as bytes
 
 use rustix::io::Errno;

@@ -1,8 +1,8 @@
-//! A network of one's own: interfaces that nobody else sees.
+//! A private network namespace: interfaces that no other process sees.
 //!
-//! Why here: leaving a namespace is a system call about the calling thread alone, which needs
-//! care. Must stay true: only the network's namespace changes; descriptors and memory stay shared.
-//! The calling thread and those that it starts afterwards, and their children. Source:
+//! Why here: leaving a namespace is a system call about the calling thread alone, which needs care.
+//! Must stay true: only the network's namespace changes, for the calling thread, the threads that
+//! it starts afterwards, and their children; descriptors and memory stay shared. Source:
 //! unshare(2), network_namespaces(7).
 //!
 //! ```

@@ -47,7 +47,7 @@ impl PacketSocket {
         // SAFETY: takes integers, returns a new descriptor or -1.
         let socket = unsafe { libc::socket(libc::AF_PACKET, kind, 0) };
         check(socket, "socket(AF_PACKET)")?;
-        // SAFETY: just opened, and nobody else's.
+        // SAFETY: just opened, without another owner.
         let socket = unsafe { OwnedFd::from_raw_fd(socket) };
         let mut this = Self {
             socket,

@@ -31,10 +31,11 @@ pub fn find(name: &str) -> Option<PathBuf> {
         .find(|candidate| candidate.is_file())
 }
 
-/// Lets what `command` starts be told to end (SIGTERM) when the thread that starts it ends, however
-/// that ends: also by a signal that nobody can catch. To be called in the process that starts it.
+/// Has the kernel send SIGTERM to the program of `command` when the thread that starts it ends,
+/// however that ends: also by a signal that cannot be caught. To be called in the process that
+/// starts it.
 ///
-/// A program that changes its user or group when it starts is not told.
+/// A program that changes its user or group when it starts gets no signal.
 pub fn end_with_starter(command: &mut Command) {
     let starter = getpid();
     let tie = move || -> std::io::Result<()> {

@@ -77,7 +77,7 @@ pub fn install(filter: &Filter) -> Result<Listener, SysError> {
         return Err(last("seccomp(SECCOMP_SET_MODE_FILTER)"));
     };
     let listener = Listener {
-        // SAFETY: the kernel just made this descriptor (close-on-exec), which nobody else owns.
+        // SAFETY: the kernel just made this descriptor (close-on-exec), which has no other owner.
         file: unsafe { OwnedFd::from_raw_fd(file) },
         failure: Cell::new(None),
     };
@@ -112,11 +112,12 @@ pub enum Answer {
     Fail(Errno),
 }
 
-/// Where calls come to. Readable when one waits, hung up when nobody is left under the filter.
+/// The descriptor that delivers calls. Readable when one waits, hung up when no process is left
+/// under the filter.
 ///
-/// An error of the kernel's that may pass is not the callers': the kernel is asked again, for a
-/// quarter of a second. Where that does not help, callers would wait for ever; so whoever answers
-/// looks at [`Listener::failure`] now and then, and lets the listener go.
+/// A transient error of the kernel is not the callers': the kernel is asked again, for a quarter of
+/// a second. Where that does not help, callers would wait for ever. So the supervisor looks at
+/// [`Listener::failure`] now and then, and drops the listener.
 #[derive(Debug)]
 pub struct Listener {
     file: OwnedFd,
@@ -147,7 +148,7 @@ impl Listener {
                     &raw mut request,
                 )
             };
-            // Who waits here for a call is called away by signals.
+            // A signal interrupts the wait for a call.
             returned(result).map_err(|error| match error {
                 Errno::INTR => Errno::NOENT,
                 error => error,
@@ -433,7 +434,7 @@ fn piece(start: *mut u8, bytes: usize) -> libc::iovec {
     }
 }
 
-/// An address of another process, which nobody here follows.
+/// An address of another process; this process never dereferences it.
 fn address_of(address: u64) -> *mut u8 {
     ptr::without_provenance_mut(address as usize)
 }
@@ -696,7 +697,7 @@ mod tests {
         // SAFETY: a call without pointers.
         let user = i64::from(unsafe { libc::getuid() });
         assert_eq!(got, (4711, true, 4712, true, -1, 4713, [user, 4714, 4715]));
-        // Nobody is left under the filter.
+        // No process is left under the filter.
         crate::local_socket::poll(&[listener.as_fd()], &mut ready, Duration::from_secs(20))
             .unwrap();
         assert_eq!(ready, [true]);

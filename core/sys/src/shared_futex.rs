@@ -45,8 +45,8 @@ pub fn wake(word: &AtomicU32, count: u32) -> usize {
     futex::wake(word, Flags::empty(), count.min(i32::MAX as u32)).unwrap_or(0)
 }
 
-/// Sleeps while every word holds the value beside it, for at most `timeout`. May return early for
-/// no reason. All words are shared ones: [`wake`] wakes them.
+/// Sleeps while every word holds the value that is given with it, for at most `timeout`. May return
+/// early for no reason. All words are shared ones: [`wake`] wakes them.
 ///
 /// # Errors
 /// [`SysError::Call`] where the kernel has no such call (before 5.16) or forbids it;

@@ -132,9 +132,8 @@ unsafe impl Send for SlotBuf {}
 unsafe impl Sync for SlotBuf {}
 
 impl SlotBuf {
-    /// Makes the slot's pages present and writable, so that nobody waits for them later; its
-    /// contents stay. Costs one system call, and what the machine takes to find and clear the
-    /// pages.
+    /// Makes the slot's pages present and writable, so that no thread waits for them later; its
+    /// contents stay. Costs one system call, and the machine's time to find and clear the pages.
     ///
     /// # Errors
     /// The operating system's error; before Linux 5.14, that it knows no such call.

@@ -1,7 +1,7 @@
 //! Options of sockets by number, as programs name them to the kernel (getsockopt(2)).
 //!
-//! Why here: who answers for another program's sockets sees numbers and bytes, which the standard
-//! library and rustix do not pass on.
+//! Why here: code that answers for another program's sockets sees numbers and bytes, which the
+//! standard library and rustix do not pass on.
 #![allow(unsafe_code)] // numbers and bytes as the caller has them
 
 use rustix::io::Errno;

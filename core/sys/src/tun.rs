@@ -1,11 +1,10 @@
 //! TAP: a network interface of the kernel whose wire is a file of ours.
 //!
-//! Why here: making one needs untyped requests. Every frame has a header in front that says what is
-//! left to do with its checksum and whether it is a super-segment
-//! (`include/uapi/linux/virtio_net.h`, in the machine's own byte order). Must stay true: reads and
-//! writes never wait; the interface goes with the last descriptor unless somebody made it to stay.
-//! One thread at a time reads, one writes. Source: Documentation/networking/tuntap.rst,
-//! `drivers/net/tun.c`.
+//! Why here: making one needs untyped requests. Every frame has a header in front, in the machine's
+//! own byte order, with the rest of its checksum work and whether it is a super-segment
+//! (`include/uapi/linux/virtio_net.h`). Must stay true: reads and writes never wait; the interface
+//! goes with the last descriptor unless it was made persistent. One thread at a time reads, one
+//! writes. Source: Documentation/networking/tuntap.rst, `drivers/net/tun.c`.
 //!
 //! ```
 //! use sidecore_sys::namespace;

@@ -1,9 +1,9 @@
 //! Levels of data translation as the processor's identification leaves describe them.
 //!
-//! Why here: a reader wants to see a measured level beside what the processor says of itself, and
-//! what it says needs decoding: three leaves, tables of codes, and on some processors a unit of 32
-//! entries. Must stay true: nothing measured depends on it. [`decode`] is pure; [`levels`] reads
-//! this machine's leaves and decodes them. Any thread.
+//! Why here: a report shows each measured level next to the processor's own description, which
+//! needs decoding: three leaves, tables of codes, and on some processors a unit of 32 entries. Must
+//! stay true: nothing measured depends on it. [`decode`] is pure; [`levels`] reads this machine's
+//! leaves and decodes them. Any thread.
 //! Source: AMD64 Architecture Programmer's Manual, volume 3, appendix E (leaves 0x8000_0005,
 //! 0x8000_0006, 0x8000_0021); Intel SDM, volume 2, CPUID (leaves 0x02 and 0x18).
 //!

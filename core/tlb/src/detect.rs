@@ -179,8 +179,8 @@ impl Shape {
         }
     }
 
-    /// Reach of the points that a fit looks at: from so many times less than the start to so many
-    /// times more. Enough of the ground on both sides, too little for another step.
+    /// Reach of the points that a fit looks at: factors below and above the start. Enough of the
+    /// ground on both sides, too little for another step.
     fn reach(self) -> (f64, f64) {
         match self {
             Self::Lru { width } | Self::Straight { width } => (WINDOW_BEFORE, width * WINDOW_AFTER),
@@ -384,7 +384,7 @@ impl Fit {
     /// than a slope.
     fn is_level(&self, points: &[(f64, f64)]) -> bool {
         let window = window(points, self.start, self.shape.reach());
-        // A rise at random has no end; far enough up, its height can be told.
+        // A rise at random has no end; far enough up, its height can be measured.
         let (foot, top) = match self.shape.is_random() {
             true => (self.start * RANDOM_FOOT, self.start * RANDOM_TOP),
             false => (self.start, self.start * self.shape.width()),

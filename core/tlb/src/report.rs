@@ -37,7 +37,7 @@ pub struct Report {
     pub missing: Vec<Missing>,
     /// Cost of the first DMA to and from untouched memory.
     pub first_use: Vec<FirstUse>,
-    /// The document's figures beside ours.
+    /// The document's figures next to ours.
     pub rows: Vec<Row>,
     /// Conclusions for the user of this machine, one sentence each.
     pub meaning: Vec<String>,
@@ -154,7 +154,7 @@ impl FirstUse {
     }
 }
 
-/// A figure of the document beside ours.
+/// A figure of the document next to ours.
 #[derive(Debug, Clone, Serialize)]
 pub struct Row {
     /// Name of the figure.

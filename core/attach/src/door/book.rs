@@ -88,11 +88,10 @@ impl<C> Book<C> {
         }
     }
 
-    /// A connection of a user who may attach. Its number; or the connection again, where there is
-    /// no room.
+    /// Adds the connection of a user that may attach. Returns the connection's number.
     ///
     /// # Errors
-    /// The connection, to be refused.
+    /// The connection itself where there is no room; the caller refuses it.
     pub(crate) fn arrive(
         &mut self,
         uid: u32,
@@ -104,7 +103,7 @@ impl<C> Book<C> {
         match self.admission.arrive(id, uid, is_preferred, now) {
             Arrival::Admitted => {}
             Arrival::Replaces(victim) => {
-                // It is not told why: a crowd costs as little as can be.
+                // The victim gets no reason: refusing a crowd must cost as little as possible.
                 self.refused_total += 1;
                 self.close(victim);
             }

@@ -1,4 +1,4 @@
-//! The server's end of all connections: who may come in, who is introduced, who is gone.
+//! The acceptor: admission, handshakes and disconnects of all connections.
 //!
 //! ```text
 //! connect ──► accept ── credentials ──► pending ── question: attach ──► attached ──► parted
@@ -6,14 +6,15 @@
 //!                          ▼               ▼                                   or over
 //! ```
 //!
-//! A server's control thread calls [`Door::wait`], then takes events until there are none, and
-//! answers questions as they come: one to attach by an order for a segment, which another thread
-//! makes. Sessions of the service (`S`) are kept here with their connections.
+//! A server's control thread calls [`Door::wait`], then takes events until there are none and
+//! answers the questions. It answers a request to attach by ordering a segment, which another
+//! thread makes. The service's sessions (`S`) are kept here with their connections.
 //!
-//! Why here: everything that needs a system call for each client is done by one thread, so that the
-//! threads that serve need none. Must stay true: nothing here waits for a client; a connection that
-//! says nothing, says nonsense or does not read its answer is closed; connections that have not
-//! attached are limited for each user, and those of one user never take a place from another's. One
+//! Why here: one thread makes every system call that is needed per client, so the serving threads
+//! make none. Must stay true: nothing here waits for a client. A connection that says nothing,
+//! sends malformed data or does not read its answer is closed. The number of connections that have
+//! not attached is limited per user, and one user's connections never take another user's place.
+//! One thread.
 //! thread.
 
 mod book;
@@ -42,9 +43,9 @@ pub struct DoorOptions {
     pub allow: Allow,
     /// The limits.
     pub quota: Quota,
-    /// The remedy for a user who may not attach: the option that admits it.
+    /// The remedy for a user that may not attach: the option that admits it.
     pub remedy: fn(&Peer) -> String,
-    /// The cores that the threads run on which make segments; none: wherever the kernel likes.
+    /// Cores for the threads that make segments; with none given, the kernel places them.
     pub cpus: Vec<usize>,
     /// Doors of this process: each takes its part of the descriptors that the process may open.
     pub doors: usize,
@@ -235,7 +236,7 @@ impl<S> Door<S> {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(call("epoll_wait")(error)),
         }
-        // Those that are known before the new ones: who has hung up leaves room.
+        // Known connections before new ones: a hang-up frees room.
         let (mut is_asked_for, mut is_made) = (false, false);
         for event in &ready {
             match event.data.u64() {
@@ -289,10 +290,11 @@ impl<S> Door<S> {
         }
     }
 
-    /// Has memory made ready, by another thread, for the first client of root or the server's own
-    /// user that orders as much under this name: it need not wait until its pages are there, some
-    /// 10 ms for 16 MiB. Later ones find as much as the last one ordered. It is given back where
-    /// nobody comes for a minute. Above 33 MiB nothing is made ready. Does not block.
+    /// Prepares memory for the first client of root or of the server's own user that orders `bytes`
+    /// under this name. The client then need not wait for the pages (about 10 ms for 16 MiB).
+    /// Another thread prepares it. Later clients find as much as the last one ordered. The memory
+    /// is freed when no client comes within a minute. Nothing is prepared above 33 MiB. Does not
+    /// block.
     pub fn expect(&self, name: &'static str, bytes: usize) {
         self.makers.expect(name, bytes);
     }
@@ -377,14 +379,14 @@ impl<S> Door<S> {
         self.makers.with_ledger(|ledger| ledger.usage(uid))
     }
 
-    /// The users who have segments, and each one's share: what is kept after hanging up counts.
+    /// Each user with segments, and its share. Segments that a client keeps after hanging up count.
     #[must_use]
     pub fn usages(&self) -> Vec<(u32, Usage)> {
         self.makers.with_ledger(|ledger| ledger.users())
     }
 
     fn accept(&mut self) {
-        // Bounded, so that those who are attached are looked at, too.
+        // Bounded, so that attached connections are served, too.
         for _ in 0..ACCEPTED_AT_ONCE_MAX {
             let now = self.now();
             if !self.book.accepts(now) {
@@ -442,7 +444,7 @@ impl<S> Door<S> {
         }
     }
 
-    /// Decides who may attach.
+    /// Decides whether the user may attach.
     ///
     /// # Errors
     /// The reason, in words for the client.
@@ -457,7 +459,7 @@ impl<S> Door<S> {
                 peer.uid
             ));
         }
-        // Who has no list of groups is judged without one.
+        // A peer without a list of groups is judged by its own group alone.
         let mut groups = if self.options.allow.gids.is_empty() {
             Vec::new()
         } else {
@@ -513,8 +515,8 @@ impl<S> Door<S> {
         }
     }
 
-    /// Looks at the process behind a connection from now on. Not for those who say nothing: it is
-    /// some system calls and a descriptor.
+    /// Watches the process behind a connection from now on. Not for a connection that has sent
+    /// nothing: watching costs some system calls and a descriptor.
     fn follow_process(&mut self, id: u64) {
         let Some(guest) = self.book.live_mut(id) else {
             return;
@@ -532,7 +534,7 @@ impl<S> Door<S> {
         }
     }
 
-    /// Hands on what was made for those who still wait; the rest is freed again.
+    /// Delivers finished segments to the connections that still wait; frees the rest.
     fn take_made(&mut self) {
         for (order, made) in self.makers.take_made() {
             if !self.book.is_expecting(order.to.0) {
@@ -572,7 +574,7 @@ impl<S> Connection<S> {
 
 fn refuse(protocol: &Protocol, socket: BorrowedFd<'_>, reason: &str) {
     let answer = protocol.message(crate::protocol::KIND_REFUSED, reason.as_bytes());
-    // Who does not read its answer, or is gone, misses it.
+    // A peer that does not read its answer, or has gone, misses it.
     local_socket::send(socket, &answer, &[]).ok();
 }
 

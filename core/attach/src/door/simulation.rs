@@ -1,10 +1,10 @@
-//! The door in virtual time: users of every temper, a kernel with a bounded queue and few
+//! The door in virtual time: users of every behaviour, a kernel with a bounded queue and few
 //! descriptors, and a maker of segments, all from a seed.
 //!
-//! What runs is the door's own [`Book`] and [`Accounts`], driven in the order of `Door::wait`; what
-//! is simulated is the kernel around them: connections that come, ask, hang up or stay silent,
-//! descriptors that run out, memory that is kept after hanging up, and a server that is told to
-//! end. A seed that fails is printed; [`run`] with it does the same again.
+//! The door's own [`Book`] and [`Accounts`] run here, driven in the order of `Door::wait`. The
+//! kernel around them is simulated: connections that come, ask, hang up or stay silent, exhausted
+//! descriptors, memory that clients keep after hanging up, and a server that shuts down. A failing
+//! seed is printed; [`run`] with it repeats the failure.
 
 use super::book::Book;
 use crate::quota::{Accounts, Quota};
@@ -103,8 +103,8 @@ const QUOTA: Quota = Quota {
 };
 const STEP: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(20);
-/// An honest client has its answer after this time, however others crowd: it is attached, or told
-/// which quota is used up. Clients of ours wait as long.
+/// An honest client has its answer after this time, however many others crowd in: it is attached,
+/// or learns which quota is used up. Our own clients wait as long.
 const WAIT_MAX: Duration = Duration::from_secs(2);
 
 impl World {
@@ -245,7 +245,7 @@ impl World {
         self.take_made();
         self.book.expire(now);
         self.sweep();
-        // Memory that nobody has any more.
+        // Memory that no client holds any more.
         let (freed, kept) = self.kept.drain(..).partition(|(_, _, until)| now >= *until);
         self.kept = kept;
         let freed: Vec<(u32, u64, Duration)> = freed;
@@ -285,7 +285,7 @@ impl World {
         let made: VecDeque<(u64, u32, u64, Duration)> = made;
         for (id, uid, bytes, _) in made {
             if self.accounts.charge(uid, bytes).is_err() {
-                // Others have used the quota up: it is told so.
+                // Others have used up the quota: refuse with that reason.
                 let guest = self.book.live(id);
                 let plan = guest.map(|guest| guest.connection.plan);
                 if let Some(plan) = plan.filter(|plan| plan.is_honest) {
@@ -366,7 +366,7 @@ impl World {
     }
 }
 
-/// A server's life: some seconds of it, then all clients leave; or it is told to end.
+/// A server's life: some seconds, then all clients leave or the server shuts down.
 fn run(seed: u64, time: Duration) -> Totals {
     let mut world = World::new(seed);
     let mut next_turn = Duration::ZERO;
@@ -394,7 +394,7 @@ fn run(seed: u64, time: Duration) -> Totals {
         refused: world.book.refused_total(),
         longest_wait: world.longest_wait,
     };
-    // It is told to end: everybody is parted with, in one turn, and nobody comes in.
+    // Shutdown: all connections close in one turn, and no new one is accepted.
     let all: Vec<u64> = world.book.iter().map(|(id, _)| id).collect();
     all.into_iter().for_each(|id| world.book.close(id));
     world.sweep();

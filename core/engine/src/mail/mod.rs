@@ -1,13 +1,13 @@
 //! Mailboxes and signals: how a host and an engine exchange words.
 //!
-//! Why here: a word of 32 bits in a mailbox is the Cell's way of saying "start", "this one is
-//! done", "here is where the data lies". Four deep towards the engine, one deep back, and a second
-//! one back that the host waits on as on an interrupt; a writer stalls on a full one, a reader on
-//! an empty one. Signals are two registers towards the engine that a write either overwrites or ORs
-//! into, and that a read clears. Must stay true: no word is lost, doubled or reordered; nobody
-//! sleeps while there is something to do (the argument is in `README.md`, loom checks it). Any
-//! number of threads may use either side. Source: Cell Broadband Engine Architecture, "Mailbox
-//! Facility" and "Signal Notification Facility".
+//! Why here: a word of 32 bits in a mailbox is the Cell's way to say "start", "this one is done",
+//! "here is where the data lies". The mailbox towards the engine is four deep. Two lead back, one
+//! deep each; the host waits on the second as on an interrupt. A writer stalls on a full mailbox, a
+//! reader on an empty one. Signals are two registers towards the engine; a write overwrites them or
+//! ORs into them, and a read clears them. Must stay true: no word is lost, doubled or reordered,
+//! and no thread sleeps while it has something to do (`README.md` has the argument, loom checks
+//! it). Any number of threads may use either side. Source: Cell Broadband Engine Architecture,
+//! "Mailbox Facility" and "Signal Notification Facility".
 //!
 //! ```
 //! use sidecore_engine::mail::EnginePorts;

@@ -50,7 +50,7 @@ impl Signal {
 
     /// Reads and clears the register if it was written since the last read.
     pub fn try_read(&self) -> Option<u32> {
-        // A look first, so that who polls does not take the line from who writes.
+        // A load first, so that a polling reader does not take the cache line from a writer.
         if self.register.load(Ordering::Relaxed) & WRITTEN == 0 {
             return None;
         }
@@ -71,7 +71,7 @@ impl Signal {
     }
 }
 
-/// Set beside the bits by every write, so that a write of no bits counts as one.
+/// Set alongside the bits by every write, so that a write of no bits counts as one.
 const WRITTEN: u64 = 1 << 32;
 
 #[cfg(all(test, not(loom)))]

@@ -1,8 +1,7 @@
 //! Issuing a command: its rules are checked, then it is done, lent or queued, as the mode says.
 //!
-//! Why here: what a get or a put may be, in which order it comes, and what becomes of its buffer
-//! are told apart from what the controller keeps. Must stay true: a command that is refused has
-//! moved nothing.
+//! Why here: a command's rules, its order and the fate of its buffer are separate from the
+//! controller's state. Must stay true: a command that is refused has moved nothing.
 
 use super::command::{Command, Kind, Order, Plan};
 use super::handle::Held;

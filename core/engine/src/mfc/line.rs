@@ -1,11 +1,11 @@
 //! A line of 128 bytes that engines and hosts share and change atomically.
 //!
-//! Why here: the Cell's engines agree on work by atomic lines: read one and reserve it, write it if
-//! nobody has written it since. Here the line carries a version that every write advances; the
-//! reservation is the version that was read. Must stay true: a reader sees one write whole, never
-//! parts of two. Any thread; a reader waits while a write is under way (nanoseconds, unless the
-//! writer lost its core). Source: Cell Broadband Engine Architecture, "MFC Atomic Update Commands"
-//! (getllar, putllc, putlluc).
+//! Why here: the Cell's engines agree on work by atomic lines: an engine reads and reserves a line,
+//! and its write succeeds if there was no other write since. Here the line carries a version that
+//! every write advances; the reservation is the version that was read. Must stay true: a reader
+//! sees one write whole, never parts of two. Any thread; a reader waits while a write is under way
+//! (nanoseconds, unless the writer lost its core). Source: Cell Broadband Engine Architecture, "MFC
+//! Atomic Update Commands" (getllar, putllc, putlluc).
 
 use crossbeam_utils::CachePadded;
 use sidecore_sync::atomic::{AtomicU64, Ordering, fence, spin};
@@ -118,7 +118,7 @@ mod tests {
         assert_eq!(line.read(), words(300));
         assert!(!line.write_if(version, &words(400)));
         assert_eq!(line.read(), words(300));
-        // Each write has a version of its own, an even one: nobody is writing.
+        // Each write has a version of its own, an even one: no write is under way.
         let (_, later) = line.read_versioned();
         assert_eq!((later, later % 2), (version + 2, 0));
         assert_eq!(line.address(), std::ptr::from_ref(&line).addr());

@@ -43,14 +43,14 @@
 //!
 //! **Modes.** [`DmaMode::Borrow`], the default, lends: a get of an [`In`] is prefetched into the
 //! cache and hands out main memory itself until it is written to, and a [`Window`] is the output
-//! chunk itself. No core has a second unit that moves memory while it computes, so a copy is time
-//! that the kernel waits; the processor's prefetcher is what runs beside it. [`DmaMode::Copy`]
-//! copies when a command is issued: the kernel works on bytes of its own store, which lie together
-//! in few pages. [`DmaMode::Checked`] does everything as late as the rules allow and in the order
-//! that a program least expects: a transfer happens when it is waited for (or when the queue is
-//! full), newest first, and a get's buffer holds [`POISON`] until then. In every mode puts, lists,
-//! an [`Area`](crate::Area), and memory that another process may write to are copied: what is
-//! shared with another process could otherwise change under the kernel.
+//! chunk itself. No core has a second unit that moves memory while it computes, so the kernel waits
+//! for a copy; only the processor's prefetcher works in parallel. [`DmaMode::Copy`] copies when a
+//! command is issued: the kernel works on bytes of its own store, which lie together in few pages.
+//! [`DmaMode::Checked`] does everything as late as the rules allow and in the order that a program
+//! least expects. A transfer happens when it is waited for (or when the queue is full), newest
+//! first, and a get's buffer holds [`POISON`] until then. Every mode copies puts, lists, an
+//! [`Area`](crate::Area), and memory that another process may write to: shared memory could
+//! otherwise change under the kernel.
 //!
 //! **Cost.** A double-buffered loop of lent gets and windows takes as long as the plain loop over
 //! the same memory; a put adds a second pass over its bytes, and a copied get one over its own
@@ -327,7 +327,7 @@ impl<'c> Mfc<'c> {
     }
 
     /// Reads a line whole and reserves it: a later [`Self::put_line_if_reserved`] succeeds only if
-    /// nobody has written to it since. One reservation at a time: a new one replaces the old. (On
+    /// there was no write to it since. One reservation at a time: a new one replaces the old. (On
     /// the Cell: `getllar`.)
     #[must_use]
     pub fn get_line_reserved(&self, line: &Line) -> LineWords {

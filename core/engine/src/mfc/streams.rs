@@ -39,7 +39,7 @@ impl Streams {
     }
 }
 
-/// Streams that are told apart; more are hinted at like jumps.
+/// Streams that are tracked separately; hints for more of them are given as for jumps.
 const STREAMS: usize = 4;
 /// Bytes of a block that are hinted at: from there on the processor's prefetcher follows.
 const PREFETCH_BYTES_MAX: usize = 4096;

@@ -17,7 +17,7 @@ fn main() {
     let engine = Engine::start(EngineOptions::default()).unwrap();
     let mut values = vec![1, 2, 3];
     engine.scope(|scope| {
-        // That nobody joins it does not matter: it may run until the scope ends.
+        // The missing join does not matter: the job may run until the scope ends.
         drop(scope.spawn::<Sum>(In::new(&values)));
         values[0] = 2;
     });

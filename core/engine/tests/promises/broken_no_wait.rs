@@ -1,4 +1,4 @@
-//! The bytes of a get are read though nobody waited for it.
+//! The bytes of a get are read though it was not waited for.
 use sidecore_engine::*;
 
 struct Broken;

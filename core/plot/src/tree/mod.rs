@@ -78,7 +78,7 @@ pub struct TreeOptions {
     pub cladogram: bool,
     /// True: children stand in the nodes' order, not the smaller subtrees first.
     pub keep_order: bool,
-    /// Description for readers who cannot see the picture, and its title in browsers.
+    /// Accessible description of the picture, and its title in browsers.
     pub title: String,
 }
 

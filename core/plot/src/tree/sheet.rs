@@ -98,7 +98,7 @@ impl Sheet {
         );
     }
 
-    /// A dot that says its value to who points at it.
+    /// A dot that shows its value when pointed at.
     pub(super) fn dot(&mut self, class: Class, spot: Spot, radius: f64, text: &str) {
         let _ = writeln!(
             self.svg,

@@ -90,7 +90,8 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
                 });
                 count_stall(slot, &mut stalls);
                 if packet.keeps_claim {
-                    // The engine is the sender's, who releases it; nothing here is ours to look at.
+                    // The engine is the sender's, and the sender releases it; nothing here is ours
+                    // to look at.
                     continue;
                 }
             }

@@ -32,7 +32,7 @@ impl Accounts {
 
     /// Number of tasks that the policy wants live.
     pub(crate) fn live_tasks(&self) -> u32 {
-        // Advice: who reads it late starts or holds a task too many.
+        // Advice only: a thread that reads it late starts or holds one task too many.
         self.live_tasks.load(Ordering::Relaxed)
     }
 

@@ -1,9 +1,9 @@
 //! Sleeping host threads, and the points at which tasks and threads wait for a change.
 //!
-//! A [`Bell`] belongs to one host thread. A [`WaitPoint`] belongs to one thing that is waited for
-//! (an engine to become idle, a loop's helpers to leave, a task to end); tasks and plain threads
-//! wait at it alike. Bells are the process's own and outlive everything, so that who rings one late
-//! rings nobody, or wakes a host for nothing, but never touches memory that is gone.
+//! A [`Bell`] belongs to one host thread. A [`WaitPoint`] belongs to one condition (an engine
+//! becomes idle, a loop's helpers leave, a task ends); tasks and plain threads wait at it alike.
+//! Bells belong to the process and are never freed. So a late ring wakes no host, or wakes one for
+//! nothing, but never touches freed memory.
 //!
 //! Must stay true: whoever makes a condition true notifies afterwards; a host looks at all
 //! conditions of its parked tasks after it has announced its sleep. The protocol is that of
@@ -58,8 +58,8 @@ impl Bells {
     pub(super) fn take(&self) -> Option<usize> {
         let bell = (self.taken.words().enumerate())
             .find_map(|(index, word)| Some(index * WORD_BITS + take_zero(word)?))?;
-        // Relaxed: the host is started after this, and the fence before it sleeps publishes it to
-        // who notifies after a fence of his own.
+        // Relaxed: the host is started after this, and the fence before its sleep publishes it to
+        // every thread that notifies after its own fence.
         self.taken_end.fetch_max(bell as u64 + 1, Ordering::Relaxed);
         Some(bell)
     }
@@ -121,7 +121,7 @@ pub(super) fn bells() -> &'static Bells {
 }
 
 /// The hosts of a group that sleep or are about to: one of them is woken for a new task. Here every
-/// bell has a bit of its own, since who wakes takes back only its own.
+/// bell has its own bit, since a waker takes back only its own.
 #[derive(Debug)]
 pub(super) struct Sleepers(AtomicBits);
 
@@ -220,8 +220,8 @@ impl WaitPoint {
     /// Notes that a task of this host will be parked for what this point announces.
     pub(crate) fn expect(&self, bell: usize) {
         // Relaxed: published by the fence of the host's announcement; until then it is awake and
-        // looks.
-        // A look first: the line is shared by all who wait here, and the bit is never cleared.
+        // looks. A load first: all waiters of this point share the line, and the bit is never
+        // cleared.
         let set = host_set(bell);
         if self.hosts.load(Ordering::Relaxed) & set == 0 {
             self.hosts.fetch_or(set, Ordering::Relaxed);

@@ -1,16 +1,16 @@
-//! A task's closure, then its result, in the very allocation that the task is.
+//! A task's closure, then its result, in the same allocation as the task.
 //!
-//! Why here: an empty task costs what its memory costs. With a box for the closure and a cell for
-//! the result beside the task itself, three allocations went from the spawner's core to a host's
-//! and were freed there; now it is one.
+//! Why here: an empty task costs as much as its memory. With a box for the closure and a cell for
+//! the result, three allocations went from the spawner's core to a host's and were freed there; now
+//! it is one.
 //!
 //! Why `unsafe` is here: the type of closure and result is erased, and both may borrow from around
 //! the scope, while a [`TaskRef`](super::TaskRef) to the same allocation may outlive it. Must stay
-//! true: who has taken a task (`TaskCore::take`) is the only one to touch its body until it says
-//! that the task has ended; then the join handle is, or, where that is gone, the one who ended it.
-//! Dropping a body drops neither closure nor result: a scope ends only after both were taken out or
-//! dropped by name, so that nothing borrowed is touched later. What a forgotten handle never took
-//! out is leaked.
+//! true: the thread that has taken a task (`TaskCore::take`) is the only one to touch its body
+//! until it says that the task has ended. From then on only the join handle does, or, where that is
+//! gone, the thread that ended the task. Dropping a body drops neither closure nor result: a scope
+//! ends only after both were taken out or dropped explicitly, so nothing borrowed is touched later.
+//! A result that a forgotten handle never took out is leaked.
 #![allow(unsafe_code)]
 
 use crate::error::message_of;
@@ -21,7 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// A task's closure, and later its result, without their types.
 ///
 /// # Safety
-/// Every method: only who may touch the body, as the module says.
+/// Every method: only for the thread that may touch the body, as the module says.
 pub(super) trait Body: Send + Sync {
     /// Runs the closure, unless that was done, and keeps what it gives. Returns what it said where
     /// it panicked. Never unwinds.
@@ -54,7 +54,8 @@ impl<F: FnOnce() -> T, T> Closure<F, T> {
     }
 
     fn replace(&self, stage: Stage<F, T>) -> Stage<F, T> {
-        // SAFETY: only called by who may touch the body, and no reference into it is kept.
+        // SAFETY: only called by a thread that may touch the body, and no reference into it is
+        // kept.
         unsafe { std::mem::replace(&mut *self.0.get(), stage) }
     }
 }
@@ -73,7 +74,7 @@ impl<F: FnOnce() -> T + Send, T: Send> Body for Closure<F, T> {
     }
 
     unsafe fn clear(&self) {
-        // What is dropped here may panic: that is nobody's fault who waits.
+        // A panic in these drops must not reach the threads that wait.
         let stage = self.replace(Stage::Empty);
         drop(catch_unwind(AssertUnwindSafe(|| match stage {
             Stage::Work(work) => drop(ManuallyDrop::into_inner(work)),

@@ -1,10 +1,10 @@
-//! A task as everyone but its own closure sees it: its identity, its state, who waits for it.
+//! A task as all but its own closure see it: its identity, its state, its waiters.
 //!
-//! Why `unsafe` is here: a task knows its scope by a pointer. Counted references would have the
-//! spawner and all hosts write to one line for every task. Must stay true: whoever takes a task
-//! runs it or drops it, says that it has ended, and then counts it at its scope, once; only then
-//! may the scope that lent the closure its borrows return. So the scope is there until its task is
-//! counted, and nobody asks for it later. Any thread.
+//! Why `unsafe` is here: a task knows its scope by a pointer. With counted references, the spawner
+//! and all hosts would write to one line for every task. Must stay true: the thread that takes a
+//! task runs it or drops it, says that it has ended, and then counts it at its scope, once. Only
+//! then may the scope that lent the closure its borrows return. So the scope exists until its task
+//! is counted, and no thread reaches it later. Any thread.
 #![allow(unsafe_code)]
 
 use super::accounts::Accounts;
@@ -64,7 +64,7 @@ pub(super) struct ScopeCore {
     ended: WaitPoint,
     /// Tasks that panicked and were not joined, and what they said.
     panicked: Mutex<Vec<(TaskId, String)>>,
-    /// In a scope that a task opened: its tasks, for the opener to run those that nobody has begun.
+    /// In a scope that a task opened: its tasks, so that the opener can run those not yet begun.
     tasks: Mutex<Vec<Arc<TaskCore>>>,
     pool: Arc<Accounts>,
     /// The task that opened this scope, where a task did.
@@ -84,7 +84,8 @@ const AWAITED: u8 = 8;
 
 impl<B> TaskCore<B> {
     pub(super) fn new(id: TaskId, priority: Priority, scope: &Arc<ScopeCore>, body: B) -> Self {
-        // Relaxed: the owner of the scope spawns, or a task of it; nobody can see all ended.
+        // Relaxed: the owner of the scope or one of its tasks spawns, so the scope cannot look
+        // finished now.
         scope.spawned.fetch_add(1, Ordering::Relaxed);
         Self {
             id,
@@ -105,7 +106,8 @@ impl TaskCore {
         self.priority == Priority::Urgent
     }
 
-    /// Its scope. Only for who has taken the task and not counted it, or runs inside of it.
+    /// Its scope. Only for the thread that has taken the task and not counted it, or runs inside of
+    /// it.
     pub(super) fn scope(&self) -> &ScopeCore {
         // SAFETY: the scope waits until this task is counted, which its taker has still to do.
         unsafe { &*self.scope }
@@ -159,8 +161,7 @@ impl TaskCore {
         self.finish();
     }
 
-    /// Runs the task on the fiber that this is called on, if nobody has begun it. Does nothing on a
-    /// plain thread.
+    /// Runs the task on the calling fiber, unless it has begun. Does nothing on a plain thread.
     pub(super) fn run_here(self: &Arc<Self>) {
         if let Some(bell) = fiber::current_bell()
             && self.begin(bell)
@@ -211,9 +212,9 @@ impl TaskCore {
         }
     }
 
-    /// The join handle is dropped: nobody asks for the result any more.
+    /// Notes that the join handle is dropped: the result will not be taken.
     pub(super) fn disown(&self) {
-        // AcqRel: partner of the one in `finish`. Who comes second clears.
+        // AcqRel: partner of the one in `finish`. The later of the two clears.
         if self.state.fetch_or(UNASKED, Ordering::AcqRel) & ENDED != 0 {
             // SAFETY: ended, the body is the handle's.
             unsafe { self.body.clear() };
@@ -244,8 +245,8 @@ impl TaskCore {
         let mut state = self.state.load(Ordering::Relaxed);
         loop {
             if state & UNASKED != 0 {
-                // SAFETY: the handle is gone, and this thread has taken the task. Before the end is
-                // told: what the result borrows is still there.
+                // SAFETY: the handle is gone, and this thread has taken the task. Cleared before
+                // the end is published, so everything that the result borrows still exists.
                 unsafe { self.body.clear() };
             }
             match self.state.compare_exchange(
@@ -315,8 +316,8 @@ impl ScopeCore {
         self.pool.counts.begun.fetch_add(begun, Ordering::Relaxed);
     }
 
-    /// Waits until all tasks have ended. A task runs those that nobody has begun: they might wait
-    /// for ever for a place among the live ones, which this one has.
+    /// Waits until all tasks have ended. A task runs those not yet begun itself: they might wait
+    /// for ever for a place among the live ones, which this task holds.
     pub(super) fn wait_until_done(&self) {
         loop {
             let Some(task) = self.tasks.lock().pop() else {

@@ -30,7 +30,8 @@ pub(super) struct Context {
     condition: Cell<Option<*mut dyn FnMut() -> bool>>,
     /// When a parked fiber is resumed at the latest, on the clock of `sidecore_sys::clock`.
     due_ns: Cell<u64>,
-    /// True if nobody will ring for the condition, so that the host has to look now and then.
+    /// True if no notification will announce the condition, so that the host has to look now and
+    /// then.
     unannounced: Cell<bool>,
     /// Number of engines that its code is inside of.
     drives: Cell<u32>,
@@ -326,8 +327,8 @@ pub(crate) fn want_engine(counts: &Counts) -> impl Drop {
     Wants(counts)
 }
 
-/// Counts the engines that the code here is inside of: who is in one must not wait for another.
-/// Returns how many there were.
+/// Counts the engines that the code here is inside of; code inside one must not wait for another.
+/// Returns the number before.
 pub(crate) fn count_drives(more: i32) -> u32 {
     with_current(|current| {
         let count = |drives: &Cell<u32>| {

@@ -1,13 +1,13 @@
-//! The host threads: each runs fibers, one at a time, and starts tasks that nobody has begun.
+//! The host threads: each runs fibers, one at a time, and starts tasks that have not begun.
 //!
-//! A round: look at what parked fibers wait for; run each ready fiber once; start a task if fewer
-//! are live than may be. A round that found nothing to do waits: spins briefly, lets other threads
-//! of this core run, then sleeps in a futex until it is rung or a timer is due. A yield that took
-//! long has given the core to somebody who keeps it; the next waits then sleep at once.
+//! A round: check the conditions of parked fibers; run each ready fiber once; start a task if fewer
+//! are live than may be. A round without work waits: it spins briefly, lets other threads of this
+//! core run, then sleeps in a futex until it is rung or a timer is due. A yield that took long has
+//! given the core to a thread that keeps it; the next waits then sleep at once.
 //!
 //! Must stay true: a fiber stays on the thread that started it; the number of live tasks never
-//! exceeds what the group allows; a host that sleeps has looked at everything after it said so.
-//! README.md beside this file.
+//! exceeds the group's limit; a host looks at everything after it has announced its sleep.
+//! README.md next to this file.
 
 use super::accounts::Accounts;
 use super::bell::{Sleepers, bells};
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// The host threads of one call of `Pool::tasks`, and the tasks that wait for them.
 pub(super) struct Group {
     pub(super) pool: Arc<Accounts>,
-    /// Tasks that nobody has begun.
+    /// Tasks that have not begun.
     queues: Queues,
     pub(super) limiter: TaskLimiter,
     /// The most tasks that are live at once; the policy's answer where it is `None`.
@@ -166,7 +166,7 @@ struct Host<'g> {
     urgent_run: [u32; 2],
     /// Until then waits sleep at once, because yielding was found to be slow.
     sleeps_until_ns: u64,
-    /// Longest sleep while a fiber waits for something that nobody announces.
+    /// Longest sleep while a fiber waits for something without a notification.
     look_again_ns: u64,
 }
 
@@ -214,7 +214,8 @@ impl Host<'_> {
     /// Does what there is to do once around. False where there was nothing.
     fn round(&mut self) -> bool {
         let mut worked = self.look_at_parked();
-        // Those that are ready now, each once: who becomes ready meanwhile comes next time round.
+        // All fibers that are ready now, once each; one that becomes ready meanwhile waits for the
+        // next round.
         for _ in 0..self.ready[0].len() + self.ready[1].len() {
             let Some(fiber) = self.pick() else { break };
             // The fiber may run for long, and a scope may wait for what has ended here.
@@ -316,7 +317,7 @@ impl Host<'_> {
         }
     }
 
-    /// Starts a task that nobody has begun, if there is one and it may be.
+    /// Starts a task that has not begun, if there is one and the limits allow it.
     fn start_one(&mut self) -> bool {
         let group = self.group;
         if !self.keeps_place {
@@ -422,7 +423,7 @@ impl Host<'_> {
             begun.fetch_add(std::mem::take(&mut self.begun), Ordering::Relaxed);
         }
         if std::mem::take(&mut self.keeps_place) {
-            // Nobody is told while the place is kept, so everybody is when it is given back.
+            // While the place is kept no host is notified, so all are when it is given back.
             self.count_ready(false);
             let group = self.group;
             group.pool.counts.live.fetch_sub(1, Ordering::Relaxed);
@@ -472,7 +473,7 @@ impl Host<'_> {
     }
 
     fn sleep(&mut self) {
-        // Nobody notifies a timer, so the sleep ends with the first.
+        // Timers come without a notification, so the sleep ends with the first.
         let due_ns = self.parked.iter().map(Fiber::due_ns).min();
         let mut timeout = due_ns
             .filter(|&due_ns| due_ns != u64::MAX)
@@ -482,7 +483,8 @@ impl Host<'_> {
             self.look_again_ns = (self.look_again_ns * 2).min(LOOK_AGAIN_NS_MAX);
         }
         if self.group.has_queued() {
-            // No place for them: a policy that changes its mind tells who waits here.
+            // Queued tasks have no place now: a policy that raises its limit notifies the hosts
+            // that wait here.
             self.group.pool.room.expect(self.link.bell);
         }
         let group = self.group;
@@ -523,7 +525,7 @@ const SLOW_YIELD_NS: u64 = 300_000;
 const SLEEPS_FOR_LOST: u64 = 50;
 /// Number of urgent tasks in a row after which a waiting one goes first.
 const URGENT_RUN_MAX: u32 = 16;
-/// First sleep of a host whose fibers wait for what nobody announces; doubled each time.
+/// First sleep of a host whose fibers wait for something without a notification; doubled each time.
 const LOOK_AGAIN_NS_MIN: u64 = 50_000;
 /// Longest such sleep.
 const LOOK_AGAIN_NS_MAX: u64 = 1_000_000;

@@ -1,17 +1,17 @@
 //! Limit of the tasks at work, and the order in which those beyond it are held.
 //!
 //! Why here: a policy may come to want fewer live tasks than there are. New ones then do not begin,
-//! and of those that come back from an off-load the youngest are *held*: they wait before their
-//! next off-load, until others have ended or wait for something themselves. The oldest goes on
-//! first, and before any new task begins. While no more are at work than may be, nothing here is
+//! and the youngest of those that return from an off-load are *held*: they wait before their next
+//! off-load, until others have ended or wait for something themselves. The oldest continues first,
+//! and before any new task begins. While the number at work is within the limit, nothing here is
 //! locked.
 //!
-//! Nobody waits for ever. A task that waits for other tasks (a join, an inner scope, a condition of
-//! its own, a moment in time) is *aside* and takes no place, so that whoever it waits for goes on;
-//! and one that spins for a held task meets it again when [`HELD_NS_MAX`] are over.
+//! No task waits for ever. A task that waits for other tasks (a join, an inner scope, a condition
+//! of its own, a moment in time) is *aside* and takes no place, so the task that it waits for can
+//! go on. A task that spins for a held one meets it again after [`HELD_NS_MAX`].
 //!
-//! Must stay true: whoever makes room says so afterwards (`TaskLimiter::made_room`); a held task's
-//! host looks for room after it has said that it sleeps. Any thread.
+//! Must stay true: a thread that makes room says so afterwards (`TaskLimiter::made_room`); a held
+//! task's host looks for room after it has announced its sleep. Any thread.
 
 use super::bell::WaitPoint;
 use crate::sync::{AtomicU32, Mutex, Ordering};
@@ -136,7 +136,7 @@ impl TaskLimiter {
     }
 
     /// Wakes the hosts of held tasks to check again. To be called after a place became free, and by
-    /// who was held himself: the next one may go on, too.
+    /// a task that was held itself: the next one may go on, too.
     pub(super) fn made_room(&self, room: &WaitPoint) {
         let changed = Changed::publish();
         // Relaxed: a held task counts itself before its host announces its sleep.
@@ -167,7 +167,7 @@ mod tests {
             assert!(limiter.take(4));
         }
         assert!(!limiter.take(4));
-        // The limit falls to two. Nobody is known yet, so the first to come go on.
+        // The limit falls to two. No task is known yet, so the first to come go on.
         assert!(!limiter.must_be_held(1, 2) && !limiter.must_be_held(3, 2));
         assert!(limiter.must_be_held(4, 2));
         assert!(!limiter.must_be_held(2, 2));

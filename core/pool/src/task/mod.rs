@@ -1,15 +1,15 @@
 //! Tasks: any number of streams of ordinary synchronous code, run as fibers by a few host threads.
 //!
-//! [`Pool::tasks`](crate::Pool::tasks) opens a [`Scope`]; what is spawned in it may borrow from
-//! around it, and the call returns when all of it has ended. Wherever a task would wait (for an
+//! [`Pool::tasks`](crate::Pool::tasks) opens a [`Scope`]. Tasks spawned in it may borrow from
+//! around it, and the call returns when all of them have ended. Wherever a task would wait (for an
 //! engine, for the last helpers of its loop, for another task, for a moment in time) it is parked
-//! and its host runs another one. Code that knows nothing of this works inside tasks, with one
-//! rule: *do not hold a lock across an off-load or another wait if a task of the same host may
-//! block on that lock*; wait for it with [`wait_until`] and a `try_lock` instead.
+//! and its host runs another one. Unmodified code works inside tasks, with one rule: *do not hold a
+//! lock across an off-load or another wait if a task of the same host may block on that lock*; wait
+//! for it with [`wait_until`] and a `try_lock` instead.
 //!
-//! Started tasks stay on the host thread that started them; tasks that nobody has begun are taken
-//! by whichever host is free, or by the task that joins them. The protocol is told in `README.md`
-//! beside this file.
+//! Started tasks stay on the host thread that started them. A task that has not begun is taken by
+//! whichever host is free, or by the task that joins it. `README.md` next to this file describes
+//! the protocol.
 //!
 //! ```
 //! use sidecore_offload::{Pool, PoolConfig, TaskOptions, TasksOptions};

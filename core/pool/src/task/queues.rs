@@ -1,11 +1,11 @@
-//! Tasks that nobody has begun, on their way from spawners to hosts.
+//! Queued tasks on their way from spawners to hosts.
 //!
-//! Why here: a queue that all hosts take from one at a time has them fight for its line at every
-//! task. So a host takes a few at a time into a deque of its own, from which others steal when they
-//! have nothing else: a long task holds up nobody behind it. Urgent tasks are taken one at a time.
-//! Must stay true: after several were taken at once, a host that sleeps is told
-//! (`Group::announce`), because it may have looked here after they left the one queue and before
-//! they were in the other.
+//! Why here: with one queue that all hosts take from one at a time, they contend for its line at
+//! every task. So a host takes a few at a time into its own deque, from which others steal when
+//! they have nothing else: a long task delays no task behind it. Urgent tasks are taken one at a
+//! time. Must stay true: after several were taken at once, a sleeping host is notified
+//! (`Group::announce`). It may have looked here after they left the one queue and before they were
+//! in the other.
 
 use super::core::TaskCore;
 use crossbeam_deque::{Injector, Steal, Stealer, Worker};

@@ -198,8 +198,8 @@ impl<'scope, 'env> Scope<'scope, 'env> {
 }
 
 impl<T> JoinHandle<'_, T> {
-    /// Waits until the task has ended and returns what it gave. In a task: a task that nobody has
-    /// begun is run right here, so that joining never waits for a place among the live ones.
+    /// Waits until the task has ended and returns its result. Called in a task, it runs a task that
+    /// has not begun right here, so that joining never waits for a place among the live ones.
     ///
     /// # Errors
     /// [`OffloadError::TaskPanicked`]; [`OffloadError::Cancelled`] where it never began.
@@ -218,7 +218,7 @@ impl<T> JoinHandle<'_, T> {
             None => Err(OffloadError::Cancelled),
             Some(Ok(value)) => Ok(value),
             Some(Err(message)) => {
-                // Who joins it is told; the scope need not be.
+                // The join returns the panic; the scope need not report it.
                 self.task.scope().forgive(self.task.id);
                 Err(OffloadError::TaskPanicked { message })
             }

@@ -290,7 +290,7 @@ impl Mix {
         // A fifth less than promised can be what measurement made of it: times vary by a tenth.
         let clearly_more = |promised: u32| 4 * promised.min(asks.units) > 5 * width;
         let (spare, hysteresis) = match name {
-            // All that is idle where nobody else is ready; its share of it otherwise.
+            // All idle engines where no other task is ready; its share of them otherwise.
             "equi" => (clearly_more(asks.engines_idle / (1 + asks.ready)), LOOKS),
             "mgps" => {
                 let few = tasks <= self.engines / 2 && asks.engines_idle >= self.engines / tasks;
@@ -336,6 +336,6 @@ impl Mix {
     }
 }
 
-/// Off-loads in a row that may go to measuring narrower widths once: the widths that are told apart
-/// on 16 engines, for each of three classes.
+/// Off-loads in a row that may go to measuring narrower widths once: the widths that are tracked
+/// separately on 16 engines, for each of three classes.
 const LOOKS: u32 = 3 * 12;

@@ -139,8 +139,7 @@ fn what_was_learned_of_short_calls_holds_for_long_ones_and_back() {
             run.regret(same(3, to.0, to.1));
             let regret = run.regret(same(2_000, to.0, to.1));
             // Where splitting gains or loses a hair, either is right. Calls that have become short
-            // are split a little longer: what that costs is a trifle
-            // beside the long ones before.
+            // are split a little longer: that cost is small against the long calls before.
             let beyond_ns = run.taken_ns - 1.05 * run.best_ns;
             let long_ns = f64::from(from.0) * from.1;
             assert!(
@@ -154,7 +153,7 @@ fn what_was_learned_of_short_calls_holds_for_long_ones_and_back() {
 
 #[test]
 fn one_class_of_mixed_sizes_is_not_wrong() {
-    // Told apart by the number of units.
+    // Classes that differ in the number of units.
     let mixed = [
         (200, 100.0),
         (100, 5_000.0),
@@ -166,7 +165,7 @@ fn one_class_of_mixed_sizes_is_not_wrong() {
     run.regret(mixed.into_iter().cycle().take(100));
     let regret = run.regret(mixed.into_iter().cycle().take(5_000));
     assert!(regret < 1.05, "{regret}");
-    // Not to be told apart: on average it pays to split.
+    // Classes that do not differ: on average it pays to split.
     let mixed = [(2, 10_000.0), (2, 1_000_000.0), (2, 100_000.0)];
     let mut run = Run::new(TWO);
     run.regret(mixed.into_iter().cycle().take(100));

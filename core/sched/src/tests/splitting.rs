@@ -1,4 +1,4 @@
-//! Loop splits: every iteration once, the first engine's share bounded, and tuned until nobody
+//! Loop splits: every iteration once, the first engine's share bounded, and tuned until no engine
 //! waits.
 
 use crate::split::{FIRST_SHARE_MAX, Split, SplitRun};

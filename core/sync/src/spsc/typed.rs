@@ -1,9 +1,9 @@
 //! A ring of values in this process: the producer acquires a place, fills and commits it; the
 //! consumer waits for one, uses and releases it.
 //!
-//! Why here: users of explicit transfers work in the buffers themselves, so that nothing is copied
-//! and nothing allocated after the start. Never blocks: who wants to sleep for the other side pairs
-//! it with an [`EventCount`](crate::EventCount).
+//! Why here: users of explicit transfers work in the buffers themselves, so nothing is copied and
+//! nothing allocated after the start. Never blocks: an end that wants to sleep for the other side
+//! pairs it with an [`EventCount`](crate::EventCount).
 //!
 //! Why `unsafe` is here: the borrow checker cannot see that a place belongs to one end at a time.
 //! Must stay true: the producer touches only places between its position and the consumer's plus

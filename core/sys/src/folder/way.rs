@@ -186,7 +186,7 @@ fn is_link(file: &OwnedFd) -> bool {
     fs::fstat(file).is_ok_and(|it| FileType::from_raw_mode(it.st_mode) == FileType::Symlink)
 }
 
-/// Errors of those who have no better type: a call's own one, or the refusal's words.
+/// Converts to an error without a richer type: a call's own one, or the refusal's words.
 pub(super) fn plain(error: FolderError) -> io::Error {
     match error {
         FolderError::Call { source, .. } => source,

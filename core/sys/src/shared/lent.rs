@@ -1,17 +1,17 @@
 //! Shared memory that was lent to another process, and taking it back.
 //!
-//! Why here: memory of a memfd is charged to who made it and lives as long as anybody has a
+//! Why here: memory of a memfd is charged to its creator, and lives as long as any process has a
 //! descriptor or a mapping of it. A server that forgets a segment when its client hangs up can be
-//! made to hold any amount. So what is lent is an open file description of its own
-//! ([`SharedMap::lend`]), and whether it is still held is asked of the kernel: a write lease is
-//! granted only where no other description of the file is open, by descriptor, by mapping or on its
-//! way in a message. A descriptor opened with `O_PATH` is not counted and keeps the file alive, so
-//! [`LentMemory::reclaim`] also punches all pages out; who opens the file anew from there gets
-//! zeroed pages that the kernel charges to *that* process.
+//! made to hold any amount. So lent memory has an open file description of its own
+//! ([`SharedMap::lend`]), and the kernel says whether it is still held. It grants a write lease
+//! only where no other description of the file is open, by descriptor, by mapping or in a message.
+//! A descriptor opened with `O_PATH` is not counted and keeps the file alive, so
+//! [`LentMemory::reclaim`] also punches all pages out. A process that opens the file anew from
+//! there gets zeroed pages that the kernel charges to *that* process.
 //!
-//! Must stay true: pages are punched out only while the lease is held, so that no process that
-//! still reads the memory loses it. Any thread. Source: fcntl(2) "Leases", fallocate(2),
-//! memfd_create(2); check_conflicting_open() in Linux's fs/locks.c.
+//! Must stay true: pages are punched out only while the lease is held, so no process that still
+//! reads the memory loses it. Any thread. Source: fcntl(2) "Leases", fallocate(2), memfd_create(2);
+//! check_conflicting_open() in Linux's fs/locks.c.
 
 use super::{SharedMap, refused};
 use crate::SysError;
@@ -84,7 +84,7 @@ impl<'f> Lease<'f> {
     #[allow(unsafe_code)] // Commands of fcntl that have no safe wrapper.
     fn take(file: &'f OwnedFd) -> Option<Self> {
         let fd = file.as_raw_fd();
-        // Somebody who opens the file at this moment breaks the lease, and the kernel sends a
+        // A process that opens the file at this moment breaks the lease, and the kernel sends a
         // signal: SIGIO, which ends a process, unless another is chosen. SIGURG is ignored.
         // SAFETY: F_SETSIG and F_SETLEASE take numbers and touch no memory of this process.
         let taken = unsafe {

@@ -69,7 +69,7 @@ impl<'m> SharedSlice<'m> {
         }
     }
 
-    /// The first byte. Whoever makes a reference of it answers for nobody writing meanwhile.
+    /// The first byte. A caller that makes a reference of it ensures that nothing writes meanwhile.
     #[inline]
     #[must_use]
     pub fn as_ptr(self) -> *mut u8 {
@@ -175,8 +175,8 @@ impl<'m> SharedSlice<'m> {
             self.writable
         );
         // SAFETY: the range lies within and is writable (checked), and lives for 'm; the source is
-        // plain memory of ours. They do not overlap, or only by a caller who lends us the same
-        // memory as a slice, which `from_mut` forbids by its unique borrow.
+        // plain memory of ours. They overlap only if a caller lends us the same memory as a slice,
+        // which `from_mut` forbids by its unique borrow.
         unsafe {
             copy_racing(
                 source.as_ptr(),

@@ -29,7 +29,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::Arc;
 
-/// Receive mode of the socket: who runs the program, and whether frames are copied.
+/// Receive mode of the socket: the kernel or the driver runs the program, with or without a copy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Mode {
     /// The kernel receives and copies: works on every interface.

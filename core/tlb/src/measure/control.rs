@@ -1,9 +1,9 @@
-//! Control measurement that tells a translation step from a cache step.
+//! Control measurement that distinguishes a translation step from a cache step.
 //!
-//! Why here: a step in a curve could be a cache's. Where few frames show in many pages, the very
-//! same bytes can be visited through as few pages as there are frames: the caches see no
-//! difference, translation does. So a step is measured once more, below and above, each with that
-//! control beside it in turns: what the control does not share is translation.
+//! Why here: a step in a curve could be a cache's. Where few frames show in many pages, the same
+//! bytes can be visited through as few pages as there are frames: the caches see no difference,
+//! translation does. So a step is measured once more, below and above, in turns with that control:
+//! any difference between the two is translation.
 
 use super::TlbError;
 use super::memory::{Memory, SMALL_VALUES};

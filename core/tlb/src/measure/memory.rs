@@ -240,8 +240,8 @@ fn reserved(kind: Pages, small_pages: usize, config: &Config) -> Result<AliasedM
     };
     let map = AliasedMap::new(options).map_err(|error| missing(error.to_string()));
     if let Some(change) = change {
-        // The pool shrinks when these pages are given back: the memory is told apart from the pool
-        // by then, and nothing is left behind.
+        // The pool shrinks when these pages are given back: by then the memory is mapped
+        // independently of the pool, and nothing is left behind.
         change.undo();
     }
     map

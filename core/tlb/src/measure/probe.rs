@@ -1,9 +1,9 @@
 //! One measured point: windows of a chase over some pages.
 //!
-//! Why here: on a machine that others use, too, a mean says who else ran. So there are many short
+//! Why here: on a machine with other users a mean shows their load. So there are many short
 //! windows, each with a fresh random cycle, two laps to warm up, and the core's clock measured
-//! right before and after; the fastest window is the one that nobody disturbed. Must stay true:
-//! nothing but the walk is between the two readings of the counter. Source: docs/tlb.md, "Method".
+//! right before and after. The fastest window is the undisturbed one. Must stay true: nothing but
+//! the walk is between the two readings of the counter. Source: docs/tlb.md, "Method".
 
 use super::memory::Memory;
 use super::{TlbError, dma};
@@ -64,7 +64,8 @@ impl<'a> Probe<'a> {
         self.path
     }
 
-    /// Measures a random cycle over these pages of 4 KiB, by number, in so many windows.
+    /// Measures a random cycle over these pages of 4 KiB, by number, in `windows` windows, or up to
+    /// `PATIENCE` times as many until the fastest is confirmed.
     ///
     /// # Errors
     /// [`TlbError::Interrupted`]; [`TlbError::Engine`] where a DMA fails.
@@ -105,7 +106,7 @@ impl<'a> Probe<'a> {
         chain::places(memory.ground(block_values(self.path)), layout, &framed)
     }
 
-    /// One window: cycles per access, and whether the core's clock could be told. `around` is
+    /// One window: cycles per access, and whether the core's clock could be measured. `around` is
     /// called right before and right after it.
     ///
     /// # Errors
@@ -196,8 +197,8 @@ fn is_confirmed(windows: &[Window]) -> bool {
     matches!(cycles[..], [fastest, _, third, ..] if third <= fastest * CONFIRMED)
 }
 
-/// The fastest window and the fifth of them; of those whose own clock could be told, if there are
-/// any.
+/// The fastest window and the one at the fifth; of those with a measured clock of their own, if
+/// there are any.
 fn summary(pages: usize, windows: &[Window]) -> Point {
     let steady = windows.iter().filter(|window| window.steady);
     let mut cycles: Vec<f64> = steady.map(|window| window.cycles).collect();

@@ -1,4 +1,4 @@
-//! The document's figures beside ours, and what the levels mean.
+//! The document's figures next to ours, and the meaning of the levels.
 //!
 //! Source: papers/003 (`papers/figures.toml`, `tlb`), papers/000 for the first use.
 
@@ -24,7 +24,7 @@ pub(super) const DOCUMENT_POINTS: [(Path, usize); 3] = [
 /// Largest of these numbers of pages.
 pub(super) const DOCUMENT_PAGES_MAX: usize = 3072;
 
-/// The document's figures beside those that the report has so far.
+/// The document's figures next to those that the report has so far.
 pub(super) fn rows(report: &Report, document: &[DocumentPoint]) -> Vec<Row> {
     if document.is_empty() {
         return Vec::new();

@@ -48,7 +48,7 @@ impl Change {
 
 impl Drop for Change {
     fn drop(&mut self) {
-        // It could be written a moment ago; where that has changed, there is nobody to tell.
+        // It could be written a moment ago; if that has changed, a drop has no way to report it.
         fs::write(&self.path, &self.old).ok();
     }
 }
@@ -78,7 +78,7 @@ pub(crate) fn pool(kind: Pages) -> String {
     pool_file(kind, "nr_hugepages")
 }
 
-/// Number of reserved pages that nobody uses.
+/// Number of huge pages in the pool that are free and not promised.
 pub(crate) fn free_in_pool(kind: Pages) -> usize {
     let promised = number(&pool_file(kind, "resv_hugepages"));
     number(&pool_file(kind, "free_hugepages")).saturating_sub(promised)
