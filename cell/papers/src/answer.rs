@@ -153,7 +153,7 @@ pub struct Curve {
     pub unit: String,
     /// Names of the lines.
     pub lines: Vec<String>,
-    /// The document's point beside each line, (x, y).
+    /// The document's point for each line, (x, y).
     pub papers: Vec<Option<(f64, f64)>>,
     /// Points: x, and the y of each line that has one there.
     pub points: Vec<(f64, Vec<Option<f64>>)>,

@@ -1,9 +1,9 @@
-//! The figures, what answers each, and the commands that give the answers.
+//! The figures, their answers, and the commands that give the answers.
 //!
-//! Why here: the documents' figures are facts, which answer stands beside which is judgement, and
-//! the commands are neither; each is a file of its own in `data/`, and this joins them.
-//! Must stay true: [`Catalogue::built_in`] fails where a figure has no answer, an answer no figure,
-//! or either names a command that there is not.
+//! Why here: the documents' figures are facts, the choice of an answer for each is judgement, and
+//! the commands are neither; each is its own file in `data/`, and this joins them. Must stay true:
+//! [`Catalogue::built_in`] fails where a figure has no answer, an answer no figure, or either names
+//! a command that does not exist.
 //!
 //! ```
 //! use sidecore_papers::catalogue::Catalogue;
@@ -44,7 +44,7 @@ pub struct Catalogue {
 pub struct Headline {
     /// Key of the row it repeats: see [`Row::key`](crate::answer::Row::key).
     pub row: String,
-    /// The measured quantity, for a reader who has not seen the figure yet.
+    /// The measured quantity, for a reader that has not seen the figure yet.
     pub says: String,
 }
 

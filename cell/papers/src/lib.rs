@@ -1,17 +1,17 @@
-//! Every figure of the source documents beside the model of the Cell and this machine, as one page.
+//! Every figure of the source documents next to the model of the Cell and this machine, as one
+//! page.
 //!
-//! - [`catalogue`]: the figures, what answers each, and the commands that give the answers; all
-//!   three are files of `data/`, built in.
-//! - [`results`]: what the commands came to, and where results of finished ones are kept.
-//! - [`answer`]: puts the two together: a row for each figure, with a value or why there is none.
+//! - [`catalogue`]: the figures, their answers, and the commands that give the answers; all three
+//!   are files of `data/`, built in.
+//! - [`results`]: results of the commands, and the store of results of finished ones.
+//! - [`answer`]: puts the two together: a row for each figure, with a value or the reason for none.
 //! - [`page()`]: the same as one HTML file; `charts` draws its pictures.
 //!
-//! Why here: a reader who knows the documents finds every one of their figures answered in one
-//! place; nobody who writes a bench has to know the page, and nobody who reads it which bench. Must
-//! stay true: no figure without an answer or a reason, and no answer without a figure (a test);
-//! everything that comes out of a command is text to be escaped, never markup; nothing here runs a
-//! command or measures. Only [`results::Store`] touches files. Any thread may call any of it.
-//! Source: own.
+//! Why here: a reader of the documents finds every one of their figures answered in one place. The
+//! author of a bench need not know the page, nor its reader the benches. Must stay true: no figure
+//! without an answer or a reason, and no answer without a figure (a test). A command's output is
+//! text to be escaped, never markup. Nothing here runs a command or measures. Only
+//! [`results::Store`] touches files. Any thread may call any of it. Source: own.
 
 pub mod answer;
 pub mod catalogue;

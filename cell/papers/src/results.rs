@@ -1,11 +1,10 @@
 //! Results of commands, and the store that keeps results of finished ones.
 //!
-//! Why here: a run of twenty minutes that is stopped must not begin again, and a page is made of
-//! results, not of runs. Must stay true: a result is used again only where the same program
-//! measured the same machine, not too long ago; a file that is damaged is no result; a file is
-//! whole or not there (written beside it, then renamed), so that two runs at once cannot mix
-//! theirs. A lock keeps them from *measuring* at once; it ends with its process, however that ends.
-//! Source: own; flock(2).
+//! Why here: a stopped run of twenty minutes must not begin again, and a page is made of results,
+//! not of runs. Must stay true: a result is used again only where the same program measured the
+//! same machine, not too long ago. A damaged file is no result. A file is whole or absent (written
+//! under another name, then renamed), so that two runs at once cannot mix theirs. A lock keeps them
+//! from *measuring* at once; it ends with its process, however that ends. Source: own; flock(2).
 
 use crate::PapersError;
 use rustix::fs::OFlags;

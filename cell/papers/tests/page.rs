@@ -202,7 +202,7 @@ fn the_page_names_every_figure_once_and_every_paper_number() {
 fn the_page_needs_nothing_but_itself() {
     let catalogue = Catalogue::built_in().unwrap();
     let page = made(&catalogue, &canned(&catalogue));
-    // The name of SVG is an address that nobody asks.
+    // The name of SVG is an address that is never fetched.
     let page = page.replace("http://www.w3.org/2000/svg", "");
     for outside in ["http:", "https:", "<script", "@import", "src=", "url("] {
         assert!(!page.contains(outside), "{outside}");

@@ -53,7 +53,7 @@ fn what_is_kept_comes_back_and_what_is_damaged_does_not() {
         std::fs::write(&path, damaged).unwrap();
         assert_eq!(store.load("tlb", false), None);
     }
-    // Under another part's name it is nobody's.
+    // Under another part's name the file is not a result.
     std::fs::write(store.directory().join("net.full.json"), &whole).unwrap();
     assert_eq!(store.load("net", false), None);
 }

@@ -1,7 +1,7 @@
 //! Figures 7, 8 and 9 of the paper, by the model.
 //!
-//! The figures' curves were not printed as numbers; what the text says of them is checked as
-//! properties: who wins where.
+//! The figures' curves were not printed as numbers. The text's statements about them are checked as
+//! properties: the winner in each range.
 //!
 //! Source: the multigrain scheduling paper of 2007, sections 5.4 and 5.5, Figures 7 to 9.
 

@@ -25,7 +25,7 @@ use sidecore_sched::{Edtlp, Linux, Policy};
 pub struct Fit {
     /// Off-loads of one bootstrap.
     pub offloads: f64,
-    /// Factor by which work takes longer beside a busy thread of the same core.
+    /// Factor by which work takes longer while another thread of the same core is busy.
     pub smt_factor: f64,
     /// Time that a task loses when it comes back to a thread that another used, in microseconds.
     pub cold_resume_us: f64,

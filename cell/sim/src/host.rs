@@ -1,4 +1,4 @@
-//! The host's threads in virtual time: who computes, how fast, and who comes next.
+//! The host's threads in virtual time: placement of tasks, their speed, and their order.
 //!
 //! Two ways of waiting (`sched::Waiting`). *Yields*: a task leaves its thread when it off-loads,
 //! and a task that comes back takes a thread that is idle (its last one if it can), or queues.
@@ -222,7 +222,7 @@ impl Hosts {
             && old != index
             && self.threads[old].last == Some(task)
         {
-            // Nobody polls there any more.
+            // No task polls there any more.
             self.note_speed(old, now);
             self.threads[old].last = None;
             self.set_speed(old, now);

@@ -1,9 +1,9 @@
 //! The Cell in virtual time: runs the policies of `sidecore-sched` on a modelled machine, and shows
-//! the papers' tables and figures beside it.
+//! the papers' tables and figures next to the results.
 //!
-//! Why here: the machine is gone, and its policies are worth keeping. What a policy does on the
-//! model is done by the very code that drives the real pool, so the model can say what would come
-//! of more engines, slower switches or another task mix.
+//! Why here: the machine is gone, and its policies are worth keeping. The model runs the same
+//! policy code as the real pool. So it can predict the effect of more engines, slower switches or
+//! another task mix.
 //!
 //! - `machine`: a host, engines and a task mix; TOML. [`fit`]: where the built-in one comes from.
 //! - `model`: the discrete events; `draw`: their random times.

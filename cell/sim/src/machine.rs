@@ -130,7 +130,7 @@ impl Machine {
         self
     }
 
-    /// The same machine, with this cost of a switch and nothing lost beside it.
+    /// The same machine, with this cost of a switch and no other loss.
     #[must_use]
     pub fn with_switch_us(mut self, switch_us: f64) -> Self {
         self.host.switch_us = switch_us;
@@ -260,7 +260,7 @@ impl Loop {
 /// The rival explanation of Table 1: no cold resumes, but host work that grows with live tasks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Contention {
-    /// Factor by which work takes longer beside a busy thread of the same core.
+    /// Factor by which work takes longer while another thread of the same core is busy.
     pub smt_factor: f64,
     /// A switch, in microseconds.
     pub switch_us: f64,

@@ -2,15 +2,15 @@
 //!
 //! Each task does some work on a host thread, off-loads, and comes back when its engines are done.
 //! A host thread's time consists of a task's own work; a switch, when another task was there
-//! before; the time that the task then loses because its caches and translations are gone; all of
-//! it slower while the other threads of the core are busy. Engines take the times of [`Loop`]. A
-//! loop takes the idle ones among the engines that the policy gives it, one at least, and keeps
-//! them to its end; the Cell cannot add engines to a loop that runs.
+//! before; and the time that the task then loses to cold caches and translations. All of it is
+//! slower while the other threads of the core are busy. Engines take the times of [`Loop`]. A loop
+//! takes the idle ones among the engines that the policy gives it, one at least, and keeps them to
+//! its end; the Cell cannot add engines to a running loop.
 //!
-//! Simulated are [`Options::offloads`] of each task's off-loads, and the time is scaled up. So
+//! Only [`Options::offloads`] of each task's off-loads are simulated, and the time is scaled up. So
 //! everything that a policy has to learn weighs more here than in a full run, never less.
 //!
-//! Must stay true: the policy is told nothing that a real driver could not tell it; equal seeds
+//! Must stay true: the policy gets only information that a real driver could give it; equal seeds
 //! give equal runs.
 //!
 //! Source: the multigrain scheduling paper of 2007, sections 5.2 to 5.4; own for cold resumes.

@@ -1,7 +1,7 @@
-//! Tables 1 and 2 of the paper beside the model.
+//! Tables 1 and 2 of the paper next to the model.
 //!
-//! Why here: they are what the model is fitted on and judged by. Each row says whether its value
-//! was fitted or is a prediction.
+//! Why here: the model is fitted on them and judged by them. Each row says whether its value was
+//! fitted or is a prediction.
 //!
 //! Source: the multigrain scheduling paper of 2007, Tables 1 and 2.
 //!

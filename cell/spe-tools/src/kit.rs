@@ -1,7 +1,7 @@
 //! The kit: headers, sources and links to the drivers, unpacked into the user's cache.
 //!
-//! Why a folder: compilers read headers and libraries from files. Its name has a hash of all that
-//! is in it and of the program's path, so builds beside one another do not meet.
+//! Why a folder: compilers read headers and libraries from files. Its name has a hash of all of its
+//! contents and of the program's path, so different builds use different folders.
 //!
 //! Must stay true: a kit is written under another name and renamed, so that it is whole or absent;
 //! only the user may write to it, which is checked each time; the SPU's library is compiled once,
@@ -314,9 +314,10 @@ fn sweep(folder: &Path) {
     }
 }
 
-/// Makes the names that an object of the library defines weak: a program's own function of the name
-/// of one that lies beside another that it uses takes that one's place, as where each has a file of
-/// its own. Names that it only uses stay as they are, or nothing would be linked for them.
+/// Makes the names that an object of the library defines weak. A program's own function then
+/// replaces one of the same name, even where the object has other functions that the program uses,
+/// as if each had a file of its own. Names that the object only uses stay as they are, or nothing
+/// would be linked for them.
 fn weaken(work: &Path, object: &Path) -> Result<(), Error> {
     let start = |tool: &str| {
         let tool = tool.to_owned();

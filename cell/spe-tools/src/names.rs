@@ -92,7 +92,7 @@ const DRIVERS: &[Driver] = &[
     driver("cc", HOST),
     driver("g++", HOST_PLUS),
     driver("c++", HOST_PLUS),
-    // Other names of the same compilers, by those who built them.
+    // Other names of the same compilers, by their builders.
     driver("spu-elf-gcc", Kind::Spu { plus: false }),
     driver("spu-elf-g++", Kind::Spu { plus: true }),
     driver("spu-unknown-elf-gcc", Kind::Spu { plus: false }),

@@ -1,4 +1,4 @@
-//! Headers of one function each, as the SDK's libraries had them beside the library's own header.
+//! Headers of one function each, as the SDK's libraries had them next to the library's own header.
 //!
 //! Must stay true: `NAME.h` has the function as `_NAME`, inline; the library's header adds `NAME`,
 //! so that a program that includes the one may have a function of its own by the other name.

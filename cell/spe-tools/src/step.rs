@@ -144,7 +144,7 @@ impl Compilation<'_> {
                 command.arg(word);
             }
         }
-        // The copy's name is nobody's: debuggers and linkers name the source.
+        // Debuggers and linkers must name the source, not the copy.
         if let Some(name) = rewrite::first_name(self.source) {
             let mut map = OsString::from("-fdebug-prefix-map=");
             map.push(&copy);

@@ -368,7 +368,7 @@ fn names_of_one_letter_are_the_programs() {
     assert_eq!(own.expect("the program starts").code(), Some(0));
 }
 
-/// Every operation that saturates or rounds, beside plain numbers.
+/// Every operation that saturates or rounds, compared with plain numbers.
 #[test]
 fn operations_saturate_and_round_as_altivec_and_the_spu_do() {
     let Some(folder) = folder() else { return };
@@ -387,7 +387,7 @@ fn operations_saturate_and_round_as_altivec_and_the_spu_do() {
     driven(folder.path(), "ppu-g++", "-x c++ -c -o plus.o saturate.c");
 }
 
-/// All names that the languages' and libraries' documents have, by lists beside the programs.
+/// All names that the languages' and libraries' documents have, by lists next to the programs.
 #[test]
 fn headers_declare_every_name_of_their_documents() {
     let Some(folder) = folder() else { return };

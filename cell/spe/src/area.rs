@@ -110,7 +110,7 @@ impl Areas {
         // Below 4 GiB: programs keep these addresses in 32-bit words.
         let pages = crate::store::map_low(2 * SHADOW as usize, access)? as u64;
         let areas = Areas { pages };
-        // SAFETY: the lower half of the mapping, which nobody knows yet.
+        // SAFETY: the lower half of the mapping, whose address no other code has yet.
         if unsafe { libc::mprotect(pages as *mut _, SHADOW as usize, libc::PROT_NONE) } != 0 {
             return Err(io::Error::last_os_error());
         }

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// Time base of the decrementer, in ticks a second.
 pub(crate) const TIME_BASE: u64 = 79_800_000;
 /// A program that waits for a lost reservation has the line looked at this often: the host's plain
-/// stores announce themselves to nobody.
+/// stores send no notification.
 const LINE_LOOK: Duration = Duration::from_millis(1);
 
 /// Reasons for which a program stops.
@@ -314,7 +314,7 @@ impl Channels {
     }
 }
 
-/// Length of so many ticks of the time base.
+/// Length of `ticks` of the time base.
 fn span(ticks: u64) -> Duration {
     let nanoseconds = u128::from(ticks) * 1_000_000_000 / u128::from(TIME_BASE);
     Duration::from_nanos(nanoseconds as u64)

@@ -3,10 +3,10 @@
 //! Life: idle, active (an engine has it or will), parked (waits at a channel), stopped (its caller
 //! will see why), paused (its caller returned and may go on with it).
 //!
-//! Must stay true: whoever changes what a parked program may wait for then calls `changed` under
-//! the lock, which makes it active again; words of the mailboxes move without the lock and ask for
-//! it only if somebody is to be told (`mail`). Only the engine that has an active context touches
-//! its header. Of two contexts at most one is locked by a thread.
+//! Must stay true: a thread that changes a condition that a parked program may wait for then calls
+//! `changed` under the lock, which makes it active again. Words of the mailboxes move without the
+//! lock and need it only if there is a watcher to notify (`mail`). Only the engine that has an
+//! active context touches its header. A thread never holds the locks of two contexts.
 
 use crate::area::{Areas, Kind, Register, Target};
 use crate::channel::{Channels, Outcome, Stop};
@@ -56,7 +56,7 @@ pub(crate) struct Context {
 pub(crate) struct Inner {
     pub(crate) channels: Channels,
     pub(crate) sources: Sources,
-    /// Reasons of stops that nobody read yet, oldest first.
+    /// Reasons of stops that were not read yet, oldest first.
     pub(crate) stops: VecDeque<Stop>,
     /// Tags of proxy commands whose status was not read.
     proxy_tags: u32,
@@ -342,7 +342,7 @@ impl Context {
         done
     }
 
-    /// A word moved on the host's side, without the lock: tells those who are to be told.
+    /// Notifies the watchers after a word moved on the host's side, without the lock.
     pub(crate) fn mail_moved(&self) {
         if self.mail.watched() != 0 {
             self.changed(&mut self.inner.lock());
@@ -351,7 +351,7 @@ impl Context {
 
     /// Shows the state to lookers and waiters on the host's side.
     pub(crate) fn settle(&self, inner: &mut Inner) {
-        // Bits first: a word that moves behind the look is told by whoever moves it.
+        // Bits first: the mover of a later word then sees them and notifies.
         if !inner.sources.is_empty() {
             self.mail.watch(watch::SOURCES);
         }
@@ -365,7 +365,7 @@ impl Context {
         if let Some(areas) = self.areas.get() {
             areas.show_mailboxes(status);
         }
-        // One is enough: it moves a word itself, which is told in turn.
+        // One is enough: it moves a word itself, which notifies the next.
         if inner.host_waiters > 0 && status >> 8 & 0xff != 0 {
             self.host_in.notify_one();
         }
@@ -534,7 +534,7 @@ impl Context {
                     return Outcome::Stopped(Stop::Exit(code as u8));
                 }
                 Outcome::Stopped(match code {
-                    // Told by a loader of isolated programs to libspe2, which goes on.
+                    // A loader of isolated programs reports this to libspe2, which goes on.
                     0x2206 => return Outcome::Value(0),
                     0x2200..=0x220f => Stop::Isolation(code),
                     _ => Stop::Signal(code, (b & STORE_MASK) as u32),
@@ -695,7 +695,7 @@ impl Work for Context {
         if !matches!(ready, Ready::Poll(_)) || request.op != OP_COUNT {
             return ready;
         }
-        // The bit first: what comes behind this look is told.
+        // The bit first: a later change then notifies.
         self.mail.watch(watch::PARKED);
         inner.asks = true;
         match inner.channels.count(&self.mail, request.args[0]) {
@@ -720,7 +720,7 @@ impl Work for Context {
                 if let Some(since) = blocked_since {
                     trace::waited(self.id, request.op, channel, since);
                 }
-                // Relaxed, not one step: nobody else writes it meanwhile.
+                // Relaxed, not one step: no other thread writes it meanwhile.
                 let spun = self.spun.load(Ordering::Relaxed);
                 self.spun.store(spun.saturating_add(1), Ordering::Relaxed);
                 return Some(value);
@@ -755,7 +755,7 @@ impl Work for Context {
                         self.spin(news, since, &request);
                         continue;
                     }
-                    // The bit first: a word that moves behind this look is told.
+                    // The bit first: a word that moves after this look then notifies.
                     self.mail.watch(watch::PARKED);
                     if self.mail_lets(&request) {
                         self.mail.unwatch(watch::PARKED);

@@ -1,9 +1,9 @@
 //! Engines: threads that run contexts, and the warden that helps where they are too few.
 //!
 //! A context runs until it parks at a channel, stops, or gives way at an operation while another
-//! waits: at the end of its slice, or at once if it only asks for what is not there. When it does,
-//! and who is next, `sched` decides ([`ReadyQueue`], [`Turn`]). A program that never operates a
-//! channel keeps its engine; if others wait meanwhile, the warden starts a relief engine, which the
+//! waits: at the end of its slice, or at once if it only polls. `sched` decides when it gives way
+//! and which context is next ([`ReadyQueue`], [`Turn`]). A program that never operates a channel
+//! keeps its engine. If others wait meanwhile, the warden starts a relief engine, which the
 //! system's scheduler shares the cores with and which ends when it finds nothing to do. So programs
 //! that poll memory for one another all get on.
 //!
@@ -198,7 +198,7 @@ pub(crate) fn push(context: Arc<dyn Work>, ready: Ready) {
         start_engine(&mut pool);
     }
     warden();
-    // A wake-up costs as much as a switch. Who looks every few milliseconds anyway needs none.
+    // A wake-up costs as much as a switch. A warden that looks every few milliseconds needs none.
     if !matches!(
         pool.watch,
         Watch::Awake | Watch::Until { regular: true, .. }
@@ -329,8 +329,8 @@ fn run(context: &Arc<dyn Work>, looked: Option<u64>) {
             }
         };
         fault::set_running(header);
-        // SAFETY: an active context, which this engine took from the queue, so nobody else has it;
-        // the thread was prepared.
+        // SAFETY: an active context, which this engine took from the queue, so no other thread has
+        // it; the thread was prepared.
         unsafe {
             let interrupts = interrupt::inside(header);
             enter(header, answer);
@@ -354,8 +354,8 @@ fn own_clock() -> Clock {
     }
 }
 
-/// Time that each engine's thread had a processor. One that had none, because others have them, is
-/// not the reason why nobody is taken.
+/// Processor time of each engine's thread. An engine without any, because others have the cores, is
+/// not the reason why the queue does not move.
 fn engines_times(pool: &Pool) -> Vec<Duration> {
     let time = |clock: &Clock| {
         let mut now = libc::timespec {

@@ -239,8 +239,8 @@ unsafe fn strays(header: *mut Header, gregs: &mut [i64; 23]) -> bool {
         return false;
     }
     let bytes = INSTRUCTION_BYTES.min((store.end - pc) as usize);
-    // SAFETY: the program's code, in its store; nobody writes to it while it is read but a program
-    // that changes itself, on this thread.
+    // SAFETY: the program's code, in its store; only a program that changes itself, on this thread,
+    // could write to it while it is read.
     let code = unsafe { std::slice::from_raw_parts(pc as *const u8, bytes) };
     let Some(address) = stray::redirect(code, gregs, base, STORE_MASK) else {
         return false;

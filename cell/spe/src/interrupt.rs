@@ -111,7 +111,7 @@ pub(crate) fn retire() {
 /// # Safety
 /// As for [`inside`].
 unsafe fn at_gate(header: *mut Header) {
-    // SAFETY: the caller's promise; nobody else changes the field while this engine has it.
+    // SAFETY: the caller's promise; no other thread changes the field while this engine has it.
     let stack = unsafe { (*header).store_stack };
     if !has_room(header, stack) {
         return;

@@ -57,7 +57,7 @@ impl Reservation {
         *entry(self.address).lock() != self.version || line(self.address) != Some(self.content)
     }
 
-    /// Puts the line if nobody wrote it since. `None` where it cannot be accessed.
+    /// Puts the line if there was no other write since. `None` where it cannot be accessed.
     pub(crate) fn put(self, address: u64, from: u64) -> Option<bool> {
         if address & !(LINE_BYTES - 1) != self.address {
             return Some(false);

@@ -27,7 +27,7 @@ pub(crate) mod event {
     pub(crate) const OUT_MAILBOX: u32 = 0x80;
 }
 
-/// Bits of `watch`: someone is to be told of each word that moves.
+/// Bits of `watch`: each names a watcher to notify of each word that moves.
 pub(crate) mod watch {
     /// The program is parked.
     pub(crate) const PARKED: u32 = 1;
@@ -44,7 +44,7 @@ pub(crate) mod watch {
 }
 
 const DEPTH: u32 = IN_DEPTH as u32;
-/// `outward.taken` is at most so many entries behind `own.taken`, lest numbers that wrap meet.
+/// `outward.taken` is at most this many entries behind `own.taken`, lest numbers that wrap meet.
 const COPY_EVERY: u32 = 1 << 24;
 
 /// The mailboxes. Lines are 128 bytes apart: processors prefetch them in pairs.

@@ -181,14 +181,14 @@ impl Store {
             libc::mprotect(self.base as *mut libc::c_void, STORE_BYTES, DATA);
             (*self.header()).executable = 0;
         }
-        // SAFETY: the whole store; nobody runs in it (the caller holds the context).
+        // SAFETY: the whole store; no program runs in it (the caller holds the context).
         unsafe { std::ptr::write_bytes(self.base as *mut u8, 0, STORE_BYTES) };
     }
 }
 
 impl Drop for View {
     fn drop(&mut self) {
-        // SAFETY: mapped by `Store::view`, with this length, and nobody else knows of it.
+        // SAFETY: mapped by `Store::view`, with this length, and in no other use.
         unsafe { libc::munmap(self.at as *mut libc::c_void, SLOTS_BELOW) };
         if self.wide {
             WIDE.fetch_sub(1, Ordering::Relaxed);
@@ -248,7 +248,7 @@ pub(crate) fn map_low_of(
             return Ok(place as usize);
         }
         if got != libc::MAP_FAILED {
-            // SAFETY: a kernel without that flag mapped elsewhere; nobody uses it.
+            // SAFETY: a kernel without that flag mapped elsewhere; it is in no other use.
             unsafe { libc::munmap(got, bytes) };
         } else if io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
             return Err(io::Error::last_os_error());
@@ -260,7 +260,7 @@ pub(crate) fn map_low_of(
 /// Ends a mapping of [`map_low`]; its place is tried first from now on.
 ///
 /// # Safety
-/// It is one, of the same length, and nobody uses it any more.
+/// It is one, of the same length, and in no use any more.
 pub(crate) unsafe fn unmap_low(address: usize, bytes: usize) {
     // SAFETY: the caller's promise.
     unsafe { libc::munmap(address as *mut libc::c_void, bytes) };
@@ -284,7 +284,7 @@ fn reserve() -> io::Result<usize> {
             return Ok(address);
         }
         if got != libc::MAP_FAILED {
-            // SAFETY: a kernel without that flag mapped elsewhere; nobody uses it.
+            // SAFETY: a kernel without that flag mapped elsewhere; it is in no other use.
             unsafe { libc::munmap(got, SLOT_BYTES) };
         } else if io::Error::last_os_error().raw_os_error() != Some(libc::EEXIST) {
             return Err(io::Error::last_os_error());

@@ -24,8 +24,8 @@ struct OpenJob {
 /// A buffer that a job puts to; the caller leaves it alone until the outcome.
 struct Output(*mut RawBuffer);
 
-// SAFETY: only a pointer; whoever takes the outcome may be another thread than who submitted, as
-// the header says.
+// SAFETY: only a pointer; another thread than the submitter's may take the outcome, as the header
+// says.
 unsafe impl Send for Output {}
 
 impl Sidecore {

@@ -1,11 +1,12 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Top-down: this file has the functions of the header, [`attach`] how errors are told, [`memory`]
-//! buffers and where they lie, [`jobs`] what is open.
+//! Top-down: this file has the functions of the header, [`attach`] the error codes, [`memory`]
+//! buffers and their memory, [`jobs`] the open jobs.
 //!
-//! Must stay true: what the header says; every layout of it is one here, of the same size (the test
-//! `layout` compiles both). Nothing unwinds into the program. A pointer that is NULL where one is
-//! needed makes a call fail, not crash; all else about pointers is the caller's promise, as in C.
+//! Must stay true: what the header says; each of its layouts is one here, of the same size (the
+//! test `layout` compiles both). Nothing unwinds into the program. A pointer that is NULL where one
+//! is needed makes a call fail, not crash; all else about pointers is the caller's promise, as in
+//! C.
 
 #![allow(unsafe_code, reason = "a C surface")]
 #![allow(
@@ -195,7 +196,7 @@ pub unsafe extern "C" fn sidecore_alloc(sc: *mut Sidecore, bytes: usize) -> RawB
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidecore_free(buffer: *mut RawBuffer) {
     guarded((), || {
-        // SAFETY: NULL or a buffer that nobody else uses, by the caller's promise.
+        // SAFETY: NULL or a buffer that no other code uses, by the caller's promise.
         if let Some(buffer) = unsafe { buffer.as_mut() } {
             // SAFETY: made by `sidecore_alloc`, or a copy, or zeros, by the caller's promise.
             unsafe { memory::free(buffer) };
@@ -225,7 +226,7 @@ pub unsafe extern "C" fn sidecore_call_on(
     rq: *mut RawRequest,
 ) -> c_int {
     guarded(INVALID, || {
-        // SAFETY: NULL or what the header says, used by nobody else, by the caller's promise.
+        // SAFETY: NULL or what the header says, in no other use, by the caller's promise.
         let (Some(sc), Some(rq)) = (unsafe { sc.as_ref() }, unsafe { rq.as_mut() }) else {
             return INVALID;
         };

@@ -130,7 +130,7 @@ pub(crate) unsafe fn rescue(outputs: &[*mut RawBuffer]) -> bool {
         moved.push((output, memory));
     }
     for (output, memory) in moved {
-        // SAFETY: a buffer, as above, which nobody else uses now.
+        // SAFETY: a buffer, as above, which no other code uses now.
         let buffer = unsafe { &mut *output };
         // SAFETY: as long as was asked for; malloc's bytes may be anything, so they are set first.
         let target = unsafe {

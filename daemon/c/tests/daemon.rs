@@ -93,7 +93,7 @@ fn sidecore_is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| std::os::unix::fs::MetadataExt::uid(&own) == 0)
 }
 
-/// Runs a program by another one beside a daemon; all that it said.
+/// Runs a program under a runner while a daemon serves; returns all of its output.
 fn play_under(runner: &[&str], source: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let root = env!("CARGO_MANIFEST_DIR");
@@ -116,7 +116,8 @@ fn play_under(runner: &[&str], source: &str) -> String {
     said
 }
 
-/// Runs a program beside a daemon that is stopped once it says `ready`; all that it said.
+/// Runs a program while a daemon serves, which is stopped at the program's line `ready`. Returns
+/// all of the program's output.
 fn play(source: &str, language: (&str, &str)) -> String {
     let folder = tempfile::tempdir().unwrap();
     let root = env!("CARGO_MANIFEST_DIR");

@@ -1,5 +1,5 @@
-//! A daemon and its clients, mostly in this process: what calls give, who waits for whom, what the
-//! daemon says of itself.
+//! A daemon and its clients, mostly in this process: results of calls, waiting, and the daemon's
+//! status.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 #[path = "common/eventually.rs"]
@@ -274,7 +274,7 @@ fn a_client_with_many_requests_does_not_starve_another() {
 }
 
 /// One engine, and a client that keeps it for 20 ms at a time: another one's calls and loops are
-/// done on its own core, and what the engine still writes when it comes to them is seen by nobody.
+/// done on its own core, and the engine's late results of them are never read.
 #[test]
 fn a_call_does_not_wait_for_another_clients_long_request() {
     let folder = tempfile::tempdir().unwrap();
@@ -332,7 +332,7 @@ fn a_call_does_not_wait_for_another_clients_long_request() {
         }
     });
     assert!(hasty.is_attached());
-    // Nobody is in the way any more.
+    // No other client is in the way any more.
     let before = hasty.counters().on_engines;
     eventually("a call on the engine", || {
         hasty

@@ -54,7 +54,7 @@ struct Raw {
     socket: OwnedFd,
     segment: SharedMap,
     activity: OwnedFd,
-    /// Says that jobs are done; nobody reads it.
+    /// Announces finished jobs; no test reads it.
     #[expect(dead_code)]
     bell: OwnedFd,
     bytes: usize,
@@ -309,7 +309,7 @@ fn what_is_handed_out_cannot_be_cut_and_the_activity_page_not_written() {
 
 const SOCKET: &str = "SIDECORE_TEST_SOCKET";
 
-/// Not a test of its own: a child of another user, who says how attaching went.
+/// Not a test of its own: a child of another user, which prints the result of attaching.
 #[test]
 fn child() {
     if let Ok(socket) = std::env::var(SOCKET) {

@@ -53,7 +53,7 @@ impl Served for Gather {
     }
 }
 
-/// Runs until nobody wants it; counted under its first word, one for each test.
+/// Runs until it is cancelled; counted under its first word, one for each test.
 struct Endless;
 
 static RUNNING: [AtomicU32; 4] = [const { AtomicU32::new(0) }; 4];
@@ -421,7 +421,7 @@ fn a_descriptor_is_readable_when_a_job_has_ended_or_the_daemon() {
         }
         assert!(client.poll().is_none());
     }
-    // Futures are driven by who polls, then.
+    // Without the driver thread, a polling caller drives futures.
     let ticket = client.submit(echo(&client, 4)).unwrap();
     let mut ticket = std::pin::pin!(ticket);
     let mut context = Context::from_waker(Waker::noop());

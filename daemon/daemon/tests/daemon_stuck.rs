@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-/// Returns once it may, and not when nobody wants it any more.
+/// Returns once it may, and ignores cancellation.
 struct Stuck<const NUMBER: usize>;
 
 static MAY_RETURN: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];

@@ -219,7 +219,7 @@ fn an_impostor_is_told_nothing_and_refused_in_one_line() {
     let error = status(&socket, &Default::default()).unwrap_err();
     assert!(matches!(error, ClientError::Untrusted { .. }), "{error}");
     assert_eq!(impostor.expect("heard: "), "nothing");
-    // Who names the user means it.
+    // A client that names the user trusts it.
     let options = ClientOptions {
         trust: sidecore_attach::Trust::default().and(UID),
         ..ClientOptions::default()
@@ -236,7 +236,7 @@ fn an_impostor_is_told_nothing_and_refused_in_one_line() {
     assert!(error.contains("belongs to user 65534"), "{error}");
 }
 
-/// Looks for a daemon as users do who have no `XDG_RUNTIME_DIR`, and tries to serve there.
+/// Looks for a daemon as users without `XDG_RUNTIME_DIR` do, and tries to serve there.
 fn victim() {
     let error = Client::attach(find_socket(&Default::default())).unwrap_err();
     say(&format!("client: {error}"));

@@ -69,7 +69,8 @@ pub struct Kernel {
     pub run: Option<RunFn>,
 }
 
-// SAFETY: the name is a constant of the object, which nobody writes; functions are plain addresses.
+// SAFETY: the name is a constant of the object, which is never written; functions are plain
+// addresses.
 unsafe impl Send for Kernel {}
 // SAFETY: as above.
 unsafe impl Sync for Kernel {}

@@ -125,7 +125,7 @@ impl Host<'_> {
         if done == 0 { Ok(()) } else { Err(OutOfRange) }
     }
 
-    /// True if nobody wants the answer any more. Called between pieces of long work, about every
+    /// True if the answer is not needed any more. Called between pieces of long work, about every
     /// 200 us; an engine may use the moment for others.
     #[must_use]
     pub fn is_unwanted(&self) -> bool {
@@ -144,7 +144,7 @@ pub(crate) unsafe fn lend<S>(
 ) -> i32 {
     // SAFETY: the daemon's request is good until the run ends, as the caller says.
     let raw = unsafe { &*raw };
-    // SAFETY: the lengths are beside them; each part is lent to this run alone.
+    // SAFETY: each length belongs to its pointer; each part is lent to this run alone.
     let (inputs, outputs, store, reply, words, state) = unsafe {
         (
             std::slice::from_raw_parts(raw.input_bytes, raw.inputs as usize),

@@ -1,14 +1,13 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: [`register`] adds all kernels to a registry; [`hash`] digests, [`codec`] compresses
-//! and decompresses (its formats beside it), [`aes`] seals and opens; `table` is the form that
+//! and decompresses (with a file per format), [`aes`] seals and opens; `table` is the form that
 //! their requests share.
 //!
-//! Must stay true: what comes in is anybody's bytes and may change meanwhile, so each item is
-//! copied once and only the copy is looked at; what goes out is bounded by the room that its row
-//! names and put when it is whole. Between pieces of work `table::go_on` is asked, the one place
-//! where long requests yield. Called on engines, or on a client's own thread: same code, same
-//! bytes. No `unsafe`.
+//! Must stay true: inputs are untrusted and may change meanwhile, so each item is copied once and
+//! only the copy is read. An output is bounded by the room that its row names, and written when it
+//! is whole. Between pieces of work `table::go_on` is called, the one place where long requests
+//! yield. Called on engines, or on a client's own thread: same code, same bytes. No `unsafe`.
 
 pub mod aes;
 pub mod codec;

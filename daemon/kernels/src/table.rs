@@ -1,9 +1,10 @@
 //! The form of a request for many items: a table of rows in an input, a result for each in an
 //! output.
 //!
-//! Why here: a request costs some 150 ns, a small item less; so many go in one. Must stay true: a
-//! row is a copy when it is looked at; every offset and length of it is checked against its range.
-//! Rows are done in their order, so that a table whose items overlap in the output has one result.
+//! Why here: a request costs some 150 ns, a small item less, so one request carries many items.
+//! Must stay true: a row is copied before it is read; every offset and length of it is checked
+//! against its range. Rows are done in their order, so a table whose items overlap in the output
+//! has one result.
 
 use sidecore_daemon::served::Memory;
 use sidecore_engine::mfc::Mfc;
@@ -53,10 +54,10 @@ impl From<KernelError> for Stop {
     }
 }
 
-/// Asked between pieces of work of some 100 us.
+/// Called between pieces of work of some 100 us.
 ///
 /// # Errors
-/// An error where nobody wants the answer any more.
+/// An error where the answer is not needed any more.
 #[inline]
 pub(crate) fn go_on(memory: &Memory<'_>) -> Result<(), KernelError> {
     if memory.is_abandoned() {

@@ -1,11 +1,10 @@
-//! A folder of kernels: who could have put what is in it, and copies of its files.
+//! A folder of kernels: its trusted owners, and copies of its files.
 //!
-//! Why here: what is loaded runs with all that the daemon may do. So the folder, everything above
+//! Why here: a loaded kernel runs with all of the daemon's rights. So the folder, everything above
 //! it and each file must be root's or this user's, and closed to all others' writes. Must stay
-//! true: what is checked is what is used ([`sys::Folder`]): a file is opened once, the
-//! descriptor that was checked is read, and the copy that was read is what is hashed and linked. So
-//! neither a link that is bent nor a file that is exchanged in between changes anything. Source:
-//! memfd_create(2).
+//! true: check and use go through the same descriptor ([`sys::Folder`]). A file is opened once, the
+//! descriptor that was checked is read, and the copy that was read is hashed and linked. So neither
+//! a redirected link nor a file exchanged in between changes anything. Source: memfd_create(2).
 
 use crate::error::{Fault, FolderError, ObjectError};
 use rustix::fs::{self, FileType, MemfdFlags, OFlags, SealFlags, Stat};
@@ -23,7 +22,7 @@ use std::path::Path;
 #[derive(Debug)]
 pub(crate) struct Folder(sys::Folder);
 
-/// The bytes of an object, in memory that nobody can change any more.
+/// The bytes of an object, in sealed memory.
 #[derive(Debug)]
 pub(crate) struct Copy {
     pub(crate) name: OsString,

@@ -215,7 +215,7 @@ unsafe extern "C" fn get(
         return REFUSED;
     };
     if bytes > 0 {
-        // SAFETY: so many bytes of the kernel's own, by its word; it waits before it looks.
+        // SAFETY: `part.len()` bytes of the kernel's own, by its word; it waits before it looks.
         let to = unsafe { std::slice::from_raw_parts_mut(to.cast::<u8>(), part.len()) };
         part.read_at(0, to);
     }
@@ -240,7 +240,8 @@ unsafe extern "C" fn put(
         return REFUSED;
     };
     if bytes > 0 {
-        // SAFETY: so many bytes of the kernel's own, by its word; it leaves them until it waited.
+        // SAFETY: `part.len()` bytes of the kernel's own, by its word; it leaves them until it
+        // waited.
         let from = unsafe { std::slice::from_raw_parts(from.cast::<u8>(), part.len()) };
         part.write_at(0, from);
     }

@@ -80,8 +80,8 @@ fn add(
     Ok(())
 }
 
-/// The folders whose kernels a daemon of root loads unless told otherwise, as far as they exist.
-/// None for other users.
+/// The default folders whose kernels a daemon of root loads, as far as they exist. None for other
+/// users.
 #[must_use]
 pub fn default_folders() -> Vec<PathBuf> {
     let is_root = sidecore_sys::local_socket::effective_uid() == 0;

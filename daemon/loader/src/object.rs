@@ -69,7 +69,7 @@ pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     if module.kernels.is_null() || !module.kernels.is_aligned() {
         return Err(ObjectError::Table("its list of kernels is nowhere"));
     }
-    // SAFETY: so many, by its own word.
+    // SAFETY: `count` of them, by its own word.
     let kernels = unsafe { std::slice::from_raw_parts(module.kernels, module.count as usize) };
     kernels
         .iter()

@@ -197,7 +197,7 @@ fn a_client_insists_on_a_built_in_kernels_hash() {
 
 #[test]
 fn a_kernel_in_rust_serves() {
-    // Beside the test programs, where `cargo test` builds examples.
+    // Next to the test programs, where `cargo test` builds examples.
     let here = std::env::current_exe().unwrap();
     let built = here
         .ancestors()
@@ -245,7 +245,7 @@ fn a_kernel_in_rust_serves() {
     daemon.stop();
 }
 
-/// The page for who writes kernels has one in Rust: it builds with one dependency, and counts.
+/// The guide for kernel authors has a kernel in Rust: it builds with one dependency, and counts.
 #[test]
 fn the_pages_kernel_in_rust_serves() {
     let page = fs::read_to_string(root().join("../../docs/users/kernels.md")).unwrap();

@@ -1,12 +1,11 @@
-//! Where blocks are made: on the engines of a daemon where there is one, else on the caller.
+//! Placement of blocks: on the engines of a daemon where there is one, else on the caller.
 //!
-//! Why here: the bytes are the same wherever a block is made, so everything about engines, their
-//! coming, going and dying, stays in this file.
-//! Must stay true: no thread is started in a stranger's process. A child of `fork` does not use its
-//! parent's attachment, nor any lock of it: it makes one of its own. An attachment that was lost is
-//! never dropped, because a program may have closed its descriptors, ours among them, and opened
-//! its own under their numbers. Nothing waits for a daemon that does not answer, except
-//! [`ATTACH_LOOKS`] once in a while. Any thread.
+//! Why here: a block has the same bytes wherever it is made, so everything about engines
+//! (attaching, loss) stays in this file. Must stay true: no thread is started in a host program's
+//! process. A child of `fork` does not use its parent's attachment, nor any lock of it: it makes
+//! its own. An attachment that was lost is never dropped, because a program may have closed its
+//! descriptors, ours among them, and opened its own under their numbers. Nothing waits for a daemon
+//! that does not answer, except [`ATTACH_LOOKS`] once in a while. Any thread.
 
 use crate::memory::{Bytes, NoMemory};
 use crate::settings::{Use, settings};
@@ -84,7 +83,7 @@ impl Tools {
 
 /// Blocks that a stream gathers before any is made: several where engines can share them.
 pub(crate) fn gathered_blocks() -> usize {
-    // Acquire: pairs with the release of who made it.
+    // Acquire: pairs with the release of the thread that made it.
     let current = CURRENT.load(Ordering::Acquire);
     // SAFETY: attachments are never freed.
     match unsafe { current.as_ref() } {
@@ -102,8 +101,8 @@ struct Attachment {
 }
 
 static CURRENT: AtomicPtr<Attachment> = AtomicPtr::new(std::ptr::null_mut());
-/// Milliseconds of [`since_start_ms`] before which nobody tries to attach; for the process in the
-/// upper half.
+/// Milliseconds of [`since_start_ms`] before which no thread tries to attach; for the process in
+/// the upper half.
 static NEXT_TRY: AtomicU64 = AtomicU64::new(0);
 
 impl Attachment {
@@ -139,12 +138,12 @@ impl Attachment {
             .compare_exchange(next_try, then, Ordering::Relaxed, Ordering::Relaxed)
             .ok()?;
         let attachment = Box::into_raw(Box::new(Self::to_daemon(process)?));
-        // Release: pairs with the acquire of who uses it.
+        // Release: pairs with the acquire of its users.
         match CURRENT.compare_exchange(before, attachment, Ordering::AcqRel, Ordering::Relaxed) {
             // SAFETY: attachments are never freed.
             Ok(_) => unsafe { attachment.as_ref() },
             Err(_) => {
-                // SAFETY: nobody else has seen it.
+                // SAFETY: no other thread has seen it.
                 drop(unsafe { Box::from_raw(attachment) });
                 None
             }

@@ -59,7 +59,7 @@ impl Memory {
             unsafe { (self.free)(self.opaque, place.as_ptr().cast()) };
             return None;
         }
-        // SAFETY: the place is aligned, long enough, and nobody else's.
+        // SAFETY: the place is aligned, long enough, and has no other owner.
         unsafe { place.write(value) };
         Some(place)
     }

@@ -1,7 +1,7 @@
-//! Programs that were not made for this library run under it, and what they make is read by those
-//! who do not.
+//! Unmodified programs run under this library, and programs without it read their output.
 //!
-//! The library is what this test's own build made. A program that is missing is said and left out.
+//! The library is the one that this test's own build made. A missing program is reported and
+//! skipped.
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The shared object, which cargo puts beside the tests.
+/// The shared object, which cargo puts next to the tests.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let path = program.with_file_name("libsidecore_z.so");

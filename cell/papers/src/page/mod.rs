@@ -130,7 +130,7 @@ fn head(report: &Report, about: &About) -> Markup {
     }
 }
 
-/// The headline rows: a reader who stops after one screen has seen what the rest is about.
+/// The headline rows: one screen that shows the subject of the rest.
 fn summary(report: &Report) -> Markup {
     let mut notes = Notes::default();
     html! {

@@ -417,7 +417,7 @@ impl<'a> Pass<'a> {
         place > 0 && matches!(self.text.at(place - 1), b"." | b">")
     }
 
-    /// `.name[index]`, where the name is a union's array beside a vector.
+    /// `.name[index]`, where the name is a union's array in a union with a vector.
     fn member(&mut self, _dot: usize, name: usize) {
         let text = self.text;
         if let Some(element) = self.unions.elements.get(&name) {
@@ -510,8 +510,8 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// A union whose vectors have elements of several sizes, or that has a vector beside a
-    /// structure of numbers of another size: what is read there has memory's order.
+    /// A union whose vectors have elements of several sizes, or that has a vector and a structure
+    /// of numbers of another size: reads of it see memory's order.
     fn united(&mut self, place: usize) {
         let text = self.text;
         if self.unions.exact.contains(&place) {

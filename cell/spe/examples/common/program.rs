@@ -81,7 +81,7 @@ impl Spe {
     }
 
     pub(crate) fn destroy(self) {
-        // SAFETY: nobody uses it any more.
+        // SAFETY: it is in no other use any more.
         unsafe { spe_context_destroy(self.pointer()) };
     }
 }

@@ -1,5 +1,5 @@
-//! Measures how programs share engines: the event-driven rule beside the one queue in the order of
-//! arrival, in processes that alternate.
+//! Compares two ways to share engines between programs: the event-driven rule and one queue in the
+//! order of arrival, in processes that alternate.
 //!
 //! Run: `cargo run --release -p sidecore-spe --example sharing [ROUNDS]`, with `-- --json` for one
 //! object.

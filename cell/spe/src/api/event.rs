@@ -64,7 +64,7 @@ unsafe fn each_source(
             let file = inner.sources.file(source);
             let file = file.map_err(|error| super::number_of(&error))?;
             if source == Source::Stopped {
-                // Stops of before belong to nobody who waits now.
+                // Stops from before belong to no current waiter.
                 inner.stops.clear();
             }
             own.settle(&mut inner);

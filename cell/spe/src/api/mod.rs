@@ -53,7 +53,7 @@ pub struct SpeContext {
     gang: *mut SpeGang,
     /// True where it was created with an affinity.
     placed: bool,
-    /// Set once another context was placed beside this one.
+    /// Set once another context was placed next to this one.
     has_neighbour: AtomicBool,
 }
 
@@ -66,7 +66,7 @@ pub struct SpeGang {
     members: AtomicUsize,
     /// Set once a member ran: its places are fixed then.
     ran: AtomicBool,
-    /// Members with an affinity: each needs an engine beside the others.
+    /// Members with an affinity: each needs an engine next to the others.
     placed: AtomicUsize,
     /// Set by the one member that wants to be near memory.
     near_memory: AtomicBool,

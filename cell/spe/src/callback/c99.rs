@@ -196,7 +196,7 @@ const FIRST_HANDLE: usize = 4;
 const STREAMS_MAX: usize = 1024;
 
 fn stream(handle: u32) -> Option<*mut libc::FILE> {
-    // SAFETY: reads the C library's variables, which nobody else writes.
+    // SAFETY: reads the C library's variables, which no other code writes.
     let own = unsafe { [stdin, stdout, stderr] };
     match handle as usize {
         0 => None,

@@ -42,7 +42,7 @@ const REACH: u64 = 1 << 32;
 
 /// A block of memory below 4 GiB; 0, and ENOMEM, where there is none.
 fn allocate(bytes: u64, alignment: u64) -> u64 {
-    // SAFETY: a new block, which nobody knows of if it is given back.
+    // SAFETY: a new block; if it is freed, no other code has its address.
     unsafe {
         let block = match alignment {
             0 => libc::malloc(bytes as usize),
@@ -67,7 +67,7 @@ fn zeroed(count: u64, size: u64) -> u64 {
     };
     let block = allocate(bytes, 0);
     if block != 0 {
-        // SAFETY: a block of so many bytes.
+        // SAFETY: a block of `bytes` bytes.
         unsafe { std::ptr::write_bytes(block as *mut u8, 0, bytes as usize) };
     }
     block
@@ -197,7 +197,7 @@ mod tests {
         for (block, bytes) in blocks.iter().zip(sizes) {
             assert!(block + bytes <= REACH as usize);
             assert!(low.bytes(*block).expect("live") >= bytes);
-            // SAFETY: a live block of so many bytes.
+            // SAFETY: a live block of `bytes` bytes.
             unsafe { std::ptr::write_bytes(*block as *mut u8, 7, bytes) };
         }
         let ranges: Vec<_> = low

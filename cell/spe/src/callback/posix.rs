@@ -334,8 +334,8 @@ fn wait(call: &Call, process: c_int, to: u32, options: c_int) -> i64 {
 /// A folder that a program reads.
 struct Folder {
     stream: *mut libc::DIR,
-    /// Places that the program was told, by the numbers that stand for them, from 1 on: file
-    /// systems name places by more bits than a program's `long` has.
+    /// Places reported to the program, by the numbers that stand for them, from 1 on: file systems
+    /// name places by more bits than a program's `long` has.
     places: Vec<c_long>,
 }
 

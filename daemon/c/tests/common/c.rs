@@ -16,7 +16,7 @@ pub(crate) fn compile(root: &str, source: &str, language: (&str, &str), folder: 
     compile_with(root, source, language, folder, &[])
 }
 
-/// The same against `libsidecore.so`, which lies beside this test's program.
+/// The same against `libsidecore.so`, which lies next to this test's program.
 pub(crate) fn compile_and_link(
     root: &str,
     source: &str,

@@ -1,10 +1,9 @@
-//! One attachment without host versions: for who brings its own, as the C library does.
+//! One attachment without host versions: for callers with their own, as the C library is.
 //!
-//! Why here: a [`Client`](super::Client) owns buffers, does what no engine does, and attaches again
-//! by itself. A program in another language has its own way with all three; what it needs is the
-//! protocol. Must stay true: once lost it stays lost; a call or job that was lost may still be
-//! written to by the daemon, so that whoever owns its outputs copies them out and never looks at
-//! the arena's bytes again.
+//! Why here: a [`Client`](super::Client) owns buffers, runs calls that no engine runs, and attaches
+//! again by itself. A program in another language has its own way with all three and needs only the
+//! protocol. Must stay true: once lost it stays lost. The daemon may still write to a lost call or
+//! job, so the owner of its outputs copies them out and never reads the arena's bytes again.
 
 use super::call::{Asked, ask};
 use super::error::ClientError;
@@ -169,7 +168,8 @@ impl Attachment {
         if slot.link(engine, || Some(Arc::clone(&self.link))).is_none() {
             return Err(ClientError::Lost);
         }
-        // It waits though the engine is held up: who owns the outputs is not known here.
+        // It waits though the engine is held up: this code does not own the outputs, so it cannot
+        // move them.
         let wait = Wait::Until(None);
         let answer = ask(&mut slot, engine, &packet, self.spin_cycles, wait, |_| {});
         match answer {

@@ -45,7 +45,7 @@ pub(super) fn call(
             Tried::NoRoom => {}
             Tried::GivenUp => {
                 client.counters.given_up.fetch_add(1, Ordering::Relaxed);
-                // Whatever the daemon still writes, it writes where nobody looks any more.
+                // Later writes of the daemon then go to memory that no code reads any more.
                 for (buffer, _) in args.outputs.iter_mut().flatten() {
                     drop(buffer.move_home());
                 }
@@ -128,8 +128,8 @@ impl Engine<'_> {
             }
         }
         let tried = self.request(client, &packet).unwrap_or(Tried::GivenUp);
-        // A request that was left behind may still read them, and what others put there by then;
-        // its results are seen by nobody.
+        // A request that was left behind may still read this memory, with later contents too; its
+        // results are never read.
         drop(staged);
         tried
     }
@@ -164,8 +164,8 @@ pub(super) enum Asked {
     HeldUp,
 }
 
-/// Makes a request of the attachment of a slot and waits for its answer, for as long as `wait`
-/// says; `slow` is told where that takes long. `None` where the link was given up.
+/// Makes a request of the attachment of a slot and waits for its answer, as long as `wait` allows;
+/// `slow` is called where that takes long. `None` where the link was given up.
 #[inline]
 pub(super) fn ask(
     slot: &mut Slot,

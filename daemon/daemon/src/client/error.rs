@@ -20,7 +20,7 @@ pub enum ClientError {
         /// The operating system's error.
         source: SysError,
     },
-    /// The daemon there is of a user who is not trusted; nothing was sent to it.
+    /// The daemon there runs as an untrusted user; nothing was sent to it.
     #[error(
         "{} is served by user {uid}, who is neither this user ({own_uid}) nor root; nothing was \
          sent there; remove it, give another socket, or name the user with `--server-uid {uid}`",
@@ -34,8 +34,8 @@ pub enum ClientError {
         /// The user of this process.
         own_uid: u32,
     },
-    /// The daemon's user is not mapped in this process's user namespace, so that it cannot be told
-    /// from others; nothing was sent to it.
+    /// The daemon's user is not mapped in this process's user namespace, so it cannot be
+    /// distinguished from others; nothing was sent to it.
     #[error(
         "{} is served by a user whom this user namespace does not map (shown as {uid}), so that it \
          cannot be told from others; nothing was sent there; map the user, or run this outside",
@@ -113,7 +113,7 @@ pub enum ClientError {
         /// Number of open jobs.
         open: usize,
     },
-    /// The daemon went before it answered, and nobody here can do the work: of an
+    /// The daemon ended before it answered, and this process cannot do the work: of an
     /// [`Attachment`](super::Attachment) alone.
     #[error("the daemon is gone; do the work here, or attach again")]
     Lost,

@@ -51,7 +51,7 @@ pub(crate) struct Slot {
     link: Option<Arc<Link>>,
     /// The number of the last request.
     sequence: u32,
-    /// A request that nobody waits for any more, though the engine may still come to it.
+    /// A request without a waiter any more, though the engine may still come to it.
     left_behind: Option<LeftBehind>,
     /// Calls that were answered.
     pub(crate) calls: u64,
@@ -117,8 +117,8 @@ impl Slot {
         held_up
     }
 
-    /// Leaves the request that was made last to the engine. What it still writes goes to `outputs`,
-    /// where nobody looks.
+    /// Leaves the request that was made last to the engine. Its later writes go to `outputs`, which
+    /// no code reads.
     pub(crate) fn leave_behind(&mut self, engine: usize, outputs: Arc<Vec<Lease>>) {
         self.left_behind = Some(LeftBehind {
             engine,
@@ -168,7 +168,7 @@ impl Link {
     /// True if it is known to be dead.
     #[inline]
     pub(crate) fn is_dead(&self) -> bool {
-        // Relaxed: who sees it late tries in vain and finds out.
+        // Relaxed: a thread that sees it late makes one futile try and finds out.
         self.dead.load(Ordering::Relaxed) || self.activity.is_ending()
     }
 
@@ -191,8 +191,8 @@ impl Link {
             .map(|kernel| kernel.number)
     }
 
-    /// An engine that serves nobody else, if `engine` does and the activity page shows one: the
-    /// last call there was slow.
+    /// An engine without other clients, if `engine` has one and the activity page shows such an
+    /// engine: the last call there was slow.
     pub(crate) fn better_engine(&self, engine: usize) -> Option<usize> {
         let free = |engine: &usize| {
             let serving = self.activity.serving(*engine);

@@ -13,23 +13,23 @@
 //! # Ok::<(), sidecore_daemon::client::ClientError>(())
 //! ```
 //!
-//! **A daemon may end at any time**, be killed, or be stopped and go on later. Whoever waits for it
+//! **A daemon may end at any time**, be killed, or be stopped and go on later. A waiting caller
 //! notices within 100 ms (by the socket, or by its heartbeat), gives the attachment up, and does
 //! the call with the host version on its own core. No call is lost. None is done twice with a
 //! visible effect either: the outputs of a call that was given up move to memory that the daemon
-//! does not map, so that whatever it still writes is seen by nobody; inputs are never written by
-//! kernels. Later calls try to attach again, now and then, and never wait for it.
+//! does not map, so its later writes are never read; inputs are never written by kernels. Later
+//! calls try to attach again, now and then, and never wait for it.
 //!
 //! **An engine may be held up**, by another client's long request, or on a machine that has no core
-//! for it. A call that waits for one that has not moved on for a millisecond
+//! for it. A call that waits for an engine without progress for a millisecond
 //! ([`ClientOptions::held_up_max`]) is done on the caller's core in the same way, and the engine is
 //! left alone until it has answered. A kernel that this process cannot run itself
-//! ([`Registry::with_remote`]) is waited for instead, for as long as the caller says
+//! ([`Registry::with_remote`]) is waited for instead, within the caller's limit
 //! ([`ClientOptions::remote_time_max`], [`Args::within`]).
 //!
-//! **Jobs** are calls that nobody waits for yet: [`Client::submit`] gives a [`Ticket`] to wait for,
-//! ask or await, [`Client::post`] leaves the outcome to [`Client::poll`] and [`Client::wait`].
-//! [`Attachment`] is for who has no use for buffers and host versions of ours.
+//! **Jobs** are asynchronous calls: [`Client::submit`] gives a [`Ticket`] to wait for, poll or
+//! await, [`Client::post`] leaves the outcome to [`Client::poll`] and [`Client::wait`].
+//! [`Attachment`] is for callers that have no use for buffers and host versions of ours.
 //!
 //! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
 //! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
@@ -93,9 +93,9 @@ pub struct ClientOptions {
     /// busy and the daemon's user may not ask for its heart to run first (`RLIMIT_RTPRIO`): its
     /// calls would be done on the host. One that ends or is killed is noticed at once all the same.
     pub silence_max: Duration,
-    /// Time for which a call waits at an engine that does not move on from another client's request
-    /// (or gets no core, on a busy machine) before it is done on the caller's own core; 1 ms. The
-    /// engine may do it, too, when it comes to it; that result is seen by nobody.
+    /// Time for which a call waits at an engine without progress on another client's request (or
+    /// without a core, on a busy machine) before it is done on the caller's own core; 1 ms. The
+    /// engine may do the call, too, when it comes to it; that result is never read.
     pub held_up_max: Duration,
     /// The same for a kernel that only the daemon has ([`Registry::with_remote`]), its own run
     /// included: [`ClientError::Late`] afterwards. None, as by default: it waits for as long as the
@@ -118,9 +118,9 @@ impl Default for ClientOptions {
 }
 
 impl ClientOptions {
-    /// Defaults for who wants the engines' work and nobody else's, as tests and measurements do: it
-    /// waits a minute for a daemon and for an engine, so that a machine whose cores are busy is
-    /// taken for neither dead nor held up.
+    /// Defaults for callers that want the engines' work and no fallback, as tests and measurements
+    /// do. They wait a minute for a daemon and for an engine, so that a machine whose cores are
+    /// busy is taken for neither dead nor held up.
     #[must_use]
     pub fn patient() -> Self {
         Self {
@@ -472,7 +472,7 @@ pub fn status(socket: impl AsRef<Path>, trust: &Trust) -> Result<Status, ClientE
 pub(crate) enum Wait {
     /// Until the engine does not move on: somebody else can do it.
     UntilHeldUp,
-    /// Until this moment, or for as long as the daemon lives: nobody else can.
+    /// Until this moment, or for as long as the daemon lives: this process cannot do it itself.
     Until(Option<Instant>),
 }
 

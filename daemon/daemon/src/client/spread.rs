@@ -1,14 +1,14 @@
 //! Loops: many pieces of one kernel's work across several engines.
 //!
-//! **Who decides how wide.** A policy of `sidecore-sched` that lives in the client, fed with what
-//! the daemon publishes on its activity page: how many engines serve other clients, and how many
-//! clients were served lately but have no engine now. In the client, because what a policy measures
-//! is the client's own work, communication included, and because asking the daemon would cost a
-//! round trip. It need not be trusted: a client that takes more engines than its share still gets
-//! only every other turn at each of them (`daemon/engine.rs`).
+//! **A policy decides the width.** It is one of `sidecore-sched`, lives in the client, and reads
+//! from the daemon's activity page how many engines serve other clients, and how many clients were
+//! served lately but have no engine now. It lives in the client, because a policy measures the
+//! client's own work, communication included, and because asking the daemon would cost a round
+//! trip. It need not be trusted: a client that takes more engines than its share still gets only
+//! every other turn at each of them (`daemon/engine.rs`).
 //!
-//! **The order of results** is that of the pieces, whoever did them: what a caller folds over the
-//! replies has the same bits for any number of engines.
+//! **The order of results** is that of the pieces, on whichever engine each was done: a fold over
+//! the replies has the same bits for any number of engines.
 //!
 //! Must stay true: no code of the caller runs while a request is in flight; the call ends only when
 //! every request is answered or given up.
@@ -156,7 +156,7 @@ impl Client {
                 };
                 let width = self.on_engines(&link, &loop_, inputs, outputs, &mut results);
                 if link.is_dead() {
-                    // Whatever the daemon still writes, it writes where nobody looks any more.
+                    // Later writes of the daemon then go to memory that no code reads any more.
                     outputs
                         .iter_mut()
                         .for_each(|buffer| drop(buffer.move_home()));
@@ -236,7 +236,7 @@ impl Client {
         let decision = self.policy.lock().arrive(self.now_ns(), &arrival);
         let width = match decision {
             Decision::Engines(width) => width.get() as usize,
-            // Where nobody else can do it, one engine does.
+            // Only an engine can do it, so at least one does.
             _ if kernel.is_remote => 1,
             _ => return 0,
         };
@@ -264,8 +264,8 @@ impl Client {
         taken
     }
 
-    /// Takes up to `width` engines of `link` that no other thread of this process uses, those first
-    /// that serve nobody; waits for one if there is none.
+    /// Takes up to `width` engines of `link` that no other thread of this process uses, first those
+    /// without a client; waits for one if there is none.
     fn lanes<'a>(&'a self, link: &'a Arc<Link>, width: usize, wait: Wait) -> Vec<Lane<'a>> {
         let mut lanes = Vec::with_capacity(width);
         let free = (0..link.engines).filter(|&engine| link.activity.serving(engine).is_none());
@@ -312,7 +312,7 @@ impl Client {
             .collect();
         let gone = AtomicBool::new(false);
         let mut done = 0;
-        // After a failure nobody wants the rest.
+        // After a failure the rest is not needed.
         let failed = |result: &Option<Result<_, _>>| matches!(result, Some(Err(_)));
         if results.iter().any(failed) {
             return Ok(0);
@@ -447,7 +447,7 @@ fn drive<'a>(
             let mut waiting = lanes.iter().filter(|lane| !lane.held_up);
             let mut pending = waiting.by_ref().filter_map(|lane| lane.pending.as_ref());
             let first = pending.next().map(|(_, pending)| pending.nap(&mut watch));
-            // The daemon is gone: nobody waits for the others either.
+            // The daemon is gone: do not wait for the others either.
             if first == Some(None) {
                 keep_answered(lanes, results);
                 return;

@@ -69,7 +69,7 @@ impl Foreign for Remote {
     }
 
     fn hash(&self) -> KernelHash {
-        // Only a daemon's answer is compared, and this process serves nobody with it.
+        // Only a daemon's answer is compared, and this process serves no client with it.
         self.hash.unwrap_or(KernelHash::from_bytes([0; 32]))
     }
 
@@ -91,7 +91,7 @@ impl Foreign for Remote {
 
 /// The entry of a kernel, which stays for the life of the process.
 pub(super) fn entry(kernel: Box<dyn Foreign>) -> Entry {
-    // Relaxed: a number nobody else has, and nothing more.
+    // Relaxed: only a unique number.
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     let known: &'static Known = Box::leak(Box::new(Known { id, kernel }));
     let kernel = &known.kernel;

@@ -177,8 +177,8 @@ impl<'m> Memory<'m> {
         self.outputs
     }
 
-    /// True if the client is gone or has cancelled the job, so that nobody wants the answer. A
-    /// kernel that runs for more than a millisecond polls it now and then.
+    /// True if the client is gone or has cancelled the job, so the answer is not needed. A kernel
+    /// that runs for more than a millisecond polls it now and then.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         // Relaxed, both: advice.

@@ -80,7 +80,7 @@ impl Control {
         }
     }
 
-    /// Serves until it is told to stop, or cannot go on.
+    /// Serves until it is stopped, or cannot go on.
     pub(crate) fn run(mut self) -> Ended {
         // Where it is allowed, clients need not wait long to attach on a busy machine.
         cpu::set_nice(-10).ok();
@@ -410,7 +410,7 @@ impl Control {
             session.gone.store(true, Ordering::Relaxed);
         }
         self.roster.end();
-        // The socket goes first, so that nobody attaches to a daemon that ends; then the
+        // The socket is closed first, so that no client attaches to a daemon that ends; then the
         // connections.
         drop(self.door);
         self.crew.end(END_TIME_MAX)

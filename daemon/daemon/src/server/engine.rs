@@ -1,17 +1,17 @@
-//! The thread of one engine: polls the bells of all clients in turn, serves, and sleeps when nobody
+//! The thread of one engine: polls the bells of all clients in turn, serves, and sleeps when none
 //! rings.
 //!
-//! Fair share: one round looks at every client once and serves one of those that ring: of the user
-//! who has used the least of the engine's time, the client that has used the least ([`Turns`]).
-//! Only the client that was served last is left alone for a moment while no other rings (see
-//! [`Recent`]). A kernel that runs is never interrupted: others wait for as long as it takes, which
-//! should be no longer than some 100 us.
+//! Fair share: one round looks at every client once and serves one of those that ring. It takes the
+//! user that has used the least of the engine's time, and of that user's clients the one that has
+//! used the least ([`Turns`]). Only the client that was served last is left alone for a moment
+//! while no other rings (see [`Recent`]). A running kernel is never interrupted: others wait for as
+//! long as it takes, which should be no longer than some 100 us.
 //!
 //! A turn is a request at the bell, or one of the client's jobs ([`jobs`]).
 //!
-//! Must stay true: it never waits for a client; of a packet it uses only its copy; it lets go of a
+//! Must stay true: it never waits for a client; of a packet it uses only its copy; it drops a
 //! session soon after the roster does (at the next round). No system call but to sleep, to wake a
-//! client that sleeps, and, while nobody rings, to let others have its core.
+//! client that sleeps, and, while no client rings, to let others have its core.
 
 mod jobs;
 
@@ -234,8 +234,8 @@ impl Server {
             } else if idle_rounds.is_multiple_of(ROUNDS_PER_CLOCK_READ) {
                 let now = clock::cycles();
                 self.note_stall(now.wrapping_sub(polled_cycles));
-                // A client that runs on this core may be about to ask; where nobody does, this
-                // takes a tenth of a microsecond.
+                // A client that runs on this core may be about to ask; without one, this takes a
+                // tenth of a microsecond.
                 if now.wrapping_sub(idle_since) >= self.yield_cycles {
                     std::thread::yield_now();
                 }
@@ -356,8 +356,8 @@ impl Server {
         self.leave_alone(turn.seat);
     }
 
-    /// Notes who was served, and learns for how long to leave it alone: a little less if it had
-    /// rung before the first look, more if it had not but did soon.
+    /// Notes the client that was served, and learns for how long to leave it alone: a little less
+    /// if it had rung before the first look, more if it had not but did soon.
     #[inline]
     fn leave_alone(&mut self, seat: usize) {
         let patience = &mut self.seats[seat].patience;

@@ -1,11 +1,11 @@
-//! An engine of the daemon beside a client that scribbles: for the fuzzer; not part of the
-//! interface.
+//! An engine of the daemon with a hostile client that writes anywhere: for the fuzzer; not part of
+//! the interface.
 //!
 //! A [`Target`] is one engine without its thread, an honest client and a hostile one. An input is a
 //! list of decisions: words anywhere in the hostile one's segment, requests and jobs of any kind,
-//! rounds of the engine. Must stay true, whatever the hostile one does: no panic, the honest one's
-//! requests and jobs are answered rightly within a bounded number of rounds, and not a byte of its
-//! segment changes but the lines of its answers.
+//! rounds of the engine. Must stay true, whatever the hostile client does: no panic. The honest
+//! one's requests and jobs are answered rightly within a bounded number of rounds, and only the
+//! lines of its answers change in its segment.
 
 use super::engine::{Bench, Server};
 use super::roster::Roster;
@@ -55,8 +55,8 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// Plays what `bytes` decide, beside an engine and an honest client that are kept from one call to
-/// the next; the hostile client is another one each time. Also reads `bytes` as messages.
+/// Plays the decisions of `bytes` against an engine and an honest client that are kept from one
+/// call to the next; the hostile client is another one each time. Also reads `bytes` as messages.
 ///
 /// Returns how many operations were played.
 ///

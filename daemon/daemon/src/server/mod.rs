@@ -1,9 +1,9 @@
 //! The daemon: one process that owns the machine's engines and serves others over shared memory.
 //!
-//! Top-down: [`Daemon`] is started with [`DaemonOptions`]; `control` accepts clients, keeps the
-//! heart beating and answers status questions; `crew` keeps the engines' threads; `engine` is the
-//! thread of one engine, which polls the bells of all clients; who may attach, and what each user
-//! may take, is `sidecore_attach`'s; [`Status`] is what `sidecore top` shows.
+//! Top-down: [`Daemon`] is started with [`DaemonOptions`]; `control` accepts clients, has the
+//! heartbeat thread and answers status questions; `crew` keeps the engines' threads; `engine` is
+//! the thread of one engine, which polls the bells of all clients. Admission and each user's quota
+//! are `sidecore_attach`'s. [`Status`] is what `sidecore top` shows.
 //!
 //! Why here: on a machine where several programs want engines, each with a pool of its own would
 //! fight over cores. Must stay true: an engine never waits for a client, and what a client writes

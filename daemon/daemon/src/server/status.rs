@@ -18,7 +18,7 @@ pub struct Status {
     pub engines: Vec<EngineStatus>,
     /// The attached clients.
     pub clients: Vec<ClientStatus>,
-    /// The users who have shared memory, ascending.
+    /// The users with shared memory, ascending.
     #[serde(default)]
     pub users: Vec<UserStatus>,
     /// The kernels that it serves, by number.

@@ -3,22 +3,22 @@
 //! Why here: turns that are equal in number are not equal in time. A client whose kernels take 10
 //! ms would leave one whose kernels take 10 us a thousandth of the engine.
 //!
-//! Every user has an account, and within it every client: how much of the engine's time it has
-//! used. A request starts at its user's account, but not before the *clock*, which is the start of
-//! what was served last; the earliest start goes first, and among one user's clients the same rule
-//! with the user's own clock. Who stays away for a while thus comes back with what is just now, not
-//! with a claim on the past; and who attaches many clients gets no more than who attaches one.
+//! Every user has an account of its used engine time, and within it every client has one. A request
+//! starts at its user's account, but not before the *clock*, which is the start of the request that
+//! was served last. The earliest start goes first, and among one user's clients the same rule
+//! applies with the user's own clock. So a client that stays away for a while comes back with a
+//! fair share, not with a claim on the past; and many clients of one user get no more than one.
 //! (Goyal, Vin and Cheng, "Start-time fair queueing", SIGCOMM 1996; its section on hierarchies.)
 //!
 //! A client that asks again as soon as it is answered is away for that moment, and the engine
 //! cannot take back a turn that it has given. So before a turn goes to a client that is ahead, the
-//! engine looks out for one that was just answered and is behind: for an eighth at most of what it
-//! is behind, and [`LOOKOUT_US_MAX`] at most (after Iyer and Druschel's anticipatory scheduling,
-//! SOSP 2001).
+//! engine looks out for one that was just answered and is behind. It does so for at most an eighth
+//! of that client's deficit, and [`LOOKOUT_US_MAX`] at most (after Iyer and Druschel's anticipatory
+//! scheduling, SOSP 2001).
 //!
-//! Must stay true: where one asks and nobody else is looked out for, it is served at once; a client
-//! alone is never looked out for. One engine's thread. Times are in cycles; nothing here reads
-//! them.
+//! Must stay true: a client that asks is served at once unless another one is looked out for; a
+//! client alone is never looked out for. One engine's thread. Times are in cycles; nothing here
+//! reads them.
 
 /// One client's account at this engine.
 #[derive(Debug, Clone, Copy, Default)]
@@ -99,8 +99,8 @@ impl Turns {
         }
     }
 
-    /// True if that turn is to wait a little, because one of the `others`, who do not ask just now,
-    /// is behind and likely to ask at once.
+    /// True if that turn is to wait a little, because one of the `others`, which do not ask just
+    /// now, is behind and likely to ask at once.
     pub(super) fn looks_out<'a>(
         &self,
         turn: Turn,

@@ -1,8 +1,8 @@
-//! The activity page: what the daemon publishes to all clients. Read-only for them, by the kernel's
-//! word.
+//! The activity page: the daemon's published state for all clients. The kernel makes it read-only
+//! for them.
 //!
-//! Why here: one page that every client sees tells whether the daemon lives and who uses which
-//! engine, without a question and an answer. The heartbeat is written by the daemon's control
+//! Why here: one page that every client sees shows whether the daemon lives and which client has
+//! which engine, without a question and an answer. The heartbeat is written by the daemon's control
 //! thread; an engine writes its own line and the line of the client that it serves.
 //! Any thread.
 
@@ -59,7 +59,7 @@ impl ActivityPage {
     /// only.
     #[inline]
     pub(crate) fn serve(&self, engine: usize, client: u32, count: u32) {
-        // One more than the number, so that a page of zeros says that nobody is served.
+        // One more than the number, so that a page of zeros means that no client is served.
         let word = (u64::from(client) + 1) | (u64::from(count) << 32);
         self.store(activity::serving(engine), word);
         let beat = self.load(activity::HEARTBEAT);
@@ -70,7 +70,7 @@ impl ActivityPage {
         }
     }
 
-    /// `engine` has ended its request number `count`, and serves nobody from now on.
+    /// `engine` has ended its request number `count`, and serves no client from now on.
     #[inline]
     pub(crate) fn rest(&self, engine: usize, count: u32) {
         self.store(activity::serving(engine), u64::from(count) << 32);

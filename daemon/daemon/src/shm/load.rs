@@ -2,7 +2,7 @@
 //!
 //! Why here: engines share their time fairly between clients, and one user may have many clients.
 //! If an administrator wants engines to be left for others, a user's requests in flight are
-//! limited. Must stay true: nobody waits here; a request that finds no room stays with its client's
+//! limited. Must stay true: no thread waits here; a request above the limit stays with its client's
 //! bell and is looked at again. Sessions of users without a limit have none of this. Any thread.
 
 use std::sync::atomic::{AtomicU32, Ordering};

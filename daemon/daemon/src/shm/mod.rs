@@ -1,8 +1,8 @@
 //! The data that crosses between processes: the layout of shared memory and the messages before it.
 //!
 //! - [`slot`]: one client's request packet and completion at one engine, and their protocol.
-//! - [`ring`]: jobs, which nobody waits for yet: a client's two rings, for all engines.
-//! - [`layout`]: where what lies in a client's segment and on the activity page, and the limits.
+//! - [`ring`]: jobs, the asynchronous requests: a client's two rings, for all engines.
+//! - [`layout`]: the layouts of a client's segment and of the activity page, and the limits.
 //! - [`activity`]: what the daemon publishes to all clients, read-only for them.
 //! - [`session`]: a client's segment as the daemon sees it: hostile memory.
 //! - [`load`]: the requests of one user that engines serve at this moment.

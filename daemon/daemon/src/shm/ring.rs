@@ -1,4 +1,4 @@
-//! Jobs: requests that nobody waits for yet, and their two rings.
+//! Jobs: asynchronous requests, and their two rings.
 //!
 //! A client has [`JOBS_MAX`] places for jobs, in a [`JobSlot`] each, and two rings of numbers of
 //! such places: **submitted**, from which any engine takes, and **completed**, to which any engine
@@ -14,16 +14,16 @@
 //!   completed[q] = (lap, s, status) ◄── acquire ── slot s = answer; done = q + 1   (private)
 //! ```
 //!
-//! **Nobody is believed.** The engines' positions ([`JobHeads`]) lie in the daemon's own memory, so
-//! that a client that scribbles can repeat, lose or invent entries of its own and no more. An entry
+//! **No position is trusted.** The engines' positions ([`JobHeads`]) lie in the daemon's own
+//! memory, so a hostile client can repeat, lose or invent entries of its own and no more. An entry
 //! of `completed` is never overwritten before the client has read it: an honest one has at most
-//! [`JOBS_MAX`] jobs open, and every open job has one entry at most. What a dishonest one loses is
-//! its own. The client, too, counts its positions by itself.
+//! [`JOBS_MAX`] jobs open, and every open job has one entry at most. A dishonest client loses only
+//! its own entries. The client, too, counts its positions by itself.
 //!
 //! **Taking back.** `state` is the one word that both sides change, by compare-and-exchange: a job
 //! is either begun by an engine or taken back by its client. The place of a job that was taken back
 //! stays in the ring until an engine comes by it and hands it back unread. Where the job was begun,
-//! the same word says that its client would rather not have it.
+//! the same word carries the cancellation.
 //!
 //! **Sleep.** Engines sleep at the words of their pairs ([`super::slot`]), which the client looks
 //! at after a submission ([`wake_one`]). The client sleeps at `waiter`, or in `poll(2)` at a
@@ -160,7 +160,7 @@ pub(crate) struct JobSleep {
 }
 
 impl JobSleep {
-    /// Engine: wakes who sleeps, after a completion. True if a byte is to be sent to the
+    /// Engine: wakes the sleepers, after a completion. True if a byte is to be sent to the
     /// descriptor.
     #[inline]
     #[must_use = "the sleeper counts on being woken"]
@@ -246,7 +246,7 @@ pub(crate) struct JobSlot {
     rest: [AtomicU64; 2 * SLOT_RANGES_MAX],
 }
 
-/// Submitted; nobody has begun it.
+/// Submitted, not begun.
 const WAITING: u32 = 1;
 /// Begun by an engine.
 pub(crate) const TAKEN: u32 = 2;
@@ -283,8 +283,8 @@ impl JobSlot {
             .is_ok()
     }
 
-    /// Client: takes the job back. False if an engine has begun it, which is then told that nobody
-    /// wants it.
+    /// Client: takes the job back. False if an engine has begun it; the engine then sees the
+    /// cancellation.
     pub(crate) fn take_back(&self) -> bool {
         // A read-modify-write in one order with the one in `begin`: the engine comes before it and
         // finds WAITING, or after it and finds CANCELLED.
@@ -463,7 +463,7 @@ mod tests {
         let slot = slot();
         slot.ask(&JobPacket::default());
         assert!(slot.begin() && !slot.begin());
-        // Told that nobody wants it.
+        // The engine sees the cancellation.
         assert!(!slot.take_back());
         assert_ne!(slot.state().load(Ordering::Relaxed), TAKEN);
         slot.ask(&JobPacket::default());

@@ -136,10 +136,10 @@ impl Lease {
     pub(crate) fn bytes(&self) -> &[u8] {
         let memory = self.memory();
         // SAFETY: the stretch is mapped and readable as long as the segment, which this lease keeps
-        // alive. Nobody writes to it while this borrow lives: in this process leases do not overlap
-        // and writing takes `&mut`; the daemon, which a client trusts, writes only to the outputs
-        // of a request in flight, whose owner is then borrowed uniquely by the call; and a lease
-        // whose request was given up is not looked at again (see the module's head).
+        // alive. No code writes to it while this borrow lives. In this process leases do not
+        // overlap and writing takes `&mut`. The daemon, which a client trusts, writes only to the
+        // outputs of a request in flight, whose owner is then borrowed uniquely by the call. A
+        // lease whose request was given up is not looked at again (see the module's head).
         unsafe { std::slice::from_raw_parts(memory.as_ptr(), memory.len()) }
     }
 
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(free(), [(1024, 1024), (4096, 12288)]);
         held[0] = None;
         assert_eq!(free(), [(0, 2048), (4096, 12288)]);
-        // The largest that could be had is told.
+        // The error has the largest size that is free.
         assert_eq!(segment.lease(12289).unwrap_err(), 12288);
         // Too short for the first, just right, and the rest of the first one left.
         let long = segment.lease(2049).unwrap();

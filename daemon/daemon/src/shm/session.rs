@@ -131,13 +131,13 @@ impl Session {
             .is_some_and(|jobs| self.heads.waits(jobs.submitted))
     }
 
-    /// Wakes who waits for a job of this client, after one was completed.
+    /// Wakes the waiter for a job of this client, after one was completed.
     #[inline]
     pub(crate) fn tell_of_job(&self, jobs: Jobs<'_>) {
         if jobs.sleep.tell()
             && let Some(bell) = &self.bell
         {
-            // It fails where nobody reads: then it is readable, or its client is gone.
+            // It fails while the client does not read: then it is readable, or its client is gone.
             local_socket::send(bell.as_fd(), &[1], &[]).ok();
         }
     }

@@ -240,7 +240,7 @@ pub(crate) struct Answer {
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct SleepSlot {
-    /// The client's, who sleeps until an answer.
+    /// The client's, which sleeps until an answer.
     pub(crate) client: SleepWord<Shared>,
     /// The engine's, which sleeps until a request.
     pub(crate) engine: SleepWord<Shared>,

@@ -1,11 +1,11 @@
 //! Check that threads sleep when they should, on a machine that may be busy.
 //!
-//! Why here: how much processor time a wake-up costs depends on what else the machine does, so that
-//! a limit in milliseconds fails beside others' work. Here the threads of this process are held
-//! against a reference beside them: a thread that does nothing but sleep and wake up. What sleeps
-//! costs, a wake-up, about as much as the reference; what polls costs a hundred times as much. Must
-//! stay true: no other test runs in the same process. Source: /proc/PID/task/TID/schedstat
-//! (Documentation/scheduler/sched-stats in Linux).
+//! Why here: the processor time of a wake-up depends on the machine's other work, so a limit in
+//! milliseconds fails under load. Here the threads of this process are compared with a reference
+//! thread that only sleeps and wakes up. A sleeping thread costs, per wake-up, about as much as the
+//! reference; a polling one costs a hundred times as much. Must stay true: no other test runs in
+//! the same process. Source: /proc/PID/task/TID/schedstat (Documentation/scheduler/sched-stats in
+//! Linux).
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -269,7 +269,7 @@ pub unsafe extern "C" fn deflateParams(stream: z_streamp, level: c_int, strategy
                     return code;
                 }
             }
-            // Before the first block, the base library is told by its beginning.
+            // Before the first block, the base library gets the parameters when it starts.
             state.parameters = parameters;
             if parameters.suit_blocks() {
                 return Z_OK;

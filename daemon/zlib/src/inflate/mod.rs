@@ -407,7 +407,7 @@ pub unsafe extern "C" fn inflateSyncPoint(stream: z_streamp) -> c_int {
     }
 }
 
-/// The place in the stream, for those who keep an index of it.
+/// The place in the stream, for programs that keep an index of it.
 ///
 /// # Safety
 /// As zlib's manual says.

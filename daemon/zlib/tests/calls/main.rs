@@ -1,9 +1,9 @@
 //! Random sequences of all functions, by this library and by the system's zlib, call by call.
 //!
-//! What both must answer alike is compared to the last field (`inflating`, `rest`); where zlib lets
-//! the bytes differ (`deflating`), its rules are what both are held to. 200,000 calls here, a third
-//! each with engines, without, and with the library's own ways off; as many as are wanted by
-//! `scripts/zlib-calls`, which sets:
+//! Calls that both must answer alike are compared to the last field (`inflating`, `rest`). Where
+//! zlib lets the bytes differ (`deflating`), both must keep its rules. 200,000 calls here, a third
+//! each with engines, without, and with the library's own paths off; `scripts/zlib-calls` runs as
+//! many as wanted and sets:
 //!
 //! | variable | |
 //! |---|---|
@@ -13,7 +13,7 @@
 //! | `ZLIB_CALLS_MODE` | `engines`, `local` or `off` alone |
 //! | `ZLIB_CALLS_LIBRARY` | another zlib to compare with |
 //!
-//! A difference is told with the shortest sequence that was found to show one.
+//! A difference is reported with the shortest sequence found that shows it.
 
 #![allow(unsafe_code)] // C functions are what is tested
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included

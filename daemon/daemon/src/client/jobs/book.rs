@@ -28,14 +28,14 @@ pub(super) struct Key {
     generation: u32,
 }
 
-/// Who takes the outcome of a job.
+/// The taker of a job's outcome.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Owner {
     /// Its ticket.
     Ticket,
     /// Whoever polls the client.
     Poll,
-    /// Nobody any more.
+    /// None: the ticket was dropped, or the outcome taken.
     Nobody,
 }
 
@@ -51,7 +51,7 @@ enum State {
     },
     /// To be done by this process.
     Local(Job),
-    /// A thread of this process is doing it; it is told here that nobody wants it.
+    /// A thread of this process is doing it; this flag tells that thread of a cancellation.
     Running(Arc<AtomicBool>),
     Done(Outcome),
 }
@@ -340,7 +340,7 @@ impl Book {
                 State::Flying {
                     mut job, cancelled, ..
                 } => {
-                    // Whatever the daemon still writes, it writes where nobody looks any more.
+                    // Later writes of the daemon then go to memory that no code reads any more.
                     job.move_home();
                     self.counters.given_up += 1;
                     if cancelled || self.places[index].owner == Owner::Nobody {
@@ -355,7 +355,7 @@ impl Book {
         }
     }
 
-    /// Says that nobody wants a job; true if it ends without having been done.
+    /// Cancels a job; true if it ends without having been done.
     pub(super) fn cancel(&mut self, key: Key) -> bool {
         let link = self.link.clone();
         let Some(place) = self.place(key) else {
@@ -392,7 +392,7 @@ impl Book {
         }
     }
 
-    /// Nobody takes the outcome of a job any more.
+    /// Drops the owner of a job's outcome.
     pub(super) fn abandon(&mut self, key: Key) {
         let Some(place) = self.place(key) else {
             return;
@@ -470,7 +470,7 @@ impl Book {
         })
     }
 
-    /// Takes a job out to be done by this thread, which is told by the flag that nobody wants it.
+    /// Takes a job out to be done by this thread; the flag is set when the job is cancelled.
     pub(super) fn begin(&mut self, key: Key) -> Option<(Job, Arc<AtomicBool>)> {
         let place = self.place(key)?;
         match std::mem::replace(&mut place.state, State::Free) {
@@ -503,7 +503,7 @@ impl Book {
         self.wakers += usize::from(is_new);
     }
 
-    /// Wakes all who left a waker.
+    /// Wakes all futures that left a waker.
     pub(super) fn wake_all(&mut self) {
         let wakers = self
             .places

@@ -49,7 +49,7 @@ impl Descriptor {
             epoll::delete(&self.all, &before.bell).ok();
         }
         if let Some(link) = link {
-            // Out of memory at worst; who polls now and then goes on.
+            // Out of memory at worst; a caller that polls now and then still makes progress.
             add(&self.all, &link.bell).ok();
             *followed = Some(Arc::clone(link));
         }

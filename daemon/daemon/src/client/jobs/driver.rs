@@ -40,7 +40,7 @@ fn drive(queue: &Arc<Queue>) {
         }
         let is_last = Arc::strong_count(queue) == 1;
         let is_over = is_last || awaited.elapsed() > LINGER;
-        // Decided with the book open: who leaves a waker later starts another thread.
+        // Decided with the book open: a future that leaves a waker later starts another thread.
         if queue.with(|book| {
             let ends = is_over && book.wakers == 0;
             book.driven = !ends;

@@ -14,8 +14,8 @@ use std::sync::atomic::AtomicBool;
 /// Stretches of buffers that a job names at most, inputs and outputs together.
 pub const JOB_SEGMENTS_MAX: usize = JOB_RANGES_MAX;
 
-/// A request that nobody waits for yet: a kernel, up to 6 words, and up to
-/// [`JOB_SEGMENTS_MAX`] stretches of buffers.
+/// A request without a waiter yet: a kernel, up to 6 words, and up to [`JOB_SEGMENTS_MAX`]
+/// stretches of buffers.
 ///
 /// It owns its buffers until its [`Outcome`] gives them back: an engine may be reading and writing
 /// them. Inputs may be shared by several jobs, outputs not.

@@ -1,15 +1,15 @@
-//! Jobs: calls that nobody waits for yet.
+//! Jobs: asynchronous calls.
 //!
-//! - [`Job`] says what is asked, [`Outcome`] what came of it.
+//! - [`Job`] is the request, [`Outcome`] its result.
 //! - `book`: the client's book of its open jobs; no thread, no clock.
-//! - [`Ticket`]: a handle of one job, to wait for, to ask, or to await.
+//! - [`Ticket`]: a handle of one job, to wait for, to poll, or to await.
 //! - `descriptor`: for epoll.
-//! - `driver`: the thread that wakes futures where nobody else does.
+//! - `driver`: the thread that wakes futures where no other thread does.
 //!
-//! Why here: one thread that has many requests open keeps several engines busy; one that waits for
-//! each of them keeps one half busy at best. Must stay true: a job's buffers belong to it until its
-//! outcome; whoever waits notices the daemon's end within 100 ms, and does the job itself then, as
-//! a call does. Any thread; no lock is held while a kernel or a waker runs.
+//! Why here: one thread with many open requests keeps several engines busy; one that waits for each
+//! request keeps one half busy at best. Must stay true: a job's buffers belong to it until its
+//! outcome. A waiter notices the daemon's end within 100 ms, and then does the job itself, as a
+//! call does. Any thread; no lock is held while a kernel or a waker runs.
 
 mod book;
 mod descriptor;
@@ -111,7 +111,7 @@ impl Client {
         self.jobs.wait(timeout)
     }
 
-    /// Takes a posted job back, or tells the kernel that runs that nobody wants it
+    /// Takes a posted job back, or cancels it at the running kernel
     /// ([`Memory::is_abandoned`](crate::served::Memory::is_abandoned)). True if it will not have
     /// been done; its outcome then is [`ClientError::Cancelled`], and comes at the next poll.
     pub fn cancel(&self, job: JobId) -> bool {
@@ -147,7 +147,7 @@ pub(super) struct Queue {
     changed: EventCount,
     registry: Registry,
     spin_cycles: u64,
-    /// When it was last looked whether the daemon is there, by who only polls.
+    /// Time of the last check of the daemon by threads that only poll.
     looked: AtomicU64,
     descriptor: OnceLock<Arc<Descriptor>>,
 }
@@ -392,7 +392,7 @@ fn wake_engine(link: &Link, open: usize) {
 /// Looks of a waiting thread between two readings of the clock, and pauses between two looks.
 const GLANCES: u32 = 8;
 const GLANCE_PAUSES: u32 = 8;
-/// Nanoseconds between two looks at the daemon by who only polls.
+/// Nanoseconds between two checks of the daemon by threads that only poll.
 const LOOK_NS: u64 = 1_000_000;
 /// The longest sleep between two looks at the daemon.
 const NAP_MAX: Duration = Duration::from_millis(8);

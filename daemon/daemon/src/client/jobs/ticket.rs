@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-/// A job that was submitted. Wait for it, ask for it, or await it; dropping it cancels the job.
+/// A job that was submitted. Wait for it, poll it, or await it; dropping it cancels the job.
 ///
-/// As a `Future` it needs no runtime. Where nobody calls [`Client::poll`](super::Client::poll) for
-/// the client's descriptor, a thread of the client wakes it, which is started when the first one is
-/// pending and ends when none was for a second.
+/// As a `Future` it needs no runtime. Where no thread calls [`Client::poll`](super::Client::poll)
+/// for the client's descriptor, a thread of the client wakes it. That thread starts when the first
+/// future is pending and ends after a second without one.
 ///
 /// ```
 /// use sidecore_daemon::client::{Client, ClientOptions, Job};
@@ -95,9 +95,8 @@ impl Ticket {
         self.take_until(Some(Instant::now() + timeout)).ok_or(self)
     }
 
-    /// Takes the job back, or tells the kernel that runs that nobody wants it. True if it will not
-    /// have been done; [`Self::wait`] then gives
-    /// [`ClientError::Cancelled`](super::ClientError::Cancelled) at once.
+    /// Takes the job back, or cancels it at the running kernel. True if it will not have been done;
+    /// [`Self::wait`] then gives [`ClientError::Cancelled`](super::ClientError::Cancelled) at once.
     pub fn cancel(&self) -> bool {
         let key = self.key;
         self.queue

@@ -133,7 +133,7 @@ fn two_engines_take_each_job_once() {
             loom::thread::spawn(move || usize::from(area.serve()) + usize::from(area.serve()))
         };
         let here = usize::from(area.serve()) + usize::from(area.serve());
-        // Who loses a race looks again.
+        // The loser of a race looks again.
         let served = here + engine.join().unwrap();
         let rest = usize::from(area.serve()) + usize::from(area.serve());
         assert_eq!(served + rest, 2);
@@ -162,7 +162,7 @@ fn a_job_wakes_one_of_two_engines() {
                         area.engines[engine].sleep_unless(None, is_over);
                         area.serve();
                     }
-                    // Who ends passes the wake-up on, as the daemon's end does.
+                    // A thread that ends passes the wake-up on, as the daemon's end does.
                     area.engines[1 - engine].notify();
                 })
             })
@@ -196,7 +196,7 @@ fn a_job_is_run_or_taken_back() {
     });
 }
 
-/// Who asks for the descriptor gets a byte, or sees the completion in its last look.
+/// A client that waits at the descriptor gets a byte, or sees the completion in its last look.
 #[test]
 fn who_waits_at_the_descriptor_is_told() {
     loom::model(|| {
