@@ -1,12 +1,11 @@
 //! Room at a listener: which connections may wait to introduce themselves, and which may be served.
 //!
 //! Every connection costs a server something from the moment that it is accepted: a descriptor, an
-//! entry, perhaps a thread. One that says nothing costs as much as one that is used. So connections
-//! *wait* until they have introduced themselves, and the waiting ones are limited: in number, in
-//! number for each peer (a user, an address), and in age. What does not fit is made to fit: a peer
-//! with its full share loses its own oldest connection, and where all places are taken, the peer
-//! that has the most of them loses one. A peer with few connections thus gets in, whoever else
-//! crowds the door.
+//! entry, perhaps a thread. A silent one costs as much as an active one. So connections *wait*
+//! until their handshake, and the waiting ones are limited: in number, in number per peer (a user,
+//! an address), and in age. A connection above a limit displaces another. A peer with its full
+//! share loses its own oldest connection; where all places are taken, the peer with the most of
+//! them loses one. So a peer with few connections gets in, however many others crowd in.
 //!
 //! Why here: the daemon's door, the stack's, and listeners on TCP ports need the same rules, and a
 //! rule that is written twice is wrong once. Must stay true: nothing here reads a clock, waits or
@@ -125,9 +124,8 @@ impl<P: Clone + Ord> Admission<P> {
         }
     }
 
-    /// A connection arrives. `id` is greater than those of all earlier ones; `now` is the time
-    /// since a moment that stays the same. Preferred are peers for whom room is kept: they are
-    /// limited each by itself.
+    /// Adds a connection. `id` is greater than those of all earlier ones; `now` is the time since a
+    /// fixed moment. Room is kept for preferred peers, which are limited each by itself.
     pub fn arrive(&mut self, id: u64, peer: P, is_preferred: bool, now: Duration) -> Arrival {
         let victim = match self.victim(&peer, is_preferred) {
             Room::Free => None,
@@ -156,8 +154,8 @@ impl<P: Clone + Ord> Admission<P> {
         };
         let own = || self.waiting.iter().filter(|(_, it)| it.peer == *peer);
         if own().count() >= own_max.max(1) {
-            // The silent first, the oldest of them first. What one user does to itself is its own
-            // affair, so that one that has asked goes, too.
+            // The silent first, the oldest of them first. A user above its share loses its own
+            // connections only, so one that has asked goes, too.
             let oldest = own().min_by_key(|(id, it)| (it.has_asked, **id));
             return oldest.map_or(Room::None, |(id, _)| Room::Of(*id));
         }

@@ -106,7 +106,7 @@ pub enum AttachError {
         /// In its words.
         reason: String,
     },
-    /// The server said what makes no sense.
+    /// The server's answer makes no sense.
     #[error(
         "what answers at {} is of another version; use the same release for both",
         socket.display()

@@ -16,7 +16,7 @@ use std::path::Path;
 pub struct Allow {
     /// Users, by number.
     pub uids: Vec<u32>,
-    /// Groups, by number: whoever was in it at the time of the connection, by primary group or not.
+    /// Groups, by number: their members at the time of the connection, by primary group or not.
     pub gids: Vec<u32>,
 }
 
@@ -40,8 +40,8 @@ impl Allow {
 
 /// Whose servers a client talks to: its own user's and root's, and those of users that were named.
 ///
-/// A server sees what its clients hand it and writes their results; naming a socket's path is not
-/// enough to trust it, because others may be able to write to that folder.
+/// A server sees its clients' data and writes their results. The path of a socket alone is no
+/// reason to trust it, because others may be able to write to that folder.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Trust {
     /// Users, by number.

@@ -42,7 +42,7 @@ impl Quota {
 }
 
 /// The most descriptors that a server has for a client: its connection, its process, its segment,
-/// what wakes it, and one for the moment in which the segment is lent or looked at.
+/// its wake-up descriptor, and one for the moment in which the segment is lent or looked at.
 const CLIENT_DESCRIPTORS: usize = 5;
 /// The fewest places, however few descriptors there are.
 const PLACES_MIN: usize = 2;
@@ -213,7 +213,7 @@ pub(crate) struct Ledger {
     accounts: Accounts,
     /// Segments that the server is done with.
     returned: Arc<Mutex<Vec<Item>>>,
-    /// Those of them that somebody outside still has.
+    /// Returned segments that a process outside still holds.
     kept: Vec<Item>,
 }
 
@@ -272,7 +272,7 @@ impl Ledger {
         }
     }
 
-    /// True while somebody keeps a segment after hanging up.
+    /// True while a client keeps a segment after hanging up.
     pub(crate) fn has_kept(&self) -> bool {
         !self.kept.is_empty()
     }
@@ -303,7 +303,7 @@ mod tests {
         (reserved.of(map.lent()), map.lend().unwrap())
     }
 
-    /// Looks at what was given back, and then for room.
+    /// Frees returned segments, then checks for room.
     fn check(ledger: &mut Ledger, uid: u32, bytes: u64) -> Result<(), String> {
         let items = ledger.take_returned();
         let (kept, freed) = items.into_iter().partition(|item| !item.reclaim());

@@ -1,7 +1,7 @@
 //! Connections of a listener that each have a thread: their numbers, and the ends of those that
 //! wait for too long or in too great a number ([`Admission`]).
 //!
-//! Why here: such servers differ in what they say, not in whom they let in. Must stay true: nothing
+//! Why here: such servers differ in their protocol, not in their admission. Must stay true: nothing
 //! here waits for a client; a connection is ended by shutting it down, and its thread closes it.
 //! Any thread.
 
@@ -43,8 +43,8 @@ impl<P: Clone + Ord, S: AsFd> Reception<P, S> {
         }
     }
 
-    /// The number of a connection that has come, the first of which is 1; none where there is no
-    /// room for it: it is to be closed. Preferred are peers for whom room is kept.
+    /// The number of a new connection, from 1 on; none where there is no room for it: then it must
+    /// be closed. Room is kept for preferred peers.
     pub fn arrive(&self, socket: &Arc<S>, peer: P, is_preferred: bool) -> Option<u64> {
         let now = self.begun.elapsed();
         let mut state = self.state.lock();
@@ -103,7 +103,7 @@ impl<P: Clone + Ord, S: AsFd> Reception<P, S> {
     /// One that will come again.
     pub fn could_not_accept(&self, error: std::io::Error) -> std::io::Result<()> {
         match Errno::from_io_error(&error) {
-            // The peer has gone, or nothing is queued.
+            // The peer has disconnected, or nothing is queued.
             Some(
                 Errno::AGAIN
                 | Errno::INTR

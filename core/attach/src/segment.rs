@@ -74,8 +74,8 @@ impl Drop for Segment {
     }
 }
 
-/// A segment that was asked for, or the reason for the client why there is none; with the
-/// descriptor to hand over.
+/// An ordered segment with the descriptor to hand over, or the reason of the failure for the
+/// client.
 pub(crate) type Outcome = Result<(Segment, OwnedFd), String>;
 
 /// A segment to be made.
@@ -98,7 +98,7 @@ enum Task {
     /// Map and lock the pages of a segment here, if it is still there: no client waits for this,
     /// but it is not put off beyond that turn.
     Present(Weak<SharedMap>, u64),
-    /// The mapping goes before the charge: what is mapped here cannot be given back.
+    /// The mapping ends before the charge: a mapped segment cannot be given back.
     Free(Arc<SharedMap>, Option<Charge>),
     Settle,
 }
@@ -207,8 +207,8 @@ impl Maker {
                         self.tasks.lock().present_later(map);
                     }
                 }
-                // Whoever drops the segment meanwhile leaves the rest to this thread, so that the
-                // mapping ends before its charge.
+                // If the segment is dropped meanwhile, this thread does the rest, so the mapping
+                // ends before its charge.
                 Task::Present(map, _) => {
                     if let Some(map) = map.upgrade() {
                         map.make_present_in_steps(&mut || self.let_others());
@@ -258,7 +258,7 @@ impl Maker {
         let bytes = order.bytes.next_multiple_of(PAGE_BYTES) as u64;
         let reserve = || self.counter.ledger.lock().reserve(order.uid, bytes);
         let reserved = reserve().or_else(|_| {
-            // What was given back a moment ago may not be in the books yet.
+            // Memory returned a moment ago may not be in the books yet.
             self.counter.settle();
             reserve()
         })?;
@@ -342,7 +342,7 @@ impl Counter {
     }
 }
 
-/// The two threads, and the books. Dropping it ends them after what they are at.
+/// The two threads, and the books. Dropping it ends them after their current task.
 #[derive(Debug)]
 pub(crate) struct Makers {
     counter: Arc<Counter>,
@@ -467,7 +467,7 @@ const SPARE_BYTES_MAX: usize = 33 << 20;
 /// Segments that are made, while more are ordered, before one is mapped and locked here: a crowd
 /// that comes at once.
 const PRESENT_TURNS_MAX: u64 = 64;
-/// Sleep between two steps of what no client waits for.
+/// Sleep between two steps of work that no client waits for.
 const PAUSE: Duration = Duration::from_micros(100);
 const SPARE_KEPT_MAX: Duration = Duration::from_secs(60);
 

@@ -45,7 +45,7 @@ pub struct ServerSocket {
     folder: Folder,
     name: OsString,
     listener: OwnedFd,
-    /// Held until the socket is gone.
+    /// Held until the socket is removed.
     _lock: OwnedFd,
 }
 
@@ -119,7 +119,7 @@ fn prepare_folder(socket: &Path, only_owner: bool) -> Result<Folder, ListenError
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    // In a folder that everybody may write to, somebody else may have put a link in its place.
+    // In a world-writable folder another user may have put a link in its place.
     if fs::symlink_metadata(folder).is_ok_and(|found| !found.is_dir()) {
         return Err(ListenError::NotAFolder {
             folder: folder.to_owned(),
@@ -212,9 +212,9 @@ fn failed(call: &'static str) -> impl Fn(std::io::Error) -> SysError {
 
 /// Bytes of a lock file that are looked at.
 const LOCK_BYTES_MAX: u64 = 32;
-/// Connections that wait to be accepted. Many, because the queue is shared by all users: whoever
-/// fills it keeps others out until the server has turned the connections away, which it does at
-/// some ten microseconds each.
+/// Connections that wait to be accepted. Many, because all users share the queue: a user that fills
+/// it keeps others out until the server has turned the connections away, at some ten microseconds
+/// each.
 const BACKLOG: i32 = 1024;
 
 #[cfg(test)]

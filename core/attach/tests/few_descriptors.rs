@@ -34,7 +34,7 @@ fn open(folder: &Path) -> Door<()> {
     Door::open(PROTOCOL, &folder.join("test.sock"), options).unwrap()
 }
 
-/// One turn of a server that answers what it is asked.
+/// One turn of a server that answers every question.
 fn turn(door: &mut Door<()>, timeout: Duration) {
     door.wait(&[], timeout).expect("the door goes on");
     while let Some(event) = door.next_event() {

@@ -213,7 +213,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn registers_that_mmx_code_left_in_use_are_emptied() {
-        // SAFETY: an MMX register is written, and marked as empty by what is tested.
+        // SAFETY: the code writes an MMX register; the tested function marks it as empty.
         let ((), left) = isolated(|| unsafe {
             std::arch::asm!("pxor mm0, mm0", options(nostack, nomem));
         });

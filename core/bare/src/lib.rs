@@ -3,12 +3,12 @@
 //! Why here: pure crates use them as well as those that talk to the system, and the intrinsics and
 //! casts behind them are `unsafe`.
 //!
-//! - [`float`]: the control words of floating-point arithmetic, set back behind foreign code.
-//! - `memory`: a run of zeroed bytes with its owner, whoever made it.
+//! - [`float`]: the control words of floating-point arithmetic, restored after foreign code.
+//! - `memory`: a run of zeroed bytes with its owner, of any kind.
 //! - [`plain`]: casts between numbers and their bytes.
 //! - [`prefetch`]: hints to the cache.
 //! - [`sum`]: the loop of the Internet checksum, in the widest registers there are.
-//! - [`text`]: text of others, escaped before it is shown.
+//! - [`text`]: untrusted text, escaped before it is shown.
 //!
 //! Must stay true: no system call, no clock, no thread, no I/O; no function here can make a
 //! caller's safe code unsound; any thread may call any of them.

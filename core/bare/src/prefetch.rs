@@ -1,4 +1,4 @@
-//! Hints to the cache: bring these lines near, they will be read or written soon.
+//! Prefetch hints: these lines will be read or written soon.
 //!
 //! Why here: the instruction is an intrinsic. A hint never faults and never changes what a program
 //! computes, so the functions are safe. Source: Intel SDM, PREFETCHh and PREFETCHW.
@@ -22,9 +22,8 @@
 /// Bytes that one hint covers.
 pub const LINE_BYTES: usize = 64;
 
-/// Asks for the first `bytes_max` bytes of `memory` to be brought into this core's cache. The
-/// processor's own prefetcher takes over once a stream is running, so a few KiB are enough for a
-/// large block.
+/// Prefetches the first `bytes_max` bytes of `memory` into this core's cache. The processor's own
+/// prefetcher takes over once a stream is running, so a few KiB are enough for a large block.
 #[inline]
 pub fn for_read(memory: &[u8], bytes_max: usize) {
     for line in memory[..memory.len().min(bytes_max)].chunks(LINE_BYTES) {

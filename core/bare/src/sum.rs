@@ -1,10 +1,9 @@
 //! The sum of a buffer's 32-bit words, with the widest registers that the processor has.
 //!
-//! Why here: the Internet checksum touches every byte of what crosses a link without hardware for
-//! it, and code for wider registers than every processor has may only be called after a look at
-//! this one, which the compiler cannot check. Must stay true: all ways give the same sum. Any
-//! thread.
-//! Source: RFC 1071 section 2 (words may be summed in any width and order).
+//! Why here: the Internet checksum touches every byte that crosses a link without hardware for it.
+//! Code for wider registers than every processor has may only be called after a check of this
+//! processor, which the compiler cannot do. Must stay true: all paths give the same sum. Any
+//! thread. Source: RFC 1071 section 2 (words may be summed in any width and order).
 //!
 //! ```
 //! use sidecore_bare::{plain::bytes_of, sum};
@@ -15,8 +14,8 @@
 //! ```
 #![allow(unsafe_code)] // loads into registers, and calls of functions for processors with AVX2
 
-/// The sum of the 32-bit words of `bytes`, as they lie in memory. What does not fill a block of 16
-/// bytes at the end is left out.
+/// The sum of the 32-bit words of `bytes`, as they lie in memory. An incomplete block of 16 bytes
+/// at the end is left out.
 #[inline]
 #[must_use]
 pub fn of_words(bytes: &[u8]) -> u64 {

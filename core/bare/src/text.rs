@@ -2,13 +2,12 @@
 //!
 //! Why here: a terminal obeys escape sequences, and a reader believes the order and the width of
 //! the letters. Names in images and trees, digests, a server's words, names of programs and files
-//! are chosen by others; every message passes through one of these functions, so that what is
-//! shown is what is there.
-//! Must stay true: what comes out holds no control character but those that a function names, no
-//! character that changes the direction of text and none that takes no room; other text is the
-//! same, byte for byte, so that applying a function twice changes nothing more. Pure.
-//! Source: Unicode Standard Annex 9 (bidirectional formatting characters); ECMA-48 (C0 and C1);
-//! Boucher and Anderson, "Trojan Source", 2021.
+//! are untrusted. Every message passes through one of these functions, so that the shown text is
+//! the real text. Must stay true: the output holds no control character except those that a
+//! function names, no character that changes the direction of text, and none without width. Other
+//! text is the same, byte for byte, so a second application changes nothing. Pure. Source: Unicode
+//! Standard Annex 9 (bidirectional formatting characters); ECMA-48 (C0 and C1); Boucher and
+//! Anderson, "Trojan Source", 2021.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -51,7 +50,7 @@ pub fn printable_bytes(bytes: &[u8]) -> Cow<'_, str> {
 }
 
 /// True where a terminal would obey the character, or a reader be misled by it: C0, DEL, C1, the
-/// characters that set a direction, separators of lines, and what has no width. Joiners
+/// characters that set a direction, separators of lines, and characters without width. Joiners
 /// (U+200C, U+200D) stay: scripts and pictures need them.
 #[must_use]
 pub fn is_unsafe(c: char) -> bool {

@@ -51,7 +51,7 @@ impl Kernel for Nothing {
     }
 }
 
-/// Brings a block in and looks at every line of it, as a kernel would.
+/// Fetches a block and looks at every line of it, as a kernel would.
 struct Bring;
 
 impl Kernel for Bring {

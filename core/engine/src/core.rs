@@ -1,12 +1,11 @@
-//! An engine's hardware without a thread: its local store, DMA, mailboxes, and what its kernels
-//! keep.
+//! An engine's hardware without a thread: its local store, DMA, mailboxes, and its kernels' state.
 //!
 //! Why here: on machines whose cores are all alike, an off-load to an idle engine on the caller's
-//! own core is best a call. So the hardware is a value, and whoever owns it may drive it: an
-//! engine's thread, or a caller that borrowed it from a pool. Must stay true: one driver at a time
-//! (`&mut`); when a run has ended, however it ended, its transfers are done and the store is free
-//! again; a panic of a kernel is an error of its job, never of the driver. No allocation in a run
-//! of a kernel that this core has run or prepared before, unless the kernel itself allocates.
+//! own core is best a call. So the hardware is a value that its owner may drive: an engine's
+//! thread, or a caller that borrowed it from a pool. Must stay true: one driver at a time (`&mut`).
+//! When a run has ended, in any way, its transfers are done and the store is free again. A panic of
+//! a kernel is an error of its job, never of the driver. A run of a kernel that this core has run
+//! or prepared before does not allocate, unless the kernel itself does.
 
 use crate::error::{KernelError, StoreError};
 use crate::kernel::{Ctx, Kernel};
@@ -177,8 +176,8 @@ impl Core {
         let ports = EnginePorts::new(&self.ports, &self.waiter);
         let state = self.states.get::<K>(slot);
         let ready = if timed { clock::cycles() } else { 0 };
-        // What the closure leaves behind after a panic is put right below: transfers are finished,
-        // the state is made anew, and the store has no state.
+        // A panicking closure may leave transfers and state behind, which the code below repairs:
+        // transfers are finished, the state is made anew, and the store has no state.
         let result = catch_unwind(AssertUnwindSafe(|| {
             let mut cx = Ctx::new(state, &arena, &mfc, ports);
             K::run(&mut cx, args)

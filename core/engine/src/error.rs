@@ -1,4 +1,4 @@
-//! Errors of an engine, with the rule that was broken and what to do.
+//! Errors of an engine, with the violated rule and the remedy.
 
 use crate::limits::{LIST_ELEMENTS_MAX, TRANSFER_BYTES_MAX};
 use std::borrow::Cow;

@@ -81,8 +81,8 @@ pub trait Kernel: Sized + 'static {
     /// is used.
     const LS: usize = 0;
 
-    /// Runs one job. The local store is all free at first; what a transfer brought is gone when the
-    /// run ends, and all transfers are done by then.
+    /// Runs one job. The local store is all free at first. Transferred data ends with the run, and
+    /// all transfers are done by then.
     ///
     /// # Errors
     /// Whatever keeps it from giving a result: [`KernelError::failed`] for reasons of its own.

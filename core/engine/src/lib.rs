@@ -1,14 +1,14 @@
-//! One engine: a core with a local store, tagged DMA, mailboxes and signals; and what runs on it.
+//! One engine: a core with a local store, tagged DMA, mailboxes and signals; and the kernels on it.
 //!
 //! Top-down, the way a job travels:
 //!
 //! - [`Engine`]: a pinned thread that runs jobs; [`Engine::scope`] lends them borrowed memory.
-//! - [`Core`]: an engine's hardware without a thread. Whoever owns it may drive it: the engine's
-//!   thread, or a caller on its own core, for whom an off-load is then a call.
-//! - [`Kernel`]: what an engine runs; [`Ctx`]: what a kernel works with while it runs.
+//! - [`Core`]: an engine's hardware without a thread. Its owner may drive it: the engine's thread,
+//!   or a caller on its own core, for which an off-load is then a call.
+//! - [`Kernel`]: code that an engine runs; [`Ctx`]: the interface that it runs with.
 //! - [`mfc`]: tagged DMA between main memory ([`In`], [`Out`], [`Area`]) and the local store.
 //! - `store`: the local store and its buffers.
-//! - [`page_advice`]: how such memory is best made on this machine.
+//! - [`page_advice`]: the best way to make such memory on this machine.
 //! - [`Ring`]: a typed ring of buffers between a producer and a consumer: acquire, commit, wait,
 //!   release.
 //! - [`mail`]: mailboxes and signals between a host and an engine; `wait`: waiting that spins,

@@ -78,7 +78,7 @@ impl<'j, T> From<&'j [T]> for In<'j, T> {
 }
 
 /// Main memory to write. Cut it with [`Self::take_front`], [`Self::split_at`] or [`Self::chunks`]:
-/// parts never overlap, and each is gone when it has been written.
+/// parts never overlap, and writing a part consumes it.
 #[derive(Debug)]
 pub struct Out<'j, T>(&'j mut [T]);
 
@@ -102,8 +102,8 @@ impl<'j, T> Out<'j, T> {
         self.0.is_empty()
     }
 
-    /// Cuts off the first `count` values; what is left stays. `None`, and nothing cut, where there
-    /// are fewer.
+    /// Cuts off the first `count` values; the rest stays. `None`, and nothing cut, where there are
+    /// fewer.
     pub fn take_front(&mut self, count: usize) -> Option<Out<'j, T>> {
         if count > self.0.len() {
             return None;

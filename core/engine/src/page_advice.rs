@@ -1,11 +1,11 @@
 //! Page advice: costs of page sizes measured on a machine, and the choice they lead to.
 //!
-//! Why here: page size and touching are chosen by guess everywhere; this chooses by what a machine
-//! showed, and hands it on as the options that [`sidecore_sys::Region`], the local stores and the
-//! pools take. `sidecore tlb --learn` keeps what it measured in a small file; whoever starts a pool
-//! afterwards has its stores made by it ([`CoreOptions::of_this_machine`]).
-//! Must stay true: choosing is pure; a file that is missing, malformed or of another processor
-//! changes nothing, and is never a reason not to start.
+//! Why here: page size and touching are usually chosen by guess. This module chooses by
+//! measurements of the machine, and returns the options that [`sidecore_sys::Region`], the local
+//! stores and the pools take. `sidecore tlb --learn` keeps its measurements in a small file; pools
+//! that start afterwards have their stores made by it ([`CoreOptions::of_this_machine`]). Must stay
+//! true: choosing is pure; a file that is missing, malformed or of another processor changes
+//! nothing, and never prevents a start.
 //!
 //! [`CoreOptions::of_this_machine`]: crate::CoreOptions::of_this_machine
 //!
@@ -157,7 +157,7 @@ impl PageAdvice {
         KNOWN.get_or_init(load).as_ref()
     }
 
-    /// Reads what is known of this machine: by this user, else by root for all.
+    /// Reads the measurements of this machine: this user's, else root's for all.
     ///
     /// # Errors
     /// [`PageAdviceError::File`], [`PageAdviceError::Malformed`].
@@ -198,7 +198,7 @@ impl PageAdvice {
         Ok(path)
     }
 
-    /// Removes what this user kept; returns what was removed.
+    /// Removes this user's file; returns its path.
     ///
     /// # Errors
     /// [`PageAdviceError::File`], [`PageAdviceError::Place`].

@@ -27,8 +27,8 @@
 //! ```
 //!
 //! Must stay true: a buffer belongs to one side at a time, by ownership; order is kept; all memory
-//! is there from the start. Dropping what was acquired gives it back unchanged; dropping what was
-//! waited for releases it.
+//! is there from the start. Dropping an acquired buffer gives it back unchanged; dropping a
+//! waited-for one releases it.
 
 use crate::wait::{WaitOptions, Waiter};
 use sidecore_sync::{EventCount, spsc};
@@ -145,7 +145,7 @@ impl<T: Plain, const N: usize, const DEPTH: usize> Producer<T, N, DEPTH> {
 
 impl<T, const N: usize, const DEPTH: usize> Drop for Producer<T, N, DEPTH> {
     fn drop(&mut self) {
-        // Release: partner of the Acquire in `Consumer::wait`; what was committed comes before.
+        // Release: partner of the Acquire in `Consumer::wait`; all commits come before it.
         self.halves.producer_gone.store(true, Ordering::Release);
         self.halves.committed.notify_all();
     }
@@ -194,14 +194,14 @@ pub struct Consumer<T, const N: usize, const DEPTH: usize> {
 }
 
 impl<T: Plain, const N: usize, const DEPTH: usize> Consumer<T, N, DEPTH> {
-    /// Takes the next committed buffer; blocks while there is none. `None` when the producer is
-    /// gone and all that it committed has been taken.
+    /// Takes the next committed buffer; blocks while there is none. `None` when the producer was
+    /// dropped and all of its commits have been taken.
     #[must_use]
     pub fn wait(&mut self) -> Option<Waited<'_, T, N, DEPTH>> {
         let (buffers, halves) = (&mut self.buffers, &self.halves);
         self.waiter.wait(&halves.committed, None, || {
-            // Gone is read first: what the producer committed before it went is seen by the look
-            // that follows. Acquire: partner of the Release in the producer's `drop`.
+            // `producer_gone` is read first: the check that follows then sees all commits before
+            // the drop. Acquire: partner of the Release in the producer's `drop`.
             let gone = halves.producer_gone.load(Ordering::Acquire);
             (buffers.wait().is_some() || gone).then_some(())
         });

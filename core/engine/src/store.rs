@@ -1,19 +1,18 @@
 //! The local store: an engine's private memory, and the buffers that a kernel cuts from it.
 //!
-//! Why here: what a kernel works on lies together, in huge pages, locked and touched before the
-//! first request, small enough to stay in the core's own cache. A kernel takes buffers from an
-//! [`Arena`]; none is given back before the kernel ends, as a program for the Cell laid out its
-//! store once. Forgetting a buffer therefore leaks nothing that the end of the run does not bring
-//! back. Must stay true: buffers never overlap and cannot outlive the run, by lifetime (`'c`),
-//! without unsafe code; each starts on a line of 128 bytes. What a buffer holds at first is
-//! whatever the last kernel left there.
+//! Why here: a kernel's data lies together, in huge pages, locked and touched before the first
+//! request, small enough to stay in the core's own cache. A kernel takes buffers from an [`Arena`];
+//! none is given back before the kernel ends, as a program for the Cell laid out its store once. So
+//! a forgotten buffer leaks nothing: the end of the run frees it. Must stay true: buffers never
+//! overlap and cannot outlive the run, by lifetime (`'c`), without unsafe code; each starts on a
+//! line of 128 bytes. A new buffer holds the last kernel's bytes.
 
 use crate::error::StoreError;
 use sidecore_sys::{Plain, Region, RegionOptions, SysError, plain};
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-/// Bytes of a line: what buffers are aligned to, and the size of an atomic transfer.
+/// Bytes of a line: the alignment of buffers, and the size of an atomic transfer.
 pub(crate) const LINE_BYTES: usize = 128;
 /// Bytes of the Cell's local store, and of ours unless configured.
 pub(crate) const STORE_BYTES_DEFAULT: usize = 256 << 10;
@@ -125,9 +124,9 @@ impl std::fmt::Debug for Arena<'_> {
 }
 
 /// A buffer in the local store. It holds [`Self::capacity`] values, of which the first `len` count:
-/// all of them when new, as many as a get brought afterwards.
+/// all of them when new, the number that was read after a get.
 ///
-/// After a get that lent instead of copying it reads main memory; the first write to it brings the
+/// After a get that lent instead of copying it reads main memory; the first write to it makes the
 /// copy.
 #[derive(Debug)]
 pub struct Buf<'c, T> {
@@ -144,7 +143,7 @@ impl<'c, T: Plain> Buf<'c, T> {
         self.values.len()
     }
 
-    /// Makes the first `len` values count; those beyond the old length hold what they held.
+    /// Makes the first `len` values count; those beyond the old length keep their old contents.
     ///
     /// # Panics
     /// If `len` is more than the capacity.
@@ -174,7 +173,7 @@ impl<'c, T: Plain> Buf<'c, T> {
         self.view.is_some()
     }
 
-    /// Brings the copy if main memory was lent.
+    /// Makes the copy if main memory was lent.
     #[inline]
     fn own(&mut self) {
         if let Some(view) = self.view.take() {

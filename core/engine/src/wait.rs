@@ -1,11 +1,10 @@
 //! Adaptive waiting: spin briefly, let others of this core run, then block.
 //!
-//! Why here: an engine that polls costs a core, one that blocks costs its caller a system call for
-//! each wake-up, and one that yields loses milliseconds as soon as a foreign process shares the
-//! core (measured: 2-4 ms). A [`Waiter`] holds the policy and what it has learned; an
-//! [`EventCount`] is what is waited on (the protocol is in the README of `sidecore-sync`). Must
-//! stay true: whoever makes a condition true notifies afterwards. Any number of threads on either
-//! side.
+//! Why here: an engine that polls costs a core. One that blocks costs its caller a system call for
+//! each wake-up. One that yields loses milliseconds as soon as a foreign process shares the core
+//! (measured: 2-4 ms). A [`Waiter`] holds the policy and its history; it waits on an [`EventCount`]
+//! (the protocol is in the README of `sidecore-sync`). Must stay true: a thread that makes a
+//! condition true notifies afterwards. Any number of threads on either side.
 
 use sidecore_sync::EventCount;
 use sidecore_sys::clock;
@@ -38,8 +37,8 @@ impl WaitOptions {
     };
 }
 
-/// One waiting side's policy and memory. Cheap to make; may be shared, since what it remembers is
-/// only advice.
+/// One waiting side's policy and history. Cheap to make; may be shared, since the history is only
+/// advice.
 #[derive(Debug)]
 pub struct Waiter {
     options: WaitOptions,
@@ -90,8 +89,8 @@ impl Waiter {
         events.sleep_until(deadline_ns, condition)
     }
 
-    /// Looks at `condition` without blocking for as long as the policy says. Returns what it gave,
-    /// if it did.
+    /// Polls `condition` without blocking within the policy's limit. Returns its value, if it gave
+    /// one.
     fn poll<T>(&self, deadline_ns: u64, condition: &mut impl FnMut() -> Option<T>) -> Option<T> {
         use std::sync::atomic::Ordering::Relaxed; // Advice: no memory hangs on it.
         let left = self.blocks_left.load(Relaxed);

@@ -20,8 +20,8 @@ fn waiter() -> Waiter {
     Waiter::new(WaitOptions::BLOCK)
 }
 
-/// All orders with at most this many switches of a thread that could have gone on: enough for every
-/// known kind of lost wake-up, which takes two, and one more.
+/// All orders with at most this many preemptions: enough for every known kind of lost wake-up,
+/// which takes two, and one more.
 fn check(test: impl Fn() + Sync + Send + 'static) {
     check_bounded(3, test);
 }

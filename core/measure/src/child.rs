@@ -250,7 +250,8 @@ pub const READY: &str = "ready";
 const ANSWER_TIME_MAX: Duration = Duration::from_secs(30);
 /// Interval of checks for cancellation.
 const CANCEL_POLL: Duration = Duration::from_millis(100);
-/// A child that has not ended by then is killed; it is asked by a signal after half of it.
+/// A signal asks a child to end after half of this time; after all of it the child is killed.
+/// end.
 const END_TIME_MAX: Duration = Duration::from_secs(4);
 /// Interval of checks for the child's end.
 const END_POLL: Duration = Duration::from_millis(1);

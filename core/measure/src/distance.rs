@@ -1,10 +1,10 @@
 //! Distance of two cores: the time of a word from one to the other and back.
 //!
-//! Why here: a virtual machine's cores are moved about. Those of one machine were 90 ns apart, or
-//! 480, and changed within seconds; what passes lines between cores then runs at two speeds, and a
-//! median over both is of neither. So whoever measures two cores says how far apart they were.
-//! Must stay true: threads of its own are pinned, the caller stays where it is; it ends in
-//! milliseconds, though a core be busy with something else.
+//! Why here: a virtual machine's cores migrate. Those of one machine were 90 ns apart, or 480, and
+//! changed within seconds. Code that passes lines between cores then runs at two speeds, and a
+//! median over both is of neither. So every measurement of two cores states their distance. Must
+//! stay true: threads of its own are pinned, the caller stays where it is; it ends in milliseconds,
+//! even on a busy core.
 
 use sidecore_sys::{SysError, cpu};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -145,10 +145,10 @@ impl Judge for KeepAll {
     }
 }
 
-/// Interleaves `candidates` for `rounds` rounds. `metrics` is how many values each gives.
-/// `before` is asked before every turn, with the round (from 0) and the turn in it: `Ok(false)`
-/// ends the rounds there. `ends` says which errors end the whole run and not only the candidate.
-/// A round that `judge` does not keep is run again. Blocks for as long as they take.
+/// Interleaves `candidates` for `rounds` rounds. `metrics` is the number of values that each gives.
+/// `before` is called before every turn, with the round (from 0) and the turn in it: `Ok(false)`
+/// ends the rounds there. `ends` selects the errors that end the whole run and not only the
+/// candidate. A round that `judge` does not keep is run again. Blocks until all rounds are done.
 ///
 /// # Errors
 /// The error of `before`, or one for which `ends` holds.

@@ -13,8 +13,7 @@
 //! - [`child`]: other processes that speak in lines, ended whatever happens.
 //!
 //! Must stay true: no figure without its spread and rounds; losses and misses are written like
-//! wins; what a bench measures, and against whom, is not in here.
-//! Source: own.
+//! wins; the subject of a bench and its peers are not in here. Source: own.
 
 pub mod child;
 pub mod distance;

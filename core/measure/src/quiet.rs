@@ -135,7 +135,7 @@ impl Judge for QuietRounds<'_> {
         self.watch = Watch::begin();
     }
 
-    /// Blocks for half a second where the round is repeated: what disturbed it may be over then.
+    /// Blocks for half a second where the round is repeated: the disturbance may be over then.
     fn keep(&mut self) -> bool {
         let keep = self.judge(&self.watch.end());
         if !keep {
@@ -257,7 +257,7 @@ fn machine_ticks(stat: &str) -> Option<(u64, u64)> {
     Some((user + nice + system, steal))
 }
 
-/// Ticks of `root`, of all its descendants with what they have waited for, and of the kernel's
+/// Ticks of `root`, of all its descendants with their waited-for children, and of the kernel's
 /// threads.
 fn own_ticks(processes: &[Process], root: u32) -> u64 {
     let parents: HashMap<u32, u32> = processes.iter().map(|own| (own.id, own.parent)).collect();

@@ -1,7 +1,7 @@
 //! An aligned Markdown table: for a terminal, and for `docs/results` as it is.
 //!
-//! Why here: every bench writes its figures so. Must stay true: what is shown at a terminal can be
-//! pasted into a document. Pure. Source: own.
+//! Why here: every bench writes its figures in this form. Must stay true: a terminal's output can
+//! be pasted into a document. Pure. Source: own.
 
 /// Heads and rows of the same length.
 #[derive(Debug, Clone, PartialEq, Eq)]

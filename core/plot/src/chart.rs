@@ -147,7 +147,7 @@ pub fn chart(area: &Area<'_>, axis: &Axis<'_>, series: &[Series]) -> Result<(), 
         .map_err(failed)
 }
 
-/// The largest of what `of` takes from the points.
+/// The largest value of `of` over all points.
 fn most(series: &[Series], of: impl Fn(&(f64, f64)) -> f64) -> f64 {
     let points = series.iter().flat_map(|each| &each.points);
     points.fold(1e-9_f64, |most, point| most.max(of(point)))
@@ -193,7 +193,7 @@ impl Ranged for Across {
             Self::Plain(plain) => plain.map(value, limit),
             Self::Powers(range) => {
                 let share = (value / range.start).ln() / (range.end / range.start).ln();
-                // What is not above 0 has no place; it ends at the edge.
+                // A value that is not above 0 has no place; it ends at the edge.
                 let share = if share.is_finite() {
                     share.clamp(0.0, 1.0)
                 } else {

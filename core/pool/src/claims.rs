@@ -1,11 +1,10 @@
-//! Set of idle engines: a bit each, claimed and released by anyone.
+//! Set of idle engines: one bit each, claimed and released by any thread.
 //!
 //! Why here: a caller that borrows an idle engine and an engine thread that is given work must
-//! never both drive the same core. Whoever cleared the bit owns the engine until it sets it again.
-//! Must stay true: fences order the operations with what lies around them, because a releaser sets
-//! its bit and *then* looks for work that came meanwhile, while a poster queues its work and *then*
-//! looks for an idle bit: one of the two must see the other (see README.md, "No work is left
-//! lying").
+//! never both drive the same core. The thread that cleared the bit owns the engine until it sets it
+//! again. Must stay true: fences order the operations with the code around them. A releaser sets
+//! its bit and *then* looks for work that came meanwhile; a poster queues its work and *then* looks
+//! for an idle bit: one of the two must see the other (see README.md, "No work is left lying").
 
 use crate::bits::{AtomicBits, WORD_BITS};
 use crate::sync::{AtomicU64, Ordering};
@@ -316,7 +315,7 @@ mod loom_tests {
                 done: AtomicU64::new(0),
             });
             let engines = [0, WORD_BITS].map(|engine| {
-                // Loom lets a SeqCst load see what the word was made with, whatever came since.
+                // Loom lets a SeqCst load see the word's initial value, even after later writes.
                 model.claims.release(engine);
                 assert!(model.claims.claim_exactly(engine));
                 let model = Arc::clone(&model);

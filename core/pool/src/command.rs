@@ -1,4 +1,4 @@
-//! The request packet of an engine's thread: one word, written by whoever claimed the engine.
+//! The request packet of an engine's thread: one word, written by the claimer of the engine.
 //!
 //! Why here: an engine has at most one command at a time (its idle bit is its lock), so one word is
 //! enough, aligned to 128 bytes as the papers' request packets are. The thread spins on the count
@@ -84,7 +84,7 @@ impl CommandSlot {
 
     /// Packets that the engine's thread has run.
     pub(crate) fn replies(&self) -> u64 {
-        // Acquire: partner of the Release in `reply`; what the packet's work left is there.
+        // Acquire: partner of the Release in `reply`; the results of the packet's work are visible.
         self.reply.count.load(Ordering::Acquire)
     }
 

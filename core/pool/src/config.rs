@@ -26,8 +26,8 @@ pub struct PoolConfig {
     /// The cores that engines are put on in turn; empty for all that this thread may use.
     pub cpus: Vec<usize>,
     /// Engines have cores of their own on which no host runs. [`Pool::run`](crate::Pool::run) and
-    /// loops then always go to the engines' threads, and what the policy leaves to the host runs
-    /// with a core that is no engine's. Otherwise cores are equal: callers drive idle engines
+    /// loops then always go to the engines' threads, and work that the policy leaves to the host
+    /// runs with a core outside the engines. Otherwise cores are equal: callers drive idle engines
     /// themselves.
     pub dedicated: bool,
     /// Largest number of waiting pieces of background work; more are dropped.

@@ -10,7 +10,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Working parts of an engine.
 pub(crate) struct Driver {
     pub(crate) core: Core,
-    /// Units of loops that it has done since its counters were last brought up to date.
+    /// Units of loops that it has done since its counters were last updated.
     pub(crate) units: u64,
 }
 

@@ -70,7 +70,7 @@ unsafe impl<C> Sync for Slot<C> {}
 // SAFETY: as for `Sync`; the raw pointer is never dereferenced but through the gate.
 unsafe impl<C> Send for Slot<C> {}
 
-/// The slab. `C` is what a helper works with: an engine's core.
+/// The slab. `C` is the type that a helper works with: an engine's core.
 pub(crate) struct Jobs<C> {
     slots: Box<[Slot<C>]>,
     free: ArrayQueue<u32>,
@@ -92,9 +92,9 @@ impl<C: 'static> Jobs<C> {
         Self { slots, free }
     }
 
-    /// Opens a slot on `body`, runs `work` with its ticket, closes it, and returns what `work` did.
-    /// `None` (and `work` not run) when no slot is free. Blocks until all helpers have left, also
-    /// when `work` panics.
+    /// Opens a slot on `body`, runs `work` with its ticket, closes it, and returns the result of
+    /// `work`. `None` (and `work` not run) when no slot is free. Blocks until all helpers have
+    /// left, also when `work` panics.
     pub(crate) fn with_open<R>(
         &self,
         body: &Body<'_, C>,
@@ -162,7 +162,7 @@ impl<C: 'static> Jobs<C> {
         let place = &self.slots[slot as usize];
         place.gate.fetch_or(CLOSED, Ordering::AcqRel);
         // A helper finishes its last unit: microseconds, unless its core was taken from it.
-        // Acquire: partner of the Release in `Leave`; what helpers wrote is visible after this.
+        // Acquire: partner of the Release in `Leave`; the helpers' writes are visible after this.
         let is_empty = || place.gate.load(Ordering::Acquire) & ACTIVE_MASK == 0;
         place.departed.wait(CLOSE_WAIT, || is_empty().then_some(()));
         let _ = self.free.push(slot);
@@ -208,8 +208,8 @@ mod loom_tests {
     use super::*;
     use loom::sync::Arc;
 
-    /// A helper either gets in while the closure is alive, or finds the gate shut; and what it did
-    /// is seen by the closer.
+    /// A helper either gets in while the closure is alive, or finds the gate shut; the closer sees
+    /// the helper's writes.
     #[test]
     fn a_helper_never_outlives_the_job() {
         loom::model(|| {

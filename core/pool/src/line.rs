@@ -87,7 +87,8 @@ impl Line {
     pub(crate) fn wait(&self, place: u32, spins: u32) -> usize {
         let own = &self.places[place as usize];
         let engine = loop {
-            // Acquire: partner of the Release in `hand`; what the engine's core holds is seen.
+            // Acquire: partner of the Release in `hand`; the contents of the engine's core are
+            // visible.
             let look = || match own.engine.load(Ordering::Acquire) {
                 0 => None,
                 number => Some(number as usize - 1),
@@ -201,8 +202,8 @@ mod loom_tests {
                 return;
             }
             model.claims.release(engine);
-            // A load in `Shared`; but loom lets a SeqCst load see what was there before, which the
-            // one order of all SeqCst operations forbids.
+            // A load in `Shared`; but loom lets a SeqCst load see an earlier value, which the one
+            // order of all SeqCst operations forbids.
             if model.waiters.fetch_add(0, Ordering::SeqCst) > 0 {
                 model.line.serve(|| claim(model));
             }

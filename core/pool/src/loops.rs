@@ -79,8 +79,8 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
         self.failed.into_inner().map_or(Ok(()), Err)
     }
 
-    /// Runs the loop on up to its width of engines, the first of which is the caller's. Returns how
-    /// many took part or were asked to.
+    /// Runs the loop on up to its width of engines, the first of which is the caller's. Returns the
+    /// number of engines that took part or were asked to.
     pub(crate) fn run_here(&mut self, own: Claim<'_>) -> u32 {
         add(&own.slot().counters.called, 1);
         let (this, mut taken) = (&*self, 1);
@@ -160,7 +160,7 @@ impl<'a, T: Send, F: Fn(&mut Core, usize, &mut [T]) + Sync> Loop<'a, T, F> {
 
     /// Does chunks until none is left; `between` is called after each.
     fn work(&self, driver: &mut Driver, worker: &mut Worker, mut between: impl FnMut()) {
-        // The clock is read once a chunk, and what lies between two chunks is a trifle.
+        // The clock is read once a chunk; the time between two chunks is negligible.
         let begun = clock::cycles();
         let mut before = begun;
         while let Some((first, items)) = self.partition.next(worker) {

@@ -53,7 +53,7 @@ impl<const WORDS: usize> Payload<WORDS> {
 /// Function that an engine's thread runs on a request, leaving a reply.
 ///
 /// # Safety
-/// Of a call: that thread's turn with both payloads, of which the request holds what this takes.
+/// Of a call: that thread's turn with both payloads, and the request has the type that this takes.
 pub(crate) type Run = unsafe fn(&Payload<REQUEST_WORDS>, &Payload<REPLY_WORDS>, &mut Driver);
 
 /// A [`Run`] for the types that its sender put into the request.
@@ -69,7 +69,7 @@ const KEEPS_CLAIM: u64 = 1 << 61;
 
 impl Packet {
     /// # Safety
-    /// It goes to an engine whose request holds what `run` takes, by a command after that.
+    /// It goes to an engine whose request has the type that `run` takes, by a command after that.
     pub(crate) unsafe fn new(run: Run, keeps_claim: bool) -> Self {
         Self { run, keeps_claim }
     }
@@ -97,8 +97,8 @@ impl Packet {
         reply: &Payload<REPLY_WORDS>,
         driver: &mut Driver,
     ) {
-        // SAFETY: by the promise of `new`: the request holds what this function takes out, and the
-        // command came after that; a slot gives each command once.
+        // SAFETY: by the promise of `new`: the request has the type that this function takes out,
+        // and the command came after that; a slot gives each command once.
         unsafe { (self.run)(request, reply, driver) }
     }
 }

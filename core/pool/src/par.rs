@@ -2,11 +2,11 @@
 //! `reduce`.
 //!
 //! Why here: most loops need no local store; their bodies are one line, and their users know the
-//! adaptors of others. A loop's class is its place in the source unless it was named, so what is
-//! measured of one says nothing about another.
-//! Must stay true: results are in the order of the items, whoever did them; a reduction's shape
-//! depends on the number of items and the minimum length alone. Callers are any threads or tasks;
-//! all that ends a chain blocks as [`Pool::for_each`] does. Source: own.
+//! adaptors of other libraries. A loop's class is its place in the source unless it was named, so
+//! measurements of one loop do not affect another. Must stay true: results are in the order of the
+//! items, on any engines; a reduction's shape depends on the number of items and the minimum length
+//! alone. Callers are any threads or tasks; all ends of a chain block as [`Pool::for_each`] does.
+//! Source: own.
 //!
 //! ```
 //! use sidecore_offload::prelude::*;
@@ -36,8 +36,7 @@ use sidecore_sched::policy::CLASSES_MAX;
 use std::ops::Range;
 use std::panic::Location;
 
-/// Items of a loop by their places: a slice's, a range's, a slice's chunks, or what a function
-/// makes of those.
+/// Items of a loop by their places: a slice's, a range's, a slice's chunks, or a function of those.
 pub trait Source: Sync {
     /// One of them.
     type Item;
@@ -68,7 +67,7 @@ pub struct ParMut<'p, 'a, T> {
     options: Options<'p>,
 }
 
-/// A loop over `&mut` items and what belongs to each, not yet begun.
+/// A loop over `&mut` items and the items zipped with them, not yet begun.
 #[must_use = "nothing runs before `for_each`"]
 pub struct ParZip<'p, 'a, T, S> {
     items: &'a mut [T],
@@ -173,8 +172,8 @@ impl Pool {
 impl<'p> Options<'p> {
     #[track_caller]
     fn here(pool: &'p Pool) -> Self {
-        // Where the caller's place is kept differs from place to place; what is mixed up by chance
-        // is measured together.
+        // The address of a caller's `Location` differs from place to place; two that collide by
+        // chance are measured together.
         let place = std::ptr::from_ref(Location::caller()).addr() / align_of::<Location<'_>>();
         let mixed = place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS / 2);
         Self {
@@ -207,7 +206,7 @@ macro_rules! options {
             self
         }
 
-        /// Hands out no fewer neighbouring items at a time. Rarely needed: what items cost is
+        /// Hands out no fewer neighbouring items at a time. Rarely needed: the cost of items is
         /// measured, and tiny ones are handed out in chunks of about 10 us.
         pub fn with_min_len(mut self, items: usize) -> Self {
             self.options.least = u32::try_from(items).unwrap_or(u32::MAX).max(1);
@@ -336,7 +335,7 @@ impl<'p, 'a, T: Send> ParMut<'p, 'a, T> {
 impl<T: Send, S: Source> ParZip<'_, '_, T, S> {
     options!();
 
-    /// Runs `unit` on every item and what belongs to it.
+    /// Runs `unit` on every item and the item zipped with it.
     ///
     /// # Errors
     /// As [`Pool::for_each`].

@@ -16,7 +16,7 @@ use sidecore_sched::Split;
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// The most shares: further engines only take what others left.
+/// The most shares: further engines only take items that others left.
 const SHARES_MAX: usize = 16;
 
 /// A loop's items, divided among the engines that share it.
@@ -118,8 +118,7 @@ impl<'a, T> LoopPartition<'a, T> {
             let left = share.end.saturating_sub(share.next.load(Ordering::Relaxed));
             if left > 0 {
                 let wanted = worker.chunk.min((left / 2).max(worker.least));
-                // Relaxed: the counter only divides; what an item holds was published by the job's
-                // gate.
+                // Relaxed: the counter only divides; the job's gate published the items' contents.
                 let begin = share.next.fetch_add(wanted, Ordering::Relaxed);
                 if begin < share.end {
                     let count = wanted.min(share.end - begin) as usize;
@@ -129,7 +128,7 @@ impl<'a, T> LoopPartition<'a, T> {
                     }
                     // SAFETY: shares are disjoint ranges of the slice (`Split::share`; the test
                     // below), `begin..begin + count` lies in this one, and `fetch_add` returned
-                    // none of it to anybody else: `stop` can only skip items, never repeat one.
+                    // none of it to another engine: `stop` can only skip items, never repeat one.
                     let chunk = unsafe {
                         std::slice::from_raw_parts_mut(self.first.add(begin as usize), count)
                     };

@@ -40,7 +40,7 @@ pub struct EngineCounters {
     pub panics: u64,
     /// Units of loops done.
     pub units: u64,
-    /// Nanoseconds that it was driven for, by anyone.
+    /// Nanoseconds that it was driven for, by any thread.
     pub busy_ns: u64,
     /// Times that its thread was found to have lost its core for more than 100 us.
     pub stalls: u64,
@@ -161,8 +161,8 @@ impl Pool {
         self.shared.threads.load(Ordering::Relaxed) as usize + tasks
     }
 
-    /// Counters of each engine so far. The first call in a process takes 5 ms, to find out how
-    /// long a cycle is.
+    /// Counters of each engine so far. The first call in a process takes 5 ms, to measure the
+    /// length of a cycle.
     #[must_use]
     pub fn counters(&self) -> Vec<EngineCounters> {
         let read = |value: &AtomicU64| value.load(Ordering::Relaxed);
@@ -215,19 +215,19 @@ impl Pool {
         Seat { claim }
     }
 
-    /// Runs one piece of work on one engine (TLP), driven by this thread, and returns what it
-    /// gives. Blocks; a task is parked while no engine is idle, but not while `work` runs. Not to
-    /// be called by what runs on an engine, which would wait for another one: see
+    /// Runs one piece of work on one engine (TLP), driven by this thread, and returns its result.
+    /// Blocks; a task is parked while no engine is idle, but not while `work` runs. Not to be
+    /// called by code that runs on an engine, which would wait for another one: see
     /// [`Self::off_load`].
     pub fn call<R>(&self, work: impl FnOnce(&mut Core) -> R) -> R {
         let _ready = self.shared.count_ready();
         self.seat().drive(work)
     }
 
-    /// Off-loads one piece of work to one engine (TLP) and returns what it gives. In a task on
-    /// equal cores an idle engine of the same core is called, another one is sent a packet; a plain
+    /// Off-loads one piece of work to one engine (TLP) and returns its result. In a task on equal
+    /// cores an idle engine of the same core is called, another one is sent a packet; a plain
     /// thread drives the engine itself; with dedicated engines it is always a packet. Blocks; a
-    /// task is parked while it waits for an engine or for a reply. Called by what runs on an
+    /// task is parked while it waits for an engine or for a reply. Called by code that runs on an
     /// engine, it takes another one if that is idle and else does the work right there; loops do
     /// the same.
     ///
@@ -266,7 +266,7 @@ impl Pool {
     /// does. Blocks.
     ///
     /// # Errors
-    /// [`OffloadError::Kernel`] with what the kernel returned; a panic in it counts as that too.
+    /// [`OffloadError::Kernel`] with the kernel's error; a panic in it counts as that too.
     /// [`OffloadError::Cancelled`] in a cancelled task.
     pub fn run<'j, K: Kernel>(&self, args: K::Args<'j>) -> Result<K::Out, OffloadError>
     where
@@ -364,7 +364,7 @@ impl Pool {
         if let Some(own) = own.as_ref()
             && (units == 1 || shared.trifles.take(class, items.len()))
         {
-            // Nothing to decide: one unit has one width, and what is short is not split.
+            // Nothing to decide: one unit has one width, and a short loop is not split.
             add(&own.slot().counters.called, 1);
             return guarded(|| {
                 own.drive(|driver| {
@@ -387,7 +387,7 @@ impl Pool {
     }
 
     /// Opens a scope for tasks, runs `body` with it, waits until all tasks have ended, and returns
-    /// what `body` gave. Called on a plain thread it starts host threads for the tasks and ends
+    /// the result of `body`. Called on a plain thread it starts host threads for the tasks and ends
     /// them afterwards (tens of microseconds each): open a scope for a program's whole work, not
     /// for a loop's. Called in a task it uses that task's hosts; `options` then do not count.
     ///
@@ -454,7 +454,7 @@ impl Drop for Pool {
     fn drop(&mut self) {
         while self.shared.backlog.pop().is_some() {}
         for engine in 0..self.threads.len() {
-            // Whoever drives the engine now gives it back soon.
+            // The engine's present driver gives it back soon.
             while !self.shared.claims.claim_exactly(engine) {
                 std::thread::sleep(Duration::from_micros(50));
             }

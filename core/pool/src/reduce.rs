@@ -1,10 +1,10 @@
 //! Loops with a reduction whose result has the same bits for any number of engines.
 //!
 //! The units are cut in chunks of a size that the caller gives. Each chunk is mapped to a value in
-//! one go, and the values are combined in a tree whose shape depends on nothing but the number of
-//! chunks: a node of level `l` stands for `2^l` neighbouring chunks, the earlier half on the left;
-//! a node whose right half is empty is its left half. Which engine does what, and when, changes
-//! nothing.
+//! one go, and the values are combined in a tree whose shape depends only on the number of chunks.
+//! A node of level `l` stands for `2^l` neighbouring chunks, the earlier half on the left; a node
+//! whose right half is empty is its left half. The distribution of chunks to engines, and its
+//! timing, change nothing.
 //!
 //! Engines take *pieces*: whole subtrees of one level, chosen so that their values fit the caller's
 //! scratch. A piece is folded while its chunks are mapped, with one value per level in flight.
@@ -74,8 +74,8 @@ impl Pool {
     }
 
     /// [`Self::reduce`] with the caller's scratch: the more places, the smaller the pieces that
-    /// engines take, at least a few for each engine. What it holds before does not matter; values
-    /// are moved out of it.
+    /// engines take, at least a few for each engine. Old contents do not matter; values are moved
+    /// out of it.
     ///
     /// # Errors
     /// As [`Self::for_each`].
@@ -139,7 +139,7 @@ fn fold<T>(values: impl Iterator<Item = T>, combine: impl Fn(T, T) -> T) -> Opti
             }
         }
     }
-    // What is left over: the lower levels are further right.
+    // The remainder: the lower levels are further right.
     waiting
         .into_iter()
         .flatten()

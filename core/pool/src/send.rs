@@ -1,8 +1,8 @@
 //! One piece of work for one engine's thread, carried by the request packet itself.
 //!
-//! Why here: an off-load to an engine on another core costs what the lines cost that cross: one
-//! with the request, the closure in it, and one with the reply, the result in it. A closure or a
-//! result that is too large for its line goes by reference to the sender's stack. Nothing is
+//! Why here: an off-load to an engine on another core costs as much as the cache lines that cross:
+//! one with the request, the closure in it, and one with the reply, the result in it. A closure or
+//! a result that is too large for its line goes by reference to the sender's stack. Nothing is
 //! allocated.
 //!
 //! Why `unsafe` is here: the closure's type and lifetime are erased on the way (these are the
@@ -32,10 +32,10 @@ impl Claim<'_> {
     }
 }
 
-/// Sends `work` to the claimed engine's thread, waits, and returns what it gave, or what its panic
-/// said. A task is parked meanwhile. An `attentive` sender looks at the reply soon: the claim then
-/// stays with it until it has the reply, and the claim's line need not cross; otherwise the engine
-/// gives itself back as soon as it has replied.
+/// Sends `work` to the claimed engine's thread, waits, and returns its result, or its panic's
+/// message. A task is parked meanwhile. An `attentive` sender looks at the reply soon: the claim
+/// then stays with it until it has the reply, and the claim's line need not cross. Otherwise the
+/// engine releases itself as soon as it has replied.
 fn send<R: Send>(
     claim: Claim<'_>,
     work: impl FnOnce(&mut Driver) -> R + Send,
@@ -88,7 +88,7 @@ unsafe fn run_kept<F: FnOnce(&mut Driver) -> R, R>(
     // SAFETY: `send_kept` put the work in and rang; the reply is ours until it is counted.
     let work = unsafe { request.take::<F>() };
     let outcome = caught(|| work(driver));
-    // SAFETY: as above; whoever kept the claim before has taken out what was there.
+    // SAFETY: as above; the claim's previous holder has taken out the old contents.
     unsafe { reply.put::<Outcome<R>>(outcome) };
 }
 

@@ -233,7 +233,7 @@ impl Shared {
             units,
             width,
             on_host,
-            // Without what it costs to ask, which most of such calls do not pay.
+            // Without the cost of asking the policy, which most of such calls do not pay.
             elapsed_ns: match here && Trifles::are(elapsed_ns) && work_ns > 0 {
                 true => work_ns.min(elapsed_ns),
                 false => elapsed_ns,
@@ -265,7 +265,7 @@ impl Shared {
     /// is parked meanwhile.
     ///
     /// # Errors
-    /// [`Cancelled`] where that was asked to count and the task was cancelled meanwhile.
+    /// [`Cancelled`] where `may_cancel` is set and the task was cancelled meanwhile.
     pub(crate) fn acquire(&self, may_cancel: bool) -> Result<Claim<'_>, Cancelled> {
         let claim = |engine| Claim {
             shared: self,

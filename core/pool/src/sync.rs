@@ -1,6 +1,6 @@
 //! The atomics and the lock that the modelled parts are written on: the real ones, or loom's.
 //!
-//! Why here: what is model-checked may use nothing that loom cannot see.
+//! Why here: model-checked code may use nothing that loom cannot see.
 
 pub(crate) use sidecore_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 

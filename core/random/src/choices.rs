@@ -1,7 +1,7 @@
 //! Decisions of a test: drawn from a seed, or read from bytes that a fuzzer gives.
 //!
-//! Why here: a coverage-guided fuzzer can only steer what follows from its bytes; the same
-//! apparatus also runs from a seed, for the bounded runs without a fuzzer.
+//! Why here: a coverage-guided fuzzer can only steer decisions that follow from its bytes; the same
+//! code also runs from a seed, for the bounded runs without a fuzzer.
 //!
 //! ```
 //! use sidecore_random::choices::Choices;

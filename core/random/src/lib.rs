@@ -6,10 +6,10 @@
 //! - [`Random`]: xoshiro256++, for whatever draws much.
 //! - [`SplitMix`]: one word of state, for schedules and impairments; [`split_mix`], its step.
 //!
-//! Must stay true: no stream ever changes; what is kept of one ([`Random`] in a checkpoint) goes on
-//! with it. Not for secrets by itself: whoever needs keys gives a secret seed. Pure. Source:
-//! Blackman and Vigna, "Scrambled linear pseudorandom number generators" (2021); Steele, Lea and
-//! Flood, "Fast splittable pseudorandom number generators" (2014).
+//! Must stay true: no stream ever changes; a stored state ([`Random`] in a checkpoint) continues
+//! its stream. Not for secrets by itself: keys need a secret seed. Pure. Source: Blackman and
+//! Vigna, "Scrambled linear pseudorandom number generators" (2021); Steele, Lea and Flood, "Fast
+//! splittable pseudorandom number generators" (2014).
 
 #[doc(hidden)]
 pub mod choices;

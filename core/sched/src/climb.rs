@@ -92,7 +92,7 @@ impl Climb {
         };
         trial.departures += 1;
         if trial.departures <= self.settle() {
-            // Tasks come in or are parked; what was under way before ends.
+            // Tasks come in or are parked; off-loads under way end before.
             trial.began = now;
             trial.work = 0.0;
             self.trial = Some(trial);

@@ -44,11 +44,11 @@ impl Sharing {
 /// Reason for which a program is ready, the best kind first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Ready {
-    /// It begins, or what it waited for came.
+    /// It begins, or its event came.
     Event,
     /// It gave way at the end of its slice.
     Slice,
-    /// It gave way because it only asked again for what is not there, at this time.
+    /// It gave way at this time because it only polled.
     Poll(Nanos),
 }
 
@@ -124,7 +124,7 @@ impl<T> ReadyQueue<T> {
         });
     }
 
-    /// The program that an idle engine takes. The time is asked for where one waits that asks.
+    /// The program that an idle engine takes. `now` is called only where a polling program waits.
     pub fn take(&mut self, now: impl FnOnce() -> Nanos) -> Option<T> {
         let now = if self.kinds[POLL].is_empty() {
             0
@@ -174,7 +174,7 @@ impl<T> ReadyQueue<T> {
 pub enum Operation {
     /// It did something.
     Done,
-    /// It asked for what is not there.
+    /// It polled in vain.
     InVain,
     /// A part of such a question.
     Beside,
@@ -202,8 +202,8 @@ impl Turn {
         }
     }
 
-    /// The program did an operation while another is ready: says whether it gives way, and as what
-    /// it is ready then.
+    /// Counts an operation of the program while another is ready. Returns the kind of readiness
+    /// with which it gives way, if it does.
     pub fn operation(&mut self, now: Nanos, operation: Operation) -> Option<Ready> {
         if now.saturating_sub(self.began) > SLICE_NS {
             return Some(Ready::Slice);
@@ -246,7 +246,7 @@ const TURNS_EACH: u64 = 4;
 /// The same as time, for those that ask.
 const ASKER_NS: Nanos = 2 * SLICE_NS;
 const ASKER_EACH_NS: Nanos = SLICE_NS / 10;
-/// Questions in vain by which a program is known to wait: three gaps.
+/// Failed polls by which a program is known to wait: three gaps.
 const ASKED_MIN: u32 = 4;
 /// Time between two such questions in which hardly any work is done.
 const GAP_NS_MAX: Nanos = 2_000;

@@ -1,8 +1,8 @@
 //! Measured cost of a class of work at each width, by the size of the call; the off-load test; and
 //! the schedule of retries of widths that looked worse.
 //!
-//! Why here: every policy that splits loops caps a width by what was measured to be useful, and
-//! falls back to the host where the paper's test says so: off-load when
+//! Why here: every policy that splits loops caps a width by measurements of its use, and falls back
+//! to the host where the paper's test says so: off-load when
 //! `t_engine + t_code + 2 t_comm < t_host`. Both sides have to be measured, the host's too.
 //!
 //! A width's cost is a line over the *work* of a call, `a + c work`: splitting costs something once
@@ -52,7 +52,7 @@ pub struct Curve {
     trial_at: u32,
     /// Place that is being tried, and calls that it still gets.
     run: (u8, u8),
-    /// Departures of these calls that are to come, and what was paid for each of them.
+    /// Departures of these calls that are to come, and the price of each of them.
     run_ends: u8,
     run_paid_ns: f64,
     /// True once a driver has reported the work of a call.
@@ -99,7 +99,7 @@ impl Curve {
             }
             self.learn_with_work(departure, place);
         } else {
-            // The reference stays what it was first: units are alike, and widths are compared by
+            // The reference keeps its first value: units are alike, and widths are compared by
             // elapsed times alone.
             let work_ns = self.sizes.work_ns(units).unwrap_or_else(|| {
                 self.sizes.set(units, elapsed_ns * place.max(1) as f64);
@@ -145,8 +145,8 @@ impl Curve {
         self.sizes.learn(units, work_ns);
         // As if its units had been as fast as on one core.
         let elapsed_ns = (elapsed_ns / slowing).max(1.0);
-        // After a call that was not split, this one tells what it costs to wake engines rather than
-        // what the width costs.
+        // After a call that was not split, this one shows the cost of waking engines rather than
+        // that of the width.
         let was_asleep = place > 1 && was_alone;
         // A host is slower or faster by a factor of its own.
         let least = if place == 0 {
@@ -168,8 +168,8 @@ impl Curve {
         entry.learn(work_ns, elapsed_ns, least, RECENT_SAMPLES, trust, true);
     }
 
-    /// Decides for one arrival of `units` units that may use up to `limit` engines: what was
-    /// measured best, something not measured yet, or now and then something that looked worse.
+    /// Decides for one arrival of `units` units that may use up to `limit` engines: the best
+    /// measured width, one not measured yet, or now and then one that looked worse.
     #[must_use]
     pub fn choose(&mut self, limit: u32, units: u32) -> Decision {
         self.arrivals = self.arrivals.wrapping_add(1);
@@ -241,7 +241,7 @@ impl Curve {
     }
 
     /// The width from 1 to `limit` with the least cost, and of those about as good the narrowest:
-    /// what it leaves idle, others can use.
+    /// others can use the engines that it leaves idle.
     fn best_for(&self, limit: u32, units: u32) -> u32 {
         let limit = limit.clamp(1, WIDTH_MAX);
         if self.at(limit).samples() == 0 {
@@ -291,7 +291,7 @@ impl Curve {
         let affordable = |place: usize| -> Option<(usize, f64)> {
             let entry = &self.entries[place];
             let more_ns = match (place, entry.samples()) {
-                // The host is scarce: what it does itself, it does not hand out meanwhile.
+                // The host is scarce: while it does the work itself, it hands out none.
                 (0, 0) => self.serial_ns(limit, units) * HOST_GUESS,
                 (0, _) => self.lately_ns(0, units),
                 (_, 0) => 0.0,
@@ -326,7 +326,7 @@ impl Curve {
         Some(decision_of(place))
     }
 
-    /// About what one engine takes for a call: measured, or as if wider ones were ideal.
+    /// About one engine's time for a call: measured, or as if wider ones were ideal.
     fn serial_ns(&self, limit: u32, units: u32) -> f64 {
         let ideal = |width: u32| Some(self.cost_ns(width as usize, units)? * f64::from(width));
         (1..=limit).find_map(ideal).unwrap_or(0.0)

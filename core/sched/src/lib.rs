@@ -1,20 +1,20 @@
 //! Scheduling policies: where off-loaded loops run, and on how many engines. Pure: events in,
 //! decisions out.
 //!
-//! A [`Policy`] receives an *arrival* (a task asks to off-load), a *departure* (it ended, with
-//! what was measured) and a *tick*; it answers how many engines the task gets. It has no clock, no
-//! thread and no I/O: time comes in as an argument, so that the real pool (`sidecore-offload`) and
-//! a machine in virtual time drive the same code, and a run can be replayed from a seed.
+//! A [`Policy`] receives an *arrival* (a task asks to off-load), a *departure* (it ended, with its
+//! measurements) and a *tick*; it answers how many engines the task gets. It has no clock, no
+//! thread and no I/O: time comes in as an argument. So the real pool (`sidecore-offload`) and a
+//! machine in virtual time drive the same code, and a run can be replayed from a seed.
 //!
 //! - [`policy`]: the trait and the events; `names`: policies by name.
-//! - Rules: `linux` (what they are compared with), `edtlp` (one engine a task), `llp` and
-//!   `hybrid` (a fixed number), `mgps` (by the recent past), `share` (by idle engines).
-//! - `measured`: caps every rule by what was measured, with a `curve` for each class of loops: an
+//! - Rules: `linux` (the baseline), `edtlp` (one engine a task), `llp` and `hybrid` (a fixed
+//!   number), `mgps` (by the recent past), `share` (by idle engines).
+//! - `measured`: caps every rule by measurements, with a `curve` for each class of loops: an
 //!   `entry` for each width, over the work that `sizes` expects.
 //! - `equi`: `share`, measured, and on top `climb`: how many tasks to keep live.
 //! - [`Patience`]: whether a waiter polls before it sleeps, by its waits so far.
 //! - [`ReadyQueue`], [`Turn`]: the order of programs that share engines, and when one gives way.
-//! - [`split`]: how a loop's iterations are dealt out to the engines that it got.
+//! - [`split`]: the distribution of a loop's iterations over its engines.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.
 

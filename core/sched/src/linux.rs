@@ -1,4 +1,4 @@
-//! `linux`: what an operating system does with processes that know nothing of engines. The paper's
+//! `linux`: the scheduling of an operating system without knowledge of engines. The paper's
 //! baseline, for the model; no pool should be driven by it.
 //!
 //! Each process stays on the host it was given and polls while its off-load is under way, until its

@@ -1,7 +1,7 @@
 //! Policies by name, as `--policy` writes them.
 //!
-//! Why here: every command and every test makes its policies from one list.
-//! Must stay true: what a policy calls itself ([`Policy::name`]) is read back as the same policy.
+//! Why here: every command and every test makes its policies from one list. Must stay true: a
+//! policy's own name ([`Policy::name`]) is read back as the same policy.
 
 use crate::equi::Equi;
 use crate::measured::Measured;
@@ -27,7 +27,7 @@ pub enum PolicyError {
 }
 
 /// Makes a policy by its name: one of [`NAMES`], with a number for `N`. All but `linux` are capped
-/// by what they measure ([`Measured`]).
+/// by their measurements ([`Measured`]).
 ///
 /// ```
 /// let policy = sidecore_sched::by_name("hybrid(4)")?;

@@ -1,14 +1,14 @@
 //! Polling before a sleep, where it has paid lately.
 //!
 //! Why here: an engine or an application that polls answers sooner than one that must be woken, but
-//! takes a core for it that a neighbour may want; EDTLP's rule, to give a core away at once where
-//! the next event is far, for waits instead of loops. Whoever waits no longer than a wake-up costs
-//! loses at most as much as it could have won; so the caller's limit is about that long, and this
-//! says whether the waits that ended within it are frequent enough to poll at all.
-//! Must stay true: a sleeper's own wait says little, since its wake-up is in it; so some waits poll
-//! all the same, to find out. Source: Karlin, Li, Manasse and Owicki, "Empirical studies of
-//! competitive spinning for a shared-memory multiprocessor" (1991), section 4, for the rule; own
-//! for the probes.
+//! takes a core for it that a neighbour may want. EDTLP's rule gives a core away at once where the
+//! next event is far off; this is the same rule for waits instead of loops. A waiter that polls no
+//! longer than a wake-up costs loses at most as much as it could have won. So the caller's limit is
+//! about that long, and this type says whether the waits that ended within it are frequent enough
+//! to poll at all. Must stay true: a sleeper's own wait says little, since its wake-up is in it; so
+//! some waits poll all the same, as probes. Source: Karlin, Li, Manasse and Owicki, "Empirical
+//! studies of competitive spinning for a shared-memory multiprocessor" (1991), section 4, for the
+//! rule; own for the probes.
 
 /// Judgement of one waiter's waits.
 ///

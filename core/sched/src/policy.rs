@@ -115,8 +115,8 @@ pub enum Waiting {
     /// It gives the host to another task at once.
     Yields,
     /// It keeps the host and polls, until its time slice is over; it always comes back to the same
-    /// host. No real pool should want this: it is what an operating system does with processes that
-    /// know nothing of engines.
+    /// host. No real pool should want this: an operating system without knowledge of engines
+    /// schedules processes in this way.
     KeepsHost {
         /// The time slice.
         quantum_ns: Nanos,

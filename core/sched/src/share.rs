@@ -1,5 +1,5 @@
-//! An even share: idle engines divided by the tasks that want them, or all engines divided by the
-//! tasks that are live, as far as those are idle: whichever is more.
+//! An even share, the larger of two: idle engines divided by the tasks that want them, or all
+//! engines divided by the live tasks, as far as those engines are idle.
 //!
 //! Why here: the rule inside `equi`, before measurement caps it.
 //! Why two: where each core is host and engine, a task that is in a loop counts as ready. With two

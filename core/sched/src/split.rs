@@ -8,7 +8,7 @@
 //!
 //! Must stay true: every iteration belongs to exactly one engine; the first one's share stays
 //! between an even share and [`FIRST_SHARE_MAX`] even shares; each step is damped, so that one
-//! disturbed run moves the share by no more than an eighth of what it can be.
+//! disturbed run moves the share by at most an eighth of its maximum.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.3.1 (purposeful load unbalancing).
 //!

@@ -1,9 +1,9 @@
 //! Event count: any number of threads sleep until something that they look at has changed.
 //!
-//! Why here: what is waited for differs (a word in a mailbox, a buffer of a ring, an idle engine),
-//! how to sleep for it does not. Must stay true: a notifier makes its change first; a waiter looks
-//! at the condition between [`EventCount::prepare`] and [`Prepared::wait`]. README.md has the
-//! argument that no wake-up is lost. Any number of threads on either side; no memory is allocated.
+//! Why here: conditions differ (a word in a mailbox, a buffer of a ring, an idle engine), sleeping
+//! for them does not. Must stay true: a notifier makes its change first; a waiter looks at the
+//! condition between [`EventCount::prepare`] and [`Prepared::wait`]. README.md has the argument
+//! that no wake-up is lost. Any number of threads on either side; no memory is allocated.
 
 use crate::atomic::{AtomicU32, Ordering, spin};
 use crate::protocol::{self, Changed};
@@ -40,15 +40,15 @@ impl<F: Futex> EventCount<F> {
     }
 
     /// Announces that this thread is about to sleep. It must look at its condition now, and then
-    /// either [`wait`](Prepared::wait) or drop what this returns.
+    /// either [`wait`](Prepared::wait) or drop the returned value.
     pub fn prepare(&self) -> Prepared<'_, F> {
         // Relaxed: published by the fence.
         self.waiters.fetch_add(1, Ordering::Relaxed);
         protocol::announce();
         Prepared {
             events: self,
-            // Acquire: partner of the Release in `notify_after`. Whoever reads the new epoch sees
-            // the change, too.
+            // Acquire: partner of the Release in `notify_after`. A thread that reads the new epoch
+            // sees the change, too.
             epoch: self.epoch.value().load(Ordering::Acquire),
         }
     }

@@ -1,14 +1,13 @@
 //! A count of messages that its one reader sleeps on: message and announcement in one word.
 //!
 //! Why here, and why not an [`EventCount`](crate::EventCount): an engine's thread reads one line
-//! for each request that it gets. With the announcement in the very word that counts the messages,
-//! both sides' steps are read-modify-writes of one word, which are in one order for all: no fence,
-//! and no second word for the sender to look at on its way. For a sender that meets no sleeper both
-//! cost the same (4.7 ns here; `examples/notify_cost.rs`); what the reader's line gains was not
-//! measured.
+//! for each request that it gets. With the announcement in the word that counts the messages, both
+//! sides' steps are read-modify-writes of one word, which are in one order for all: no fence, and
+//! no second word for the sender to look at. For a sender that meets no sleeper both cost the same
+//! (4.7 ns here; `examples/notify_cost.rs`); the gain of the reader's line was not measured.
 //!
-//! Must stay true: one thread at a time posts (senders that take turns are ordered by what gives
-//! them the turn); one thread reads, and each message is taken before the next is posted.
+//! Must stay true: one thread at a time posts (senders that take turns are ordered by their lock or
+//! claim); one thread reads, and each message is taken before the next is posted.
 
 use crate::atomic::Ordering;
 use crate::word::{Private, Word};

@@ -13,7 +13,7 @@ use crate::atomic::{Ordering, fence};
 pub struct Changed(());
 
 impl Changed {
-    /// To be called after a change that somebody may sleep for was made. Costs a fence.
+    /// To be called after a change that a thread may sleep for. Costs a fence.
     #[inline]
     #[must_use = "sleepers are still asleep: notify them"]
     pub fn publish() -> Self {

@@ -83,7 +83,7 @@ impl<F: Futex> SleepWord<F> {
     }
 
     /// Waker: wakes the sleeper if it sleeps or is about to; true if it did. To be called after the
-    /// change. Costs a fence, and a system call where somebody sleeps.
+    /// change. Costs a fence, and a system call if the other side sleeps.
     #[inline]
     pub fn notify(&self) -> bool {
         self.notify_after(Changed::publish())

@@ -4,8 +4,8 @@
 //! sidecore-sync --release --test loom`
 //!
 //! A lost wake-up shows as a deadlock, which loom reports with the order that led to it. Two
-//! switches of a thread that could have gone on suffice for every known kind of lost wake-up; three
-//! are tried where that takes seconds.
+//! preemptions suffice for every known kind of lost wake-up; three are tried where that takes
+//! seconds.
 #![cfg(loom)]
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 

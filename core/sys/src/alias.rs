@@ -265,7 +265,7 @@ impl Mapping {
         protection: ProtFlags,
     ) -> Result<(), SysError> {
         // SAFETY: the addresses are this mapping's own, reserved and not handed out yet; the caller
-        // stays within what it reserved.
+        // stays within its reservation.
         let placed = unsafe {
             mm::mmap(
                 self.start.as_ptr().add(offset).cast(),

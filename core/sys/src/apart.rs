@@ -1,12 +1,12 @@
 //! System calls that may wait for a file system which this process itself serves.
 //!
-//! Why here: a server that mounts what stands on its own FUSE file, or has the kernel write to it,
-//! waits for its other threads. If the process is killed meanwhile, the waiting thread cannot end
-//! before it has its answer; its table of descriptors, which all threads share, keeps the FUSE
-//! device open; and so the kernel never gives up the answer: the process stays for ever, and the
-//! mount with it. A thread with a table of its own, in which the device is not, keeps nothing open:
-//! the device is closed by the end of the others, and the waiting call fails. Source: unshare(2)
-//! (`CLONE_FILES`), `fuse_dev_release` in `fs/fuse/dev.c` of Linux.
+//! Why here: a server that mounts a file system on its own FUSE file, or has the kernel write to
+//! it, waits for its other threads. If the process is killed meanwhile, the waiting thread cannot
+//! end before it has its answer. Its table of descriptors, which all threads share, keeps the FUSE
+//! device open, so the kernel never gives up the answer: the process stays for ever, and the mount
+//! with it. A thread with its own table without the device keeps nothing open: the end of the
+//! others closes the device, and the waiting call fails. Source: unshare(2) (`CLONE_FILES`),
+//! `fuse_dev_release` in `fs/fuse/dev.c` of Linux.
 #![allow(unsafe_code)] // unshare(2), dup3(2) onto descriptors by their numbers
 
 use rustix::fs::{Mode, OFlags};

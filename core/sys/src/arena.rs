@@ -1,10 +1,10 @@
 //! Memory for many runs of doubles that live together, in huge pages once there are enough of them.
 //!
-//! Why here: what a program reads in turn should lie together. Thousands of buffers of some
-//! kilobytes each, got one by one, lie on as many small pages, and a walk over all of them waits
-//! for the page tables; in an arena they share a few huge pages. Must stay true: a run belongs to
-//! one owner and overlaps no other; what was handed out is not handed out again; a region lives as
-//! long as any of its runs. Any thread.
+//! Why here: data that a program reads in turn should lie together. Thousands of buffers of some
+//! kilobytes each, allocated one by one, lie on as many small pages, and a walk over all of them
+//! waits for the page tables; in an arena they share a few huge pages. Must stay true: a run
+//! belongs to one owner and overlaps no other; no run is handed out twice; a region lives as long
+//! as any of its runs. Any thread.
 //!
 //! ```
 //! use sidecore_sys::HugePages;

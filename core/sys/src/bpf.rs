@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
-/// Keeps what comes in on an interface from the kernel's own stack; packet sockets still see it.
-/// Goes with this value.
+/// Keeps an interface's incoming frames from the kernel's own stack; packet sockets still see them.
+/// Ends when this value is dropped.
 #[derive(Debug)]
 pub struct Shield {
     _program: OwnedFd,
@@ -172,9 +172,9 @@ fn bpf<T>(command: i32, request: &T, what: &'static str) -> Result<OwnedFd, SysE
 }
 
 /// # Safety
-/// `request` is what `command` reads, and what it points to lives until the call returns.
+/// `request` has the type that `command` reads, and its pointers are valid until the call returns.
 unsafe fn bpf_call<T>(command: i32, request: &T) -> i64 {
-    // SAFETY: the caller's promise; the kernel takes what is beyond the given size as zeros.
+    // SAFETY: the caller's promise; the kernel takes bytes beyond the given size as zeros.
     unsafe {
         libc::syscall(
             libc::SYS_bpf,

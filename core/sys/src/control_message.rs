@@ -1,7 +1,7 @@
 //! Control messages of sendmsg(2) and recvmsg(2), as bytes (cmsg(3)).
 //!
-//! Why here: what judges a program's messages outside it, and what does so inside it, go by one
-//! rule. Must stay true: any bytes can be read. Pure.
+//! Why here: a program's messages are judged outside it and inside it by one rule. Must stay true:
+//! any bytes can be read. Pure.
 
 use rustix::io::Errno;
 use std::ops::Range;
@@ -13,7 +13,7 @@ pub struct ControlMessage {
     pub level: i32,
     /// Its kind, a number of that level.
     pub kind: i32,
-    /// Where it lies, with what fills it up to the next one.
+    /// Its range, with the padding up to the next one.
     pub whole: Range<usize>,
     /// Where its value lies.
     pub value: Range<usize>,
@@ -63,8 +63,8 @@ impl Iterator for ControlMessages<'_> {
 }
 
 /// Judges control messages that a program sends on a TCP connection, as the kernel does
-/// (`tcp_sendmsg`, `__sock_cmsg_send`): descriptors and credentials are passed over, and so is
-/// what is of another level.
+/// (`tcp_sendmsg`, `__sock_cmsg_send`): descriptors, credentials and messages of another level are
+/// passed over.
 ///
 /// # Errors
 /// `EINVAL`.

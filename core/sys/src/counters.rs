@@ -1,8 +1,8 @@
 //! The processor's event counters, for this thread.
 //!
 //! Why here: only the kernel can program them. They often are missing (virtual machines) or
-//! forbidden; then opening one says so, and whoever wanted to check a figure by it goes without.
-//! One thread: a counter counts for the thread that opened it. Source: perf_event_open(2).
+//! forbidden; then opening one fails, and its user goes without. One thread: a counter counts for
+//! the thread that opened it. Source: perf_event_open(2).
 //!
 //! ```
 //! use sidecore_sys::counters::{Event, EventCounter};
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn faults_are_counted_where_the_kernel_lets_us() {
-        // A kernel may forbid all counting; then it must be an error that says what was called.
+        // A kernel may forbid all counting; then the error must name the call.
         let mut counter = match EventCounter::open(Event::PageFaults) {
             Ok(counter) => counter,
             Err(error) => {

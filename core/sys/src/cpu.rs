@@ -75,8 +75,8 @@ pub fn stay_on(cpus: &[usize]) -> Result<(), SysError> {
     })
 }
 
-/// Moves this thread away from a core that it need not use, at once; where it may run stays what it
-/// was. Does nothing for one that may run there only. Takes some 10 us.
+/// Moves this thread away from a core that it need not use, at once; its allowed cores stay the
+/// same. Does nothing for one that may run there only. Takes some 10 us.
 ///
 /// # Errors
 /// [`SysError::Pin`] where the operating system refuses.
@@ -109,7 +109,7 @@ pub fn set_nice(nice: i32) -> Result<(), SysError> {
 }
 
 /// Lets this thread run at once whenever it wants to, before all ordinary threads. For threads that
-/// do very little at a time: one that does not sleep takes its core from everybody.
+/// do very little at a time: one that does not sleep takes its core from all others.
 ///
 /// # Errors
 /// [`SysError::Call`] where the process may not (it needs `CAP_SYS_NICE`, and a control group with

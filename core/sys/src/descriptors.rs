@@ -1,9 +1,9 @@
 //! The descriptors that this process may have open.
 //!
 //! Why here: a server keeps some for each client. One that admits more clients than it has
-//! descriptors for fails in the middle of somebody's introduction; and `poll` refuses to look at
-//! more entries than the limit. So servers raise the limit at their start and admit as many clients
-//! as fit. Any thread. Source: getrlimit(2), poll(2).
+//! descriptors for fails in the middle of a handshake, and `poll` refuses more entries than the
+//! limit. So servers raise the limit at their start and admit as many clients as fit. Any thread.
+//! Source: getrlimit(2), poll(2).
 //!
 //! ```
 //! use sidecore_sys::descriptors;

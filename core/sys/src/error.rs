@@ -1,4 +1,4 @@
-//! Errors of system calls; each message says what to do next.
+//! Errors of system calls; each message has the remedy.
 
 use std::io;
 

@@ -1,4 +1,4 @@
-//! Requests to mounted file systems and block devices that are about to lose what they stand on.
+//! Requests to mounted file systems and block devices that are about to lose their backing.
 //!
 //! Why here: no crate offers them safely, and the kernel's C surface is untyped.
 //! Must stay true: each request reads one 32-bit number, which every kernel since 4.15 takes.

@@ -3,11 +3,10 @@
 //! Why here: a path that is looked up twice may name two things, and a folder that another user can
 //! change may be exchanged between a check and a use. Every component that keeps files in a folder
 //! (caches, state, sockets, checkpoints, kernels) opens it once, by this module, and reaches its
-//! contents through the descriptor. Must stay true: what was checked is what is used; no link of
-//! another user is followed, and below an open folder none at all; nothing is written under its
-//! final name before all of it is there. Any thread may call any of them; they wait for the file
-//! system only.
-//! Source: openat2(2), open(2), renameat(2), path_resolution(7).
+//! contents through the descriptor. Must stay true: check and use go through the same descriptor.
+//! No link of another user is followed, and below an open folder none at all. Nothing is written
+//! under its final name before all of it is there. Any thread may call any of them; they wait for
+//! the file system only. Source: openat2(2), open(2), renameat(2), path_resolution(7).
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawMode, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -27,7 +26,7 @@ pub struct Folder {
     descriptor: OwnedFd,
 }
 
-/// A folder that cannot be opened, or in which another user could exchange what lies there.
+/// A folder that cannot be opened, or whose contents another user could exchange.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FolderError {
@@ -128,7 +127,7 @@ impl Folder {
     /// Opens a folder that only root and this user can change. Each component from `/` down is
     /// opened through the one above it, and checked: its owner is root or this user, and no other
     /// user may write to it. Above the folder a sticky component (`/tmp`) will do: others cannot
-    /// exchange what is ours there.
+    /// exchange our entries there.
     ///
     /// Links are followed where root or this user made them.
     ///
@@ -149,8 +148,8 @@ impl Folder {
     }
 
     /// Opens a folder that belongs to this user or root and is closed to the writing of others, and
-    /// makes the components that are missing, with `mode` less the umask. What is above it is not
-    /// checked: others may put another folder in its place, which then is no own one, but they
+    /// makes the missing components, with `mode` less the umask. The folders above it are not
+    /// checked: others may put another folder in its place, which then is not one's own, but they
     /// change nothing in this one.
     ///
     /// # Errors
@@ -339,7 +338,7 @@ impl Folder {
         )?)
     }
 
-    /// Owner, mode and kind of what has the name, of a link itself.
+    /// Owner, mode and kind of the entry with this name; of a link itself.
     ///
     /// # Errors
     /// Those of fstatat(2).
@@ -367,8 +366,8 @@ impl AsFd for Folder {
 }
 
 /// Opens the file or folder at a path that the user named, with the flags of openat(2). Links are
-/// followed where root or this user made them: another user's link could lead to what only this
-/// user may read or write.
+/// followed where root or this user made them: another user's link could lead to a file that only
+/// this user may read or write.
 ///
 /// # Errors
 /// Those of open(2); [`FolderError::Link`] within.
@@ -418,7 +417,7 @@ pub fn remove_named(path: &Path) -> io::Result<()> {
     folder.remove_file(&name)
 }
 
-/// Makes sure that [`write_named`] can begin, before there is anything to write. What has the name
+/// Makes sure that [`write_named`] can begin, before there is anything to write. An existing file
 /// stays as it is.
 ///
 /// # Errors

@@ -6,9 +6,9 @@
 //! *entries*, each with room for one request and its answer. An entry is the kernel's until
 //! [`FuseQueue::wait`] hands it out with a request in it, and ours until [`FuseQueue::answer`].
 //!
-//! Must stay true: memory of an entry that is the kernel's is neither read, written nor freed; what
-//! lies there when a queue is dropped is left behind, unless the kernel has given it back.
-//! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`, `include/uapi/linux/fuse.h`.
+//! Must stay true: memory of an entry that is the kernel's is neither read, written nor freed. When
+//! a queue is dropped, such memory is leaked, unless the kernel has given it back. Source:
+//! `Documentation/filesystems/fuse/fuse-io-uring.rst`, `include/uapi/linux/fuse.h`.
 #![allow(unsafe_code)] // the kernel reads and writes memory by its address
 
 use io_uring::{IoUring, cqueue, squeue};
@@ -123,7 +123,7 @@ impl FuseQueue {
         Ok(())
     }
 
-    /// Waits for a request; gives its entry's number. `None` once the session is gone.
+    /// Waits for a request; gives its entry's number. `None` once the session has ended.
     ///
     /// # Errors
     /// The system's; among them that the kernel refused the queue.
@@ -307,7 +307,7 @@ impl Drop for Entry {
 /// that it names in sysfs, and one.
 ///
 /// # Errors
-/// Reading fails, or says something else.
+/// Reading fails, or gives something else.
 pub fn queues() -> io::Result<u16> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = text.trim().rsplit(['-', ',']).next().unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Network interfaces of the kernel: number, MTU, hardware address, up or down, addresses.
 //!
-//! Why here: whoever makes a TAP or binds to a device must set its other end up, and the requests
-//! are untyped. Must stay true: the request has the kernel's layout, which the sizes below check;
-//! names are at most 15 bytes. Any thread; acts in the network namespace of the calling thread.
-//! Source: netdevice(7), `include/uapi/linux/if.h` and `ipv6.h`.
+//! Why here: a program that makes a TAP or binds to a device must set its other end up, and the
+//! requests are untyped. Must stay true: the request has the kernel's layout, which the sizes below
+//! check; names are at most 15 bytes. Any thread; acts in the network namespace of the calling
+//! thread. Source: netdevice(7), `include/uapi/linux/if.h` and `ipv6.h`.
 //!
 //! ```
 //! use sidecore_sys::interface;
@@ -135,7 +135,7 @@ pub fn hardware_address(name: &str) -> Result<[u8; 6], SysError> {
     Ok([a, b, c, d, e, f])
 }
 
-/// Sets the interface up; it was and stays what it is otherwise.
+/// Sets the interface up; all else stays the same.
 ///
 /// # Errors
 /// [`SysError::Call`]: `EPERM` without CAP_NET_ADMIN.

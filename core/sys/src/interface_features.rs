@@ -21,7 +21,7 @@ pub fn set_feature(name: &str, feature: &str, on: bool) -> Result<(), SysError> 
     let (number, count) = number_of(name, feature)?;
     let blocks = count.div_ceil(32);
     let mut words = vec![ETHTOOL_SFEATURES, blocks as u32];
-    // Which are meant, and what they are to be: a pair of words for each 32 features.
+    // A pair of words for each 32 features: the selected ones, and their new values.
     words.resize(2 + 2 * blocks, 0);
     let bit = 1 << (number % 32);
     let block = 2 + number / 32 * 2;
@@ -67,9 +67,9 @@ fn ask(name: &str, words: &mut [u32]) -> Result<(), SysError> {
     let mut request = Request::new(name)?;
     let pointer = words.as_mut_ptr().expose_provenance();
     request.value[..size_of::<usize>()].copy_from_slice(&pointer.to_ne_bytes());
-    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `Request` is, with a pointer to a request
-    // whose command says how far the kernel reads and writes: the callers above make it at least so
-    // long, and it is ours until the call returns.
+    // SAFETY: SIOCETHTOOL reads one `struct ifreq`, which `Request` is, with a pointer to a
+    // request. Its command bounds the kernel's reads and writes: the callers above make it at least
+    // that long, and it is ours until the call returns.
     unsafe {
         ioctl(
             socket(AddressFamily::INET)?,

@@ -163,9 +163,8 @@ pub fn peer_groups(socket: BorrowedFd<'_>) -> Result<Vec<u32>, SysError> {
     }
 }
 
-/// Has a local socket take no descriptors (SCM_RIGHTS): whoever sends one is refused (EPERM). What
-/// it accepts is so, too. A kernel before 6.16 cannot: there a receiver must leave no room for
-/// them.
+/// Has a local socket take no descriptors (SCM_RIGHTS): sending one fails (EPERM). Accepted sockets
+/// inherit this. A kernel before 6.16 cannot: there a receiver must leave no room for them.
 #[allow(unsafe_code)] // An option that has no safe wrapper.
 pub fn refuse_descriptors(socket: BorrowedFd<'_>) {
     let off: libc::c_int = 0;
@@ -214,7 +213,7 @@ pub fn process_of(socket: BorrowedFd<'_>, peer: &Peer) -> Option<OwnedFd> {
 /// Sends one message, with descriptors; never waits.
 ///
 /// # Errors
-/// [`SysError::Call`]: `EAGAIN` where the peer does not read, `EPIPE` where it is gone.
+/// [`SysError::Call`]: `EAGAIN` where the peer does not read, `EPIPE` where it has disconnected.
 pub fn send(
     socket: BorrowedFd<'_>,
     message: &[u8],
@@ -242,8 +241,8 @@ pub enum Received {
     End,
 }
 
-/// Takes the next message into `buffer`; never waits. What the peer sent before it went comes
-/// first.
+/// Takes the next message into `buffer`; never waits. The peer's messages come before its
+/// disconnect.
 ///
 /// # Errors
 /// [`SysError::Call`].
@@ -315,7 +314,7 @@ pub fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
     rustix::event::poll(&mut polled, Some(&none)).is_ok_and(|count| count > 0)
 }
 
-/// True if the peer of a connection is gone. Does not wait.
+/// True if the peer of a connection has disconnected. Does not wait.
 #[must_use]
 pub fn is_hung_up(socket: BorrowedFd<'_>) -> bool {
     let mut polled = [PollFd::from_borrowed_fd(socket, PollFlags::RDHUP)];
@@ -350,7 +349,7 @@ pub fn bell() -> Result<OwnedFd, SysError> {
     rustix::event::eventfd(0, flags).map_err(refused("eventfd"))
 }
 
-/// See [`bell`]. Does not wait, whoever rings meanwhile.
+/// See [`bell`]. Does not wait, even if it is rung meanwhile.
 pub fn drain(bell: BorrowedFd<'_>) {
     // It fails only where it is silent.
     rustix::io::read(bell, &mut [0; 8]).ok();

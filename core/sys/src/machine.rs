@@ -1,7 +1,7 @@
 //! The machine that a run was made on.
 //!
-//! Why here: no figure without its machine, load and commit. Reads `/proc` and asks git; what
-//! cannot be found out is said to be unknown. Source: proc(5).
+//! Why here: no figure without its machine, load and commit. Reads `/proc` and asks git; a fact
+//! that cannot be found is reported as unknown. Source: proc(5).
 //!
 //! ```
 //! use sidecore_sys::machine::{Machine, apart};

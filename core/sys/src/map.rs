@@ -151,9 +151,9 @@ impl FileMap {
     /// error); such bytes read as zeros.
     #[must_use]
     pub fn damaged(&self) -> bool {
-        // Set by the handler on the thread that read; a reader on the same thread sees it in
-        // program order, another that got the bytes from that thread by the synchronisation that
-        // brought them.
+        // Set by the handler on the thread that read. A reader on the same thread sees it in
+        // program order; another thread that got the bytes from that one sees it by the
+        // synchronisation of that transfer.
         self.guard.damaged.load(Ordering::Acquire)
     }
 
@@ -175,7 +175,7 @@ impl FileMap {
         .ok();
     }
 
-    /// Lets go of all resident pages: they stay in the page cache but no longer count as this
+    /// Releases all resident pages: they stay in the page cache but no longer count as this
     /// process's memory, and the next access to each costs a minor fault.
     pub fn drop_resident(&self) {
         // SAFETY: for a read-only map of a file this changes no contents: pages come back from the
@@ -304,7 +304,7 @@ fn install_handler() -> Result<(), SysError> {
         PAGE_BYTES.store(page_bytes(), Ordering::Relaxed);
         // SAFETY: all zeros is a valid `sigaction`: default handler, empty mask, no flags.
         let mut previous: libc::sigaction = unsafe { std::mem::zeroed() };
-        // SAFETY: only reads what is installed, into a value of the right type.
+        // SAFETY: only reads the installed handler, into a value of the right type.
         if unsafe { libc::sigaction(libc::SIGBUS, ptr::null(), &mut previous) } != 0 {
             return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
         }
@@ -314,7 +314,7 @@ fn install_handler() -> Result<(), SysError> {
         action.sa_sigaction = on_bus_error as *const () as usize;
         // On the alternate stack where a thread has one; system calls go on.
         action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | libc::SA_RESTART;
-        // SAFETY: the handler has the type that SA_SIGINFO asks for and does only what a handler
+        // SAFETY: the handler has the type that SA_SIGINFO requires and does only what a handler
         // may.
         if unsafe { libc::sigaction(libc::SIGBUS, &action, ptr::null_mut()) } != 0 {
             return Err(io::Error::last_os_error().raw_os_error().unwrap_or(0));
@@ -360,8 +360,8 @@ extern "C" fn on_bus_error(
     chain(signal, info, context);
 }
 
-/// Hands a fault that is not ours to whoever was installed before, or to the default action: death
-/// by SIGBUS.
+/// Passes a fault that is not ours to the previous handler, or to the default action: death by
+/// SIGBUS.
 fn chain(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     let Some(previous) = PREVIOUS.get() else {
         return;

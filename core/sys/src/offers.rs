@@ -1,9 +1,10 @@
 //! Devices, sockets, huge pages, counters and cores that this machine offers to this process.
 //!
-//! Why here: only the operating system knows, and a service that is refused something can say only
-//! what it needed itself; this asks for everything at once. Must stay true: nothing is changed or
-//! left open; what can be asked for is asked for rather than looked up, because a file's presence
-//! says little in a container. Source: the man page or kernel document named at each check.
+//! Why here: only the operating system knows, and a service that is refused something can report
+//! only its own need; this asks for everything at once. Must stay true: nothing is changed or left
+//! open. Every facility that can be requested is requested rather than looked up, because a file's
+//! presence says little in a container. Source: the man page or kernel document named at each
+//! check.
 //!
 //! ```
 //! for offer in sidecore_sys::offers::ask() {
@@ -312,7 +313,7 @@ fn socket(
     }
 }
 
-/// capabilities(7): what making a TAP device needs.
+/// capabilities(7): the capability for making a TAP device.
 fn administers_networks() -> Offer {
     let there = may(CAP_NET_ADMIN);
     let found = if there {

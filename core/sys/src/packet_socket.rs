@@ -54,7 +54,7 @@ impl PacketSocket {
             bypasses_queue: false,
         };
         this.set(libc::PACKET_VNET_HDR, 1, "PACKET_VNET_HDR")?;
-        // What we send is not what came in.
+        // Our own outgoing frames are not input.
         this.set(PACKET_IGNORE_OUTGOING, 1, "PACKET_IGNORE_OUTGOING")?;
         this.bypasses_queue = this.set(PACKET_QDISC_BYPASS, 1, "").is_ok();
         for (option, bytes) in [
@@ -95,8 +95,8 @@ impl PacketSocket {
         Ok(this)
     }
 
-    /// Begins a group of sockets over which the kernel spreads what comes in, by a hash of the flow
-    /// that is the same in both directions. The group's number, for [`Self::join_fanout`].
+    /// Begins a group of sockets over which the kernel spreads incoming frames, by a hash of the
+    /// flow that is the same in both directions. The group's number, for [`Self::join_fanout`].
     ///
     /// # Errors
     /// [`SysError::Call`]: `ENOSPC` where no number is left.
@@ -140,7 +140,7 @@ impl PacketSocket {
     }
 
     /// Takes waiting frames, with their headers: one into each `frame_bytes` bytes of `slots`, its
-    /// length into `lengths`. Returns how many. What is longer is cut.
+    /// length into `lengths`. Returns how many. A longer frame is cut.
     ///
     /// # Errors
     /// [`SysError::Call`]: `ENETDOWN` once when the interface goes down.

@@ -46,8 +46,8 @@ pub fn end_with_starter(command: &mut Command) {
             false => Err(Errno::SRCH.into()),
         }
     };
-    // SAFETY: between fork and exec only what is safe in a signal handler may be done: `tie` makes
-    // two system calls and neither allocates nor locks.
+    // SAFETY: between fork and exec only calls that are safe in a signal handler are allowed: `tie`
+    // makes two system calls and neither allocates nor locks.
     unsafe {
         command.pre_exec(tie);
     }
@@ -62,7 +62,7 @@ pub fn inherited(number: i32) -> std::io::Result<OwnedFd> {
     if number <= 2 {
         return Err(Errno::BADF.into());
     }
-    // SAFETY: only looked at: where no such descriptor is open, the call says so.
+    // SAFETY: only looked at: where no such descriptor is open, the call fails.
     let looked_at = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_setfd(looked_at, rustix::io::FdFlags::CLOEXEC)?;
     // SAFETY: it is open, it is not one of the standard three, and nothing in this process has

@@ -2,10 +2,10 @@
 //! before use.
 //!
 //! Why here: the papers lost two orders of magnitude on local stores and buffers that were mapped
-//! or faulted on the way of a request. A [`Region`] is made once, at start-up, and says what it got
-//! rather than fail: a machine without reserved huge pages or with a small lock limit still works,
-//! only slower. Must stay true: the memory is zero when new, belongs to one owner, and is unmapped
-//! when dropped. Any thread. Source: mmap(2), madvise(2), mlock(2),
+//! or faulted on the way of a request. A [`Region`] is made once, at start-up, and reports its
+//! properties rather than fail: a machine without reserved huge pages or with a small lock limit
+//! still works, only slower. Must stay true: the memory is zero when new, belongs to one owner, and
+//! is unmapped when dropped. Any thread. Source: mmap(2), madvise(2), mlock(2),
 //! Documentation/admin-guide/mm/{hugetlbpage,transhuge}.rst.
 //!
 //! ```
@@ -196,9 +196,8 @@ impl Region {
         Ok(Self::mapped(map_start, map_start, len, len, Backing::Small))
     }
 
-    /// Maps enough to find an aligned start in it, gives back what lies around it, and asks for
-    /// huge pages. Small regions are rounded up to a whole huge page of addresses so that one can
-    /// be used at all.
+    /// Maps enough to find an aligned start in it, unmaps the rest, and asks for huge pages. Small
+    /// regions are rounded up to a whole huge page of addresses so that one can be used at all.
     fn map_transparent(len: usize) -> Option<Self> {
         let huge_bytes = len.checked_next_multiple_of(HUGE_PAGE_BYTES)?;
         let wide_bytes = huge_bytes.checked_add(HUGE_PAGE_BYTES)?;

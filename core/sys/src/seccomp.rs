@@ -1,11 +1,11 @@
 //! System calls of other programs, handed to a supervisor: seccomp's user notifications.
 //!
 //! A thread puts a [`Filter`] over itself ([`install`]); it, and all that it starts from then on,
-//! stop at the calls that the filter names until whoever holds the [`Listener`] has answered.
+//! stop at the calls that the filter names until the holder of the [`Listener`] has answered.
 //! Sources: seccomp(2), seccomp_unotify(2), `include/uapi/linux/seccomp.h`.
 //!
-//! Must stay true: a call that the filter does not name costs what it did before; an answer to a
-//! caller that is gone is no error.
+//! Must stay true: a call that the filter does not name costs the same as before; an answer to a
+//! caller that no longer exists is no error.
 #![allow(unsafe_code)] // seccomp(2) and its ioctls take untyped requests
 
 use crate::SysError;
@@ -35,18 +35,18 @@ pub type Filter = [(i64, When)];
 
 /// Puts a filter over this thread and all threads and processes that it starts from now on.
 ///
-/// A caller that waits is called away by signals, as the kernel's own calls are: the flag
-/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` (Linux 5.19) is left out, since an answer may take as
-/// long as a session takes to come (accept(2)), and a handler must run meanwhile. So whoever
-/// answers must expect that the caller does not wait any more ([`Listener::answer`]), and that it
-/// makes the call again.
+/// Signals interrupt a caller that waits, as they do the kernel's own calls. The flag
+/// `SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV` (Linux 5.19) is left out: an answer may take as long as
+/// a session takes to come (accept(2)), and a handler must run meanwhile. So the supervisor must
+/// expect that the caller does not wait any more ([`Listener::answer`]), and that it makes the call
+/// again.
 ///
 /// Without CAP_SYS_ADMIN the thread gives up gaining privileges by executing files, as the kernel
 /// demands.
 ///
 /// # Errors
-/// [`SysError::Call`]: `EBUSY` where somebody listens to this thread already, `EINVAL` where the
-/// kernel has no user notifications (Linux 5.0).
+/// [`SysError::Call`]: `EBUSY` where this thread has a listener already, `EINVAL` where the kernel
+/// has no user notifications (Linux 5.0).
 pub fn install(filter: &Filter) -> Result<Listener, SysError> {
     let program = assemble(filter);
     let program = libc::sock_fprog {
@@ -132,7 +132,7 @@ impl AsFd for Listener {
 
 impl Listener {
     /// The next call, where one waits (the descriptor was readable); waits for one otherwise. None
-    /// where its caller has gone meanwhile.
+    /// where its caller has ended meanwhile.
     ///
     /// # Errors
     /// [`SysError::Call`].
@@ -172,7 +172,7 @@ impl Listener {
         }))
     }
 
-    /// Answers a call; false where its caller is gone, or was called away by a signal.
+    /// Answers a call; false where its caller has ended, or a signal interrupted it.
     pub fn answer(&self, id: u64, answer: Answer) -> bool {
         let (value, error, flags) = match answer {
             Answer::Proceed => (0, 0, libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32),
@@ -227,7 +227,7 @@ impl Listener {
     fn is_there(&self, result: Result<i32, Errno>, call: &'static str) -> bool {
         match result {
             Ok(_) => true,
-            // It is gone; or it has its answer, and has not run since.
+            // It has ended; or it has its answer, and has not run since.
             Err(Errno::NOENT | Errno::INPROGRESS) => false,
             Err(error) => {
                 self.failure.set(Some((call, error)));
@@ -250,8 +250,8 @@ impl Listener {
     /// the time: that it waits is looked at behind the copy, each time.
     ///
     /// # Errors
-    /// `EFAULT` where not all of it is there; `ESRCH` where the caller does not wait any more: what
-    /// was copied may be another's then; `EPERM`.
+    /// `EFAULT` where not all of it is there; `EPERM`; `ESRCH` where the caller does not wait any
+    /// more: the copied bytes may then be another process's.
     pub fn read(&self, call: &Call, address: u64, target: &mut [u8]) -> Result<(), Errno> {
         let local = piece(target.as_mut_ptr(), target.len());
         let remote = piece(address_of(address), target.len());
@@ -269,9 +269,9 @@ impl Listener {
 
     /// Opens the memory of the thread that has made a call, for writing.
     ///
-    /// The file stands for one address space, whatever becomes of the thread's number. So it is
-    /// opened first, and then it is looked at whether the caller waits: the memory is the caller's,
-    /// or an error is returned. A number that is used twice, by process_vm_writev(2) say, could be
+    /// The file stands for one address space, even if the thread's number is reused. So it is
+    /// opened first, and then checked that the caller waits: the memory is the caller's, or an
+    /// error is returned. A number that is used twice, by process_vm_writev(2) say, could be
     /// another process's the second time.
     ///
     /// # Errors
@@ -301,7 +301,7 @@ impl Listener {
     /// Gives a descriptor to a caller, in the place of its descriptor `at`.
     ///
     /// # Errors
-    /// The kernel's: `ENOENT` where the caller is gone, `EMFILE` where it has no room.
+    /// The kernel's: `ENOENT` where the caller has ended, `EMFILE` where it has no room.
     pub fn replace(
         &self,
         id: u64,
@@ -379,7 +379,7 @@ impl Listener {
 pub struct Memory(OwnedFd);
 
 impl Memory {
-    /// Writes all of `source` at `address`. A caller that is gone meanwhile has no memory.
+    /// Writes all of `source` at `address`. A caller that has ended meanwhile has no memory.
     ///
     /// # Errors
     /// `EFAULT` where not all of it is there.
@@ -418,7 +418,7 @@ fn patiently(
     }
 }
 
-/// What a call has returned.
+/// Result of a call.
 fn returned(result: i32) -> Result<i32, Errno> {
     if result < 0 {
         Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
@@ -530,7 +530,7 @@ const INTERRUPTIONS_MAX: u32 = 1000;
 const NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
-/// `AUDIT_ARCH_X86_64` and its like: what this program was built for.
+/// `AUDIT_ARCH_X86_64` and its like: the target of this build.
 const NATIVE: u32 = if cfg!(target_arch = "aarch64") {
     0xc000_00b7
 } else {
@@ -580,7 +580,7 @@ mod tests {
     fn an_answer_that_cannot_be_given_is_noted() {
         let (listener, call, asking) = caller(7);
         assert!(listener.answer(call.id, Answer::Value(0)));
-        // A caller that is gone is none.
+        // A caller that has ended does not count.
         assert!(!listener.answer(call.id, Answer::Value(0)));
         assert!(!listener.is_waiting(call.id));
         assert!(listener.failure().is_none());
@@ -614,7 +614,7 @@ mod tests {
         let memory = listener.memory(&call).unwrap();
         assert!(listener.answer(call.id, Answer::Value(0)));
         assert_eq!(asking.join().unwrap(), 8);
-        // The process lives on, and with it what the call's arguments named.
+        // The process lives on, and with it the memory of the call's arguments.
         assert_eq!(listener.write(&call, at, b"x"), Err(Errno::SRCH));
         assert_eq!(listener.read(&call, at, &mut bytes), Err(Errno::SRCH));
         assert!(listener.memory(&call).is_err());
@@ -624,7 +624,7 @@ mod tests {
     #[test]
     fn a_number_that_is_another_processs_now_is_not_written_to() {
         let (listener, call, asking) = caller(7);
-        // As if the caller were gone, and another process had got its number.
+        // As if the caller had ended, and another process had got its number.
         let mut other = std::process::Command::new("sleep")
             .arg("60")
             .spawn()

@@ -1,20 +1,20 @@
 //! Memory that several processes share: a sealed memfd and its mapping.
 //!
-//! Why here: requests cross from one process to another over such memory, and the other side may be
-//! anybody: it may write anywhere in it at any time. So no reference to its plain bytes is ever
+//! Why here: requests cross from one process to another over such memory, and the other side is
+//! untrusted: it may write anywhere in it at any time. So no reference to its plain bytes is ever
 //! made. A [`SharedSlice`] is an address and a length; its bytes are copied in and out by
 //! instructions that the compiler cannot look into or repeat, and its words are atomics. The file
 //! is sealed: it can be neither cut short (which would make an access a `SIGBUS`) nor grown.
 //!
-//! No seal forbids a process that may write to punch a hole. It reads as zeros, a page is taken for
-//! it at the next access, and if the machine then has none left (`vm.overcommit_memory` = 2, at its
-//! limit), that is a `SIGBUS` after all. So memory that this process made and shares for writing is
-//! guarded as maps of files are ([`crate::FileMap`]): a page of zeros of its own takes the place,
-//! and [`SharedMap::damaged`] says so.
+//! No seal prevents a process with write access from punching a hole. It reads as zeros, a page is
+//! taken for it at the next access, and if the machine then has none left (`vm.overcommit_memory` =
+//! 2, at its limit), that is a `SIGBUS` after all. So memory that this process made and shares for
+//! writing is guarded as maps of files are ([`crate::FileMap`]): a page of zeros takes the place,
+//! and [`SharedMap::damaged`] reports it.
 //!
-//! Must stay true: a mapping lives as long as every slice and overlay of it, by lifetime; what is
-//! read was read once, is plain bytes, and means nothing until it was checked. Any thread. Source:
-//! memfd_create(2), fcntl(2) "File Sealing", mmap(2).
+//! Must stay true: a mapping lives as long as every slice and overlay of it, by lifetime. Data is
+//! read once, is plain bytes, and is checked before use. Any thread. Source: memfd_create(2),
+//! fcntl(2) "File Sealing", mmap(2).
 #![allow(unsafe_code)] // Maps shared memory and copies to and from it.
 
 mod lent;
@@ -43,7 +43,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub enum Sharing {
     /// Read and write it.
     ReadWrite,
-    /// Only read it: the kernel refuses any other mapping, for whoever holds the descriptor.
+    /// Only read it: the kernel refuses any other mapping to every holder of the descriptor.
     ReadOnly,
 }
 
@@ -78,8 +78,8 @@ impl SharedMap {
         Ok(map)
     }
 
-    /// The same, without its pages in this process: they are there, zeroed, for whoever is handed
-    /// the memory first, but every first access here costs a page fault until
+    /// The same, without its pages in this process. They exist, zeroed, for the first process that
+    /// gets the memory, but every first access here costs a page fault until
     /// [`Self::make_present`], which may come later. Takes half the time of [`Self::create`] or
     /// less.
     ///
@@ -176,8 +176,8 @@ impl SharedMap {
             unsafe { mm::madvise(self.start.as_ptr().add(at).cast(), step, advice) }.ok();
             between();
         }
-        // All or nothing: a part would only use up what the user may lock.
-        // SAFETY: the range is this mapping.
+        // All or nothing: a part would only use up the user's lock limit. SAFETY: the range is this
+        // mapping.
         let locked = unsafe { mm::mlock(self.start.as_ptr().cast(), self.len) }.is_ok();
         // Relaxed: a figure for people.
         self.locked.store(locked, Ordering::Relaxed);
@@ -307,7 +307,7 @@ mod tests {
         let mut bytes = [1; 8];
         map.slice().read_at(page, &mut bytes);
         assert_eq!((bytes, map.damaged()), ([0; 8], false));
-        // No seal, and cut short: as where a page is gone and memory is out.
+        // No seal, and cut short: as where a page is missing and memory is out.
         let file = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC).unwrap();
         rustix::fs::ftruncate(&file, 2 * page as u64).unwrap();
         let mut map = SharedMap::map(file, 2 * page, true).unwrap();

@@ -63,7 +63,7 @@ impl<E: Exfiltrator> Iterator for Signals<E> {
                     return Some(signal);
                 }
                 if self.was_woken {
-                    // For nothing, or what woke us could not be taken out.
+                    // A spurious wake-up, or the bytes that woke us could not be read.
                     std::thread::sleep(PAUSE);
                 }
             }
@@ -103,7 +103,7 @@ mod tests {
     #[test]
     fn a_signal_that_could_not_wake_who_waits_comes_all_the_same() {
         let (read, _write) = UnixStream::pair().unwrap();
-        // What the handler sends goes elsewhere.
+        // The handler's bytes go elsewhere.
         let (elsewhere, _kept) = UnixStream::pair().unwrap();
         let taken = [Signal::USR1.as_raw()];
         let signals = Signals {

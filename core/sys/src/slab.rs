@@ -1,10 +1,9 @@
 //! A region cut in equal slots, each handed out as an owned buffer that can travel between threads.
 //!
-//! Why here: a cache of inflated frames wants all its memory at start-up, one buffer per frame,
-//! moved to whichever engine fills it, and the pages of buffers that are idle given back to the
-//! machine. Must stay true: a slot is in the free list or in exactly one [`SlotBuf`], never both;
-//! the region lives as long as any of its slots. Any thread may take and drop; both take a short
-//! lock.
+//! Why here: a cache of decompressed frames wants all its memory at start-up, one buffer per frame,
+//! moved to whichever engine fills it, and the pages of idle buffers given back to the machine.
+//! Must stay true: a slot is in the free list or in exactly one [`SlotBuf`], never both; the region
+//! lives as long as any of its slots. Any thread may take and drop; both take a short lock.
 #![allow(unsafe_code)] // Hands out disjoint parts of a region as owned buffers.
 
 use crate::SysError;

@@ -1,9 +1,9 @@
 //! Copies to shared memory that go past this core's cache, and the fence behind them.
 //!
-//! Why here: after an ordinary copy, what one core writes and another reads next is in the wrong
-//! place, the writer's cache. If the two share no level of it, every line that is written again
-//! must first be asked back from the reader, line by line. A streamed line goes to memory instead,
-//! whole, and nothing is fetched for it. Must stay true: lines are written whole;
+//! Why here: after an ordinary copy, data that one core writes and another reads next is in the
+//! wrong place, the writer's cache. If the two share no level of it, every line that is written
+//! again must first be fetched back from the reader, line by line. A streamed line goes to memory
+//! instead, whole, and nothing is fetched for it. Must stay true: lines are written whole;
 //! [`fence_streamed`] comes before the word that announces them. Any thread. Source: AMD64
 //! Architecture Programmer's Manual, volume 4, MOVNTDQ; volume 3, SFENCE.
 //!
@@ -25,8 +25,8 @@ use crate::prefetch::LINE_BYTES;
 use crate::shared::SharedSlice;
 
 impl SharedSlice<'_> {
-    /// Copies `pieces`, one behind the other, to byte `offset` on, past this core's cache, and
-    /// fills the last line with zeros. For what another core reads next and this one does not.
+    /// Copies `pieces`, one after the other, to byte `offset` on, past this core's cache, and fills
+    /// the last line with zeros. For data that another core reads next and this one does not.
     ///
     /// # Panics
     /// If `offset` is not at a line's beginning, the lines reach past the end, or the memory is

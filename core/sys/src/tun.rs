@@ -95,7 +95,7 @@ impl Tap {
         &self.name
     }
 
-    /// Reads one frame with its header; `None` where none waits. What is longer than `buffer` is
+    /// Reads one frame with its header; `None` where none waits. A frame longer than `buffer` is
     /// cut.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! A file that shrinks under a live map: readers go on, the map says so, other faults still kill.
+//! A file that shrinks under a live map: readers go on, the map reports it, other faults still
+//! kill.
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -164,7 +165,7 @@ fn dies_of_a_foreign_fault() {
     file.set_len(0).unwrap();
     assert_eq!(guarded.bytes(0..1).unwrap()[0], 0);
     assert!(guarded.damaged());
-    // SAFETY: the address is mapped; the page behind it is gone, which is the point.
+    // SAFETY: the address is mapped; its page is missing, which is the point.
     let byte = unsafe { foreign.cast::<u8>().add(4096).read_volatile() };
     panic!("read {byte} where a fault had to kill");
 }

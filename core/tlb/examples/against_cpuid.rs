@@ -1,4 +1,4 @@
-//! Runs the detector again and again and compares it with what the processor says of itself.
+//! Runs the detector repeatedly and compares it with the processor's own description.
 //!
 //! `cargo run --release -p sidecore-tlb --example against_cpuid -- [RUNS] [--quick]`
 //!

@@ -1,12 +1,12 @@
 //! Layout of a pointer chase: the nodes' addresses, and the random order in which they are visited.
 //!
 //! Why here: a load whose address is the value of the load before cannot be started early, so its
-//! time is the memory's. A node is a number of four bytes: the index of the next node. What else a
-//! processor could profit from is taken away: the order is a random single cycle; nodes lie in
-//! different lines of their pages, so that they do not crowd one set of the data cache; and where
-//! few frames show in many pages, nodes share lines, so that few lines serve many pages.
-//! Must stay true: every node has a place of its own in the frame that its page shows. Pure.
-//! Source: docs/tlb.md, "Method".
+//! time is the memory's. A node is a number of four bytes: the index of the next node. All else
+//! that a processor could profit from is removed. The order is a random single cycle. Nodes lie in
+//! different lines of their pages, so that they do not crowd one set of the data cache. Where few
+//! frames show in many pages, nodes share lines, so that few lines serve many pages. Must stay
+//! true: every node has a place of its own in the frame that its page shows. Pure. Source:
+//! docs/tlb.md, "Method".
 
 /// Placement of nodes on the cache lines of their pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -59,15 +59,15 @@ impl Curve {
         &self.points
     }
 
-    /// Pages and cycles of the fastest windows, without what such a curve cannot do (misread
-    /// clocks, disturbances).
+    /// Pages and cycles of the fastest windows, without points that such a curve cannot have
+    /// (misread clocks, disturbances).
     #[must_use]
     pub fn fastest(&self) -> Vec<(f64, f64)> {
         clean(self.points.iter().map(|p| (p.pages as f64, p.cycles)))
     }
 
-    /// Pages and cycles that a fifth of the windows stayed below, without what such a curve cannot
-    /// do (misread clocks, disturbances).
+    /// Pages and cycles that a fifth of the windows stayed below, without points that such a curve
+    /// cannot have (misread clocks, disturbances).
     #[must_use]
     pub fn fifth(&self) -> Vec<(f64, f64)> {
         clean(self.points.iter().map(|p| (p.pages as f64, p.cycles_fifth)))
@@ -110,8 +110,8 @@ impl Curve {
     }
 }
 
-/// Takes out what a curve of this kind cannot do: fall by more than a tenth below its neighbours,
-/// two on each side (a clock that was misread), or be higher at fewer pages than at more (a
+/// Removes points that a curve of this kind cannot have: more than a tenth below their neighbours,
+/// two on each side (a clock that was misread), or higher at fewer pages than at more (a
 /// disturbance).
 fn clean(points: impl Iterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut points: Vec<_> = points.collect();

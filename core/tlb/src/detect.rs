@@ -8,14 +8,14 @@
 //! - A buffer of C entries in sets of W ways, replacing the least recently used, that serves a
 //!   cycle of N pages misses a share of (W+1)(N-C)/N of the accesses from N = C on, and all of them
 //!   from C(W+1)/W on; half of them at C(W+1)/(W+1/2).
-//! - Buffers between that and the next rise over a wider stretch, and straighter. The fit says
-//!   where half of the accesses miss, H, and how wide the step is, from which follows the W of a
-//!   set that would rise as widely; the capacity is then H(W+1/2)/(W+1).
-//! - A buffer that replaces any entry misses a share m = 1 - exp(-(m+d)N/C), where d is what others
-//!   put into the level for each access: an entry survives a lap of N accesses, (m+d)N of which
-//!   replace something, with probability exp(-(m+d)N/C). Half of the accesses miss only at 1.39 C,
-//!   nearly all at 4 C; with d = 0.02 a tenth of them miss at 0.86 C already. So neither H nor the
-//!   place where the step begins is the capacity: C is fitted.
+//! - Buffers between that and the next rise over a wider stretch, and straighter. The fit gives H,
+//!   where half of the accesses miss, and the width of the step, from which follows the W of a set
+//!   that would rise as widely; the capacity is then H(W+1/2)/(W+1).
+//! - A buffer that replaces any entry misses a share m = 1 - exp(-(m+d)N/C), where d is the number
+//!   of entries that others put into the level for each access: an entry survives a lap of N
+//!   accesses, (m+d)N of which replace something, with probability exp(-(m+d)N/C). Half of the
+//!   accesses miss only at 1.39 C, nearly all at 4 C; with d = 0.02 a tenth of them miss at 0.86 C
+//!   already. So neither H nor the place where the step begins is the capacity: C is fitted.
 //!
 //! Must stay true: a rise that is no step is no level: it must be explained better by a step than
 //! by a slope, with level ground on both sides. Pure. Source: own; notes on the method in
@@ -94,10 +94,10 @@ pub fn find_near(curve: &Curve, entries: f64) -> Option<Knee> {
     (distance(&nearest) < NEAR_FACTOR.ln()).then_some(nearest)
 }
 
-/// Drops what cannot be levels of one hierarchy: a larger level is never much cheaper to miss than
-/// a smaller one. Of two such steps the one stays that explains more of the curve, its confidence
-/// counted in: confidence alone would take the last few points, disturbed one after the other, for
-/// a small step without noise.
+/// Drops steps that cannot be levels of one hierarchy: a larger level is never much cheaper to miss
+/// than a smaller one. Of two such steps the one stays that explains more of the curve, weighted by
+/// its confidence. Confidence alone would take the last few points, disturbed one after the other,
+/// for a small step without noise.
 fn in_hierarchy(mut knees: Vec<(f64, Knee)>) -> Vec<Knee> {
     while let Some(index) = knees
         .windows(2)

@@ -1,4 +1,4 @@
-//! Curves of simulated buffers, and what the detector must say about them.
+//! Curves of simulated buffers, and the expected levels of the detector.
 
 use super::*;
 use crate::chain::Random;
@@ -58,7 +58,7 @@ impl Set {
         }
     }
 
-    /// Looks `entry` up and brings it in if it is missing; true if it was there.
+    /// Looks `entry` up and inserts it if it is missing; true if it was there.
     fn access(&mut self, entry: u32, level: &Level, random: &mut Random) -> bool {
         let found = self.held.iter().position(|&held| held == entry);
         let place = found.unwrap_or_else(|| {

@@ -3,11 +3,11 @@
 //! Top-down:
 //!
 //! - `measure`: the measuring part: memory of every page size, chases over it, curves.
-//! - [`report`]: what comes out; [`markdown`]: the same, for `docs/results`; [`access`]: the paths
-//!   to memory and the kinds of pages in it.
-//! - [`cpuid`]: what the processor says of its levels itself, decoded; nothing measured uses it.
+//! - [`report`]: the results; [`markdown`]: the same, for `docs/results`; [`access`]: the paths to
+//!   memory and the kinds of pages in it.
+//! - [`cpuid`]: the processor's own description of its levels, decoded; nothing measured uses it.
 //! - The pure core: [`curve`], [`detect`] (from a curve to levels), [`sets`] (from knees against
-//!   strides to sets and ways), `chain` (where a chase's nodes lie).
+//!   strides to sets and ways), `chain` (the places of a chase's nodes).
 //!
 //! Must stay true: the machine's settings are as they were when a run has ended, however it ended;
 //! nothing is changed at all unless asked for. No unsafe code. Source: papers/003; docs/tlb.md.

@@ -1,7 +1,7 @@
 //! A run as Markdown tables, ready for `docs/results`.
 //!
-//! Why here: figures are pasted, not retyped. Must stay true: what was not measured is said.
-//! Pure. Source: own.
+//! Why here: figures are pasted, not retyped. Must stay true: a missing measurement is named. Pure.
+//! Source: own.
 
 use crate::cpuid::CpuidLevel;
 use crate::report::{Level, Report, bytes};
@@ -54,7 +54,7 @@ pub fn unclear(level: &Level) -> String {
     )
 }
 
-/// A level as CPUID describes it, and how far the measured one is from that.
+/// A level as CPUID describes it, and the difference of the measured one.
 #[must_use]
 pub fn beside(said: &CpuidLevel, measured: Option<&Level>) -> String {
     let off = match measured {
@@ -107,7 +107,7 @@ fn rows(report: &Report) -> Table {
     Table::new(&heads, rows.collect())
 }
 
-/// A figure or a dash; counts and what is large without decimals.
+/// A figure or a dash; counts and large values without decimals.
 #[must_use]
 pub fn number(value: Option<f64>) -> String {
     match value {

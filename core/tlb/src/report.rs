@@ -55,7 +55,7 @@ pub struct Report {
 pub struct Level {
     /// Access path: `load`, `dma-copy`, `dma-borrow`.
     pub path: &'static str,
-    /// Bytes of the pages that were asked for.
+    /// Bytes of the requested pages.
     pub page_bytes: usize,
     /// Kind of pages, in words.
     pub pages: &'static str,
@@ -118,7 +118,7 @@ pub struct Measured {
     pub stride_bytes: usize,
     /// The points.
     pub curve: Curve,
-    /// The steps in it, as far as they count.
+    /// The steps in it that count.
     pub knees: Vec<Knee>,
     /// True if the curve still rises at its end.
     pub rises_at_end: bool,

@@ -1,9 +1,9 @@
 //! From knees against page strides to the sets and ways of a level.
 //!
 //! Why here: when only every S-th page is visited, a level whose set is chosen by the low bits of
-//! the page's number has only every S-th set to put them in: its knee comes S times earlier, until
-//! only one set is left, whose ways remain. A level without sets does not care.
-//! Must stay true: what the knees do not show is not said. Pure. Source: notes in docs/tlb.md.
+//! the page's number has only every S-th set for them. Its knee comes S times earlier, until only
+//! one set is left, whose ways remain. A level without sets shows no change. Must stay true:
+//! nothing is reported that the knees do not show. Pure. Source: notes in docs/tlb.md.
 //!
 //! ```
 //! use sidecore_tlb::sets::{Indexing, indexing};

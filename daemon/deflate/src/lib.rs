@@ -5,7 +5,7 @@
 //! kernels `deflate` and `inflate` that `sidecore daemon` serves.
 //!
 //! Must stay true: a block's bytes depend only on its input, its level and on being the last one,
-//! never on the thread or machine that made it. No `unsafe`, no I/O, no threads outside [`served`].
+//! never on the engine or thread that made it. No `unsafe`, no I/O, no threads outside [`served`].
 //! Source: RFC 1951.
 
 mod bits;

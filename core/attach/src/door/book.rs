@@ -1,9 +1,8 @@
 //! The door's decisions, without its I/O: events and the time in, decisions out. Pure.
 //!
 //! A connection is *waiting* until it asks to attach, *expecting* while its segment is made,
-//! *attached* until it parts, and *closing* from the moment at which it is to be closed until its
-//! owner takes it out ([`Book::take_closed`]). `C` is what the owner keeps with it: descriptors in
-//! the door, a model in the simulation.
+//! *attached* until it parts, and *closing* until its owner takes it out ([`Book::take_closed`]).
+//! `C` is the owner's data with it: descriptors in the door, a model in the simulation.
 //!
 //! Must stay true: the time comes in as an argument; the number of entries is bounded by the limits
 //! of waiting connections and by the quota of segments; a connection that is closing takes part in
@@ -25,7 +24,7 @@ pub(crate) struct Guest<C> {
 /// State of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// It is up to the client to say what it wants.
+    /// The client has not sent its request yet.
     Waiting,
     /// A segment was ordered and has not come.
     Expecting,

@@ -76,11 +76,11 @@ pub enum Event<S> {
         peer: Peer,
         /// As it was given to [`Door::order`].
         tag: u64,
-        /// The segment and the descriptor to hand over; or the limit that is reached, or what the
-        /// operating system said, in words for the client.
+        /// The segment and the descriptor to hand over; or the error for the client: the limit that
+        /// is reached, or the operating system's.
         made: Result<(Segment, OwnedFd), String>,
     },
-    /// A client that was attached is gone.
+    /// A client that was attached has disconnected.
     Parted(S),
 }
 
@@ -227,7 +227,7 @@ impl<S> Door<S> {
         Ok(())
     }
 
-    /// Looks at what is ready.
+    /// Handles the ready descriptors.
     fn look(&mut self) -> Result<(), SysError> {
         let mut ready = Vec::with_capacity(LOOKED_AT_ONCE_MAX);
         let none = rustix::time::Timespec::default();
@@ -260,7 +260,7 @@ impl<S> Door<S> {
         let Some(guest) = self.book.live(id) else {
             return;
         };
-        // What was sent before the end is moot.
+        // Messages from before the end are moot.
         if is_process || guest.connection.has_ended() {
             self.book.close(id);
         } else {
@@ -273,9 +273,9 @@ impl<S> Door<S> {
         self.events.pop_front()
     }
 
-    /// Has a segment of `bytes` bytes made by another thread, charged to the user of a connection;
-    /// [`Event::Made`] brings it, unless the client is gone by then. `name` stands in lists of open
-    /// files, `tag` comes back. Does not block.
+    /// Orders a segment of `bytes` bytes from another thread, charged to the user of a connection.
+    /// [`Event::Made`] delivers it, unless the client has disconnected by then. `name` appears in
+    /// lists of open files, `tag` comes back. Does not block.
     pub fn order(&mut self, to: ConnectionId, name: &'static str, bytes: usize, tag: u64) {
         if self.book.expect(to.0)
             && let Some(guest) = self.book.live(to.0)
@@ -300,7 +300,7 @@ impl<S> Door<S> {
     }
 
     /// Attaches a connection: sends the terms with their descriptors, and keeps the session until
-    /// the client parts. Gives it back where the client is gone.
+    /// the client parts. Returns the session if the client has disconnected.
     ///
     /// # Errors
     /// The session, which was not attached.
@@ -485,7 +485,7 @@ impl<S> Door<S> {
         };
         let has_ordered = guest.has_ordered();
         let connection = &mut guest.connection;
-        // One byte more than a question, to see what is longer.
+        // One byte more than a question, to detect longer messages.
         let mut bytes = [0; QUESTION_BYTES + 1];
         let length = match local_socket::receive(connection.socket.as_fd(), &mut bytes) {
             // Descriptors that came with it are closed.
@@ -565,7 +565,7 @@ impl<S> Door<S> {
 }
 
 impl<S> Connection<S> {
-    /// True once the process behind it has ended, whoever else holds the socket.
+    /// True once the process behind it has ended, even if another process still holds the socket.
     fn has_ended(&self) -> bool {
         let end = self.process_end.as_ref();
         end.is_some_and(|end| local_socket::is_readable(end.as_fd()))
@@ -574,7 +574,7 @@ impl<S> Connection<S> {
 
 fn refuse(protocol: &Protocol, socket: BorrowedFd<'_>, reason: &str) {
     let answer = protocol.message(crate::protocol::KIND_REFUSED, reason.as_bytes());
-    // A peer that does not read its answer, or has gone, misses it.
+    // A peer that does not read its answer, or has disconnected, misses it.
     local_socket::send(socket, &answer, &[]).ok();
 }
 

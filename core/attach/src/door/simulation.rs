@@ -12,7 +12,7 @@ use crate::{AdmissionLimits, INTRODUCTION_TIME_MAX};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-/// A client's plan, and how far it is.
+/// A client's plan and its progress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Plan {
     uid: u32,
@@ -60,7 +60,7 @@ struct World {
     silent_since: BTreeMap<u64, Duration>,
 }
 
-/// A generator of numbers (xorshift64*): what comes from one seed is the same everywhere.
+/// A generator of numbers (xorshift64*): a seed gives the same numbers everywhere.
 struct Random(u64);
 
 impl Random {
@@ -131,7 +131,7 @@ impl World {
         }
     }
 
-    /// Somebody connects: as many hostile ones at once as they like.
+    /// Clients connect: any number of hostile ones at once.
     fn clients_come(&mut self) {
         if self.now >= self.comes_at {
             let pause = [1, 5, 50, 400][self.random.below(4) as usize];
@@ -157,7 +157,8 @@ impl World {
         }
         if self.random.chance(2) {
             let uid = HONEST[self.random.below(2) as usize];
-            // One at a time of each: what one user's clients do to one another is not at issue.
+            // One honest client of each user at a time: contention within one user is not the
+            // subject.
             let busy = |other: u32| other == uid;
             let is_busy = self.wanting.iter().any(|(_, plan)| busy(plan.uid))
                 || self.book.iter().any(|(_, guest)| busy(guest.uid))
@@ -205,7 +206,7 @@ impl World {
     /// One turn of the control thread, as `Door::wait` and the daemon have it.
     fn turn(&mut self, ends: bool) {
         let now = self.now;
-        // What is ready: questions and hang-ups.
+        // Ready events: questions and hang-ups.
         let ready: Vec<u64> = self.book.iter().map(|(id, _)| id).collect();
         for id in ready {
             self.look_at(id);
@@ -307,7 +308,7 @@ impl World {
                     }
                 }
             } else {
-                // Its client is gone: freed at once.
+                // Its client has disconnected: freed at once.
                 self.accounts.give_back(uid, bytes);
             }
             self.sweep();
@@ -400,7 +401,7 @@ fn run(seed: u64, time: Duration) -> Totals {
     world.sweep();
     world.turn(true);
     assert_eq!(world.book.iter().count(), 0);
-    // Everything that was charged is given back once the last one lets go of it.
+    // Every charge is returned once the last holder drops its memory.
     world.now += Duration::from_secs(1);
     world.turn(true);
     for uid in [0, OWN].into_iter().chain(HONEST).chain(100..110) {

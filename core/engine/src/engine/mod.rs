@@ -246,14 +246,14 @@ impl Shared {
     }
 }
 
-/// Scope in which jobs are spawned that borrow what lives outside of it. Made by [`Engine::scope`].
+/// Scope in which jobs are spawned that borrow from outside of it. Made by [`Engine::scope`].
 #[derive(Debug)]
 pub struct Scope<'scope, 'env: 'scope> {
     engine: &'env Engine,
     loans: Arc<Loans>,
     waiter: Waiter,
-    /// Invariant in both, as `std::thread::Scope` is: jobs may hold exactly what outlives the
-    /// scope.
+    /// Invariant in both, as `std::thread::Scope` is: jobs may hold exactly the borrows that
+    /// outlive the scope.
     lifetimes: PhantomData<(&'scope mut &'scope (), &'env mut &'env ())>,
 }
 

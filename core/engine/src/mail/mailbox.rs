@@ -112,8 +112,8 @@ impl<const N: usize> Mailbox<N> {
             if stamp == turn {
                 match self.claim(&self.tail, number) {
                     Ok(()) => {
-                        // Release, to the Acquire load in `pop`: what was written before the word
-                        // goes with it.
+                        // Release, to the Acquire load in `pop`: writes before the word are visible
+                        // with it.
                         slot.store(join(turn.wrapping_add(1), word), Ordering::Release);
                         return true;
                     }

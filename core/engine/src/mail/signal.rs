@@ -38,7 +38,7 @@ impl Signal {
     /// Sends bits. Never blocks.
     pub fn send(&self, bits: u32) {
         let value = WRITTEN | u64::from(bits);
-        // Release, to the Acquire in `try_read`: what was written before the signal goes with it.
+        // Release, to the Acquire in `try_read`: writes before the signal are visible with it.
         match self.mode {
             SignalMode::Overwrite => self.register.store(value, Ordering::Release),
             SignalMode::Or => {

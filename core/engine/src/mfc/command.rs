@@ -1,4 +1,4 @@
-//! One DMA command: what it moves, and moving it.
+//! One DMA command: its operands and its execution.
 
 use super::Tag;
 use super::rules::{ListElement, list_places};

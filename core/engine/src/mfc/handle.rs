@@ -85,8 +85,9 @@ impl<'c, T: Plain> Get<'c, T> {
         self.flight.land(true)
     }
 
-    /// Gives the buffer without waiting: what a program on the hardware sees when it forgot to. In
-    /// `Copy` mode the bytes may be there, in `Checked` mode they are poison and never come.
+    /// Gives the buffer without waiting, as a program on the hardware sees it after a forgotten
+    /// wait. In `Copy` mode the bytes may be there, in `Checked` mode they are poison and never
+    /// come.
     pub fn without_waiting(self) -> Buf<'c, T> {
         self.flight.land(false)
     }
@@ -117,8 +118,8 @@ impl<'c, T: Plain> Put<'c, T> {
         self.flight.land(true)
     }
 
-    /// Gives the buffer back without waiting: what a program on the hardware does when it forgot
-    /// to. In `Copy` mode the bytes are out, in `Checked` mode they never get there.
+    /// Gives the buffer back without waiting, as a program on the hardware does after a forgotten
+    /// wait. In `Copy` mode the bytes are out, in `Checked` mode they never get there.
     pub fn without_waiting(self) -> Buf<'c, T> {
         self.flight.land(false)
     }

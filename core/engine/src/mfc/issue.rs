@@ -35,9 +35,9 @@ impl<'c> Issue<'c> {
         self
     }
 
-    /// Brings all of `source` into `buffer`, which has its length afterwards. In `Borrow` mode an
-    /// [`In`](crate::In) is prefetched into the cache and lent: the buffer reads main memory until
-    /// it is written to.
+    /// Transfers all of `source` into `buffer`, which has its length afterwards. In `Borrow` mode
+    /// an [`In`](crate::In) is prefetched into the cache and lent: the buffer reads main memory
+    /// until it is written to.
     ///
     /// # Errors
     /// [`DmaError::Size`], [`DmaError::Alignment`], [`DmaError::BufferTooShort`],
@@ -149,7 +149,7 @@ impl<'c> Issue<'c> {
                 buffer.lend(source);
                 Held::Here(buffer)
             }
-            // The usual case by the short way: no command is made of what is done at once.
+            // The usual case by the fast path: work that is done at once needs no command.
             (DmaMode::Copy | DmaMode::Borrow, source, Plan::Whole) => {
                 source.copy_to(0, &mut buffer.whole_mut()[..local_bytes]);
                 buffer.set_filled(local_bytes);

@@ -1,7 +1,8 @@
 //! The memory flow controller: tagged DMA between main memory and the local store.
 //!
-//! Why here: on an engine the program, not the cache, says what is near. A command takes its buffer
-//! and gives it back when it has been waited for, so using a buffer in flight does not compile:
+//! Why here: on an engine the program, not the cache, decides which data is near. A command takes
+//! its buffer and gives it back when it has been waited for, so using a buffer in flight does not
+//! compile:
 //!
 //! ```
 //! # use sidecore_engine::{Core, CoreOptions, Ctx, In, Kernel, KernelError, Out};
@@ -93,7 +94,7 @@ pub const POISON: u8 = 0xd5;
 pub enum DmaMode {
     /// Copy when issued.
     Copy,
-    /// Prefetch and lend; copy what cannot be lent.
+    /// Prefetch and lend; copy only where lending is impossible.
     #[default]
     Borrow,
     /// Copy when waited for, in the least expected order, and poison until then.
@@ -154,11 +155,11 @@ impl std::ops::BitOr for TagMask {
 /// Counters of a run's transfers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct DmaCounters {
-    /// Commands that brought memory in (a list counts once).
+    /// Commands that read memory in (a list counts once).
     pub gets: u64,
     /// Commands that took memory out.
     pub puts: u64,
-    /// Bytes brought in, lent ones included.
+    /// Bytes read in, lent ones included.
     pub bytes_in: u64,
     /// Bytes taken out, windows included.
     pub bytes_out: u64,
@@ -210,7 +211,7 @@ impl<'c> Mfc<'c> {
         }
     }
 
-    /// Brings `source` into `buffer`; tag group 0. See [`Issue::get`].
+    /// Transfers `source` into `buffer`; tag group 0. See [`Issue::get`].
     ///
     /// # Errors
     /// As [`Issue::get`].
@@ -222,7 +223,7 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).get(buffer, source)
     }
 
-    /// Brings `source`, of any size and alignment, into `buffer`; tag group 0. See
+    /// Transfers `source`, of any size and alignment, into `buffer`; tag group 0. See
     /// [`Issue::get_large`].
     ///
     /// # Errors
@@ -261,8 +262,8 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).put_large(buffer, target)
     }
 
-    /// Brings memory of any size in as a whole, to be read: prefetched and lent in `Borrow` mode
-    /// (any size), else in a buffer that this call takes from the local store.
+    /// Fetches memory of any size as a whole, to be read: prefetched and lent in `Borrow` mode (any
+    /// size), else in a buffer that this call takes from the local store.
     ///
     /// # Errors
     /// [`DmaError::Store`] where it does not fit, [`DmaError::ListLength`] above 32 MiB; neither in
@@ -336,8 +337,8 @@ impl<'c> Mfc<'c> {
         words
     }
 
-    /// Writes a line whole if this engine's reservation of it still holds, and says whether it did.
-    /// The reservation is gone either way. (On the Cell: `putllc`.)
+    /// Writes a line whole if this engine's reservation of it still holds, and returns whether it
+    /// did. The reservation ends either way. (On the Cell: `putllc`.)
     #[must_use]
     pub fn put_line_if_reserved(&self, line: &Line, words: &LineWords) -> bool {
         match self.reservation.take() {

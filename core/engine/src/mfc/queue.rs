@@ -82,7 +82,7 @@ impl<'c> Queue<'c> {
         self.entry(slot)?.take().map(|entry| entry.command.buffer)
     }
 
-    /// Its handle is gone, and with it the buffer; the transfer still happens.
+    /// Its handle was dropped, and with it the buffer; the transfer still happens.
     pub(crate) fn abandon(&mut self, slot: usize) {
         if let Some(place) = self.entry(slot)
             && let Some(entry) = place
@@ -94,8 +94,8 @@ impl<'c> Queue<'c> {
         }
     }
 
-    /// Does all commands of the groups in `mask`, the newest first as far as fences and barriers
-    /// let it.
+    /// Does all commands of the groups in `mask`, the newest first within the limits of fences and
+    /// barriers.
     pub(crate) fn perform_all(&mut self, mask: TagMask) {
         while let Some((slot, ..)) = self
             .pending()
@@ -136,9 +136,8 @@ impl<'c> Queue<'c> {
         self.perform_alone(slot);
     }
 
-    /// The earliest command that is not done and must be before the one in `slot`. Because it is
-    /// the earliest of all such, and what must come before it must come before `slot` too, nothing
-    /// must come before it.
+    /// The earliest command that is not done and must precede the one in `slot`. No command must
+    /// precede the result: it would have to precede `slot`, too, and so be the earliest itself.
     fn must_come_before(&self, slot: usize) -> Option<usize> {
         let entry = self.entries.as_ref()?.get(slot)?.as_ref();
         let entry = entry.filter(|entry| !entry.done)?;

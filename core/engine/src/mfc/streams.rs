@@ -1,10 +1,10 @@
 //! Hints for lent gets: which of them the processor's own prefetcher already follows.
 //!
-//! Why here: the prefetcher runs ahead of a loop over neighbouring blocks by itself; hints for the
-//! block after this one then take the place of the lines that it is about to bring, and cost up to
-//! a fifth of the loop. At a jump it knows nothing, and hints hide most of the first misses. So a
-//! get is hinted at unless it begins where a recent one ended. Must stay true: a hint changes no
-//! result. One thread: the one that runs the kernel. Source: own; `docs/results/offload.md`.
+//! Why here: the prefetcher runs ahead of a loop over neighbouring blocks by itself. Hints for the
+//! block after this one then displace the lines that it is about to fetch, and cost up to a fifth
+//! of the loop. At a jump it knows nothing, and hints hide most of the first misses. So a get is
+//! hinted at unless it begins where a recent one ended. Must stay true: a hint changes no result.
+//! One thread: the one that runs the kernel. Source: own; `docs/results/offload.md`.
 
 use sidecore_sys::prefetch;
 use std::cell::Cell;

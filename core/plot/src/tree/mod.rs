@@ -232,7 +232,7 @@ fn supports(
     any
 }
 
-/// The scale bar, and what dots mean.
+/// The scale bar, and the meaning of dots.
 fn legend(sheet: &mut Sheet, layout: &Layout, form: &Form, measure: &Measure, dots: Option<f64>) {
     let [left, y] = form.legend();
     let letters = measure.letters.max(11.0);

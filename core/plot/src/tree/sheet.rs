@@ -8,7 +8,7 @@ use super::form::Spot;
 use super::{TreeOptions, TreeTheme};
 use std::fmt::Write;
 
-/// Kinds of what is drawn.
+/// Classes of drawn elements.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
     Branch,
@@ -144,7 +144,7 @@ impl Sheet {
     }
 }
 
-/// The attribute that moves what is drawn to a spot, and turns it.
+/// The attribute that moves an element to a spot, and turns it.
 fn moved(spot: Spot) -> String {
     let angle = if spot.turned {
         spot.angle - 180.0
@@ -161,7 +161,7 @@ fn moved(spot: Spot) -> String {
     )
 }
 
-/// The style sheet; only what is in the picture follows it.
+/// The style sheet; only rules of classes in the picture are in it.
 fn style(theme: TreeTheme, stroke: f64) -> String {
     let mut css = format!(
         ".phylogeny text{{font-family:Inter,'Helvetica Neue',Helvetica,Arial,'Liberation \
@@ -190,7 +190,7 @@ fn style(theme: TreeTheme, stroke: f64) -> String {
 struct Palette {
     ground: &'static str,
     ink: &'static str,
-    /// Of what stands back.
+    /// Of secondary elements.
     grey: &'static str,
     /// Of supports.
     line: &'static str,
@@ -231,7 +231,7 @@ fn colours(palette: &Palette, follow: bool) -> String {
     css
 }
 
-/// Text that may stand in an element or an attribute; what XML does not allow is left out.
+/// Text for an element or an attribute; characters that XML forbids are left out.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,8 +1,8 @@
-//! One engine of a pool: what it works with, what it has done, and its thread.
+//! One engine of a pool: its core, its counters, and its thread.
 //!
-//! Why here: whoever holds an engine's claim drives it, its own thread or a caller on its core, and
-//! both do the accounts alike. Must stay true: counters are written only by the holder of the
-//! claim; work that panics ends neither the engine nor its accounts.
+//! Why here: the holder of an engine's claim drives it, be it its own thread or a caller on its
+//! core, and both do the accounts alike. Must stay true: counters are written only by the holder of
+//! the claim; work that panics ends neither the engine nor its accounts.
 
 use super::Shared;
 use crate::command::{Command, CommandSlot};
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sidecore_sys::{clock, cpu};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one engine, written by whoever drives it.
+/// Counters of one engine, written by its driver.
 #[derive(Default)]
 pub(crate) struct Counters {
     pub(crate) called: AtomicU64,
@@ -85,7 +85,7 @@ pub(crate) fn engine_thread(shared: &Shared, engine: usize, pin: bool) {
                 slot.drive(|driver| {
                     let (request, reply) = (slot.commands.request(), slot.commands.reply_payload());
                     packet.run(request, reply, driver);
-                    // Before the accounts are done: somebody waits for it.
+                    // Before the accounts are done: the sender waits for it.
                     slot.commands.reply();
                 });
                 count_stall(slot, &mut stalls);

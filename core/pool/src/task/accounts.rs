@@ -74,7 +74,8 @@ pub(crate) struct Counts {
 impl Counts {
     /// Spawned and not begun.
     pub(crate) fn waiting(&self) -> u64 {
-        // In this order: never more begun than spawned, but for what is counted between.
+        // In this order: never more begun than spawned, except for tasks that are counted in
+        // between.
         let begun = self.begun.load(Ordering::Relaxed);
         self.spawned.load(Ordering::Relaxed).saturating_sub(begun)
     }

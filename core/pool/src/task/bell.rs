@@ -5,7 +5,7 @@
 //! Bells belong to the process and are never freed. So a late ring wakes no host, or wakes one for
 //! nothing, but never touches freed memory.
 //!
-//! Must stay true: whoever makes a condition true notifies afterwards; a host looks at all
+//! Must stay true: a thread that makes a condition true notifies afterwards; a host looks at all
 //! conditions of its parked tasks after it has announced its sleep. The protocol is that of
 //! `sidecore-sync`; a [`Changed`] is the proof that the notifier's fence was made. README.md,
 //! "Sleeping". Any thread.
@@ -150,7 +150,7 @@ impl Sleepers {
     /// Wakes one that sleeps, if `is_wanted` then. To be called after there was made work for it.
     pub(super) fn wake_one(&self, is_wanted: impl FnOnce() -> bool) {
         let changed = Changed::publish();
-        // Asked once, and only where somebody sleeps.
+        // Asked once, and only where a host sleeps.
         let mut is_wanted = Some(is_wanted);
         for (index, word) in self.0.words().enumerate() {
             // Relaxed: after the fence of `changed`.
@@ -161,8 +161,8 @@ impl Sleepers {
             if is_wanted.take().is_some_and(|is_wanted| !is_wanted()) {
                 return;
             }
-            // One that was rung meanwhile looks at everything, this work too; but it may have been
-            // rung for other work, so the next one is asked.
+            // A host that was rung meanwhile looks at everything, this work too; but it may have
+            // been rung for other work, so the next one is asked.
             if bits_of(asleep)
                 .any(|bit| bells().bell(index * WORD_BITS + bit).notify_after(changed))
             {
@@ -207,7 +207,7 @@ impl WaitPoint {
             self.expect(bell);
             return fiber::park_for(condition);
         }
-        // A waiter a wait: what it learns of slow yields is not worth a place to keep it.
+        // A new waiter per wait: its history of slow yields is not worth storing.
         let waiter = Waiter::new(thread);
         loop {
             // Without a timeout the wait ends with a value; the loop is for the compiler.
@@ -217,7 +217,7 @@ impl WaitPoint {
         }
     }
 
-    /// Notes that a task of this host will be parked for what this point announces.
+    /// Notes that a task of this host will be parked until this point is notified.
     pub(crate) fn expect(&self, bell: usize) {
         // Relaxed: published by the fence of the host's announcement; until then it is awake and
         // looks. A load first: all waiters of this point share the line, and the bit is never
@@ -309,8 +309,8 @@ mod loom_tests {
             }
         }
         let mut orders = loom::model::Builder::new();
-        // Three threads: a lost wake-up takes two switches of threads that could have gone on, and
-        // three of them would take minutes to try.
+        // Three threads: a lost wake-up takes two preemptions, and three of them would take minutes
+        // to try.
         orders.preemption_bound = Some(2);
         orders.check(|| {
             let model = Arc::new(Model {

@@ -23,11 +23,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// # Safety
 /// Every method: only for the thread that may touch the body, as the module says.
 pub(super) trait Body: Send + Sync {
-    /// Runs the closure, unless that was done, and keeps what it gives. Returns what it said where
-    /// it panicked. Never unwinds.
+    /// Runs the closure, unless that was done, and keeps its result. Returns its message where it
+    /// panicked. Never unwinds.
     unsafe fn run(&self) -> Option<String>;
 
-    /// Drops what is there, closure or result. Never unwinds.
+    /// Drops the contents, closure or result. Never unwinds.
     unsafe fn clear(&self);
 
     /// Moves the result out to `target`, which must be an `Option<Result<T, String>>` of the type
@@ -44,8 +44,8 @@ enum Stage<F, T> {
     Done(ManuallyDrop<Result<T, String>>),
 }
 
-// SAFETY: one thread at a time touches the cell, and whoever takes it over from another does so
-// through `TaskCore::state`; closure and result may both change threads.
+// SAFETY: one thread at a time touches the cell, and takes it over from another through
+// `TaskCore::state`; closure and result may both change threads.
 unsafe impl<F: Send, T: Send> Sync for Closure<F, T> {}
 
 impl<F: FnOnce() -> T, T> Closure<F, T> {

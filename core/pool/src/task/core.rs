@@ -46,7 +46,7 @@ pub(super) struct TaskCore<B: ?Sized = dyn Body> {
     body: B,
 }
 
-// SAFETY: all but the pointer is `Send` and `Sync` anyway; what that points to is, too, and
+// SAFETY: all but the pointer is `Send` and `Sync` anyway; the pointer's target is, too, and
 // outlives every use of it (see the module's head).
 unsafe impl<B: ?Sized + Send + Sync> Send for TaskCore<B> {}
 // SAFETY: as above.
@@ -58,11 +58,11 @@ pub(super) struct ScopeCore {
     spawned: CachePadded<AtomicUsize>,
     /// Tasks that have ended. Hosts write to it.
     counted: CachePadded<AtomicUsize>,
-    /// True if somebody waits for the last one.
+    /// True if a thread or task waits for the last one.
     awaited: AtomicBool,
     cancelled: AtomicBool,
     ended: WaitPoint,
-    /// Tasks that panicked and were not joined, and what they said.
+    /// Tasks that panicked and were not joined, and their messages.
     panicked: Mutex<Vec<(TaskId, String)>>,
     /// In a scope that a task opened: its tasks, so that the opener can run those not yet begun.
     tasks: Mutex<Vec<Arc<TaskCore>>>,
@@ -79,7 +79,7 @@ const TAKEN: u8 = 1;
 const ENDED: u8 = 2;
 /// Flag: its join handle was dropped, so its result is not needed.
 const UNASKED: u8 = 4;
-/// Flag: somebody waits, or has waited, for its end.
+/// Flag: there is, or was, a waiter for its end.
 const AWAITED: u8 = 8;
 
 impl<B> TaskCore<B> {
@@ -226,7 +226,7 @@ impl TaskCore {
         if self.state.load(Ordering::Relaxed) & TAKEN != 0 {
             return false;
         }
-        // AcqRel: what the spawner wrote is seen; partner of itself.
+        // AcqRel: the spawner's writes are visible; partner of itself.
         self.state.fetch_or(TAKEN, Ordering::AcqRel) & TAKEN == 0
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Context {
     /// The task that runs on it: the one it was started for, or one that it joined before that had
     /// begun.
     task: RefCell<Arc<TaskCore>>,
-    /// The number of the task that it was started for: what its group knows it by.
+    /// The number of the task that it was started for: its key in its group.
     root: Cell<u64>,
     /// True if its group has it on its lists ([`super::limiter`]).
     listed: Cell<bool>,
@@ -262,8 +262,8 @@ pub(crate) fn current_bell() -> Option<usize> {
         .filter(|_| !std::thread::panicking())
 }
 
-/// True if whoever waits here has nothing else to do, and so will look soon: always on a plain
-/// thread.
+/// True if the waiting thread or fiber has nothing else to do, and so will look soon: always on a
+/// plain thread.
 pub(crate) fn is_attentive() -> bool {
     with_current(|current| current.is_none_or(|context| !context.host.is_busy()))
 }
@@ -304,8 +304,8 @@ pub(super) fn ask_current<R>(ask: impl FnOnce(&TaskCore) -> R) -> Option<R> {
     with_current(|current| current.map(|context| ask(&context.task.borrow())))
 }
 
-/// Notes, until what it returns is dropped, that the task waits for an engine of the pool whose
-/// counts these are: it is ready on the host, even while parked.
+/// Notes, until the returned value is dropped, that the task waits for an engine of the pool with
+/// these counts: it is ready on the host, even while parked.
 pub(crate) fn want_engine(counts: &Counts) -> impl Drop {
     struct Wants<'a>(&'a Counts);
     impl Drop for Wants<'_> {
@@ -353,8 +353,8 @@ pub(super) fn run_as(task: Arc<TaskCore>, work: impl FnOnce()) {
     }
 }
 
-/// Counts this task, until what it returns is dropped, as one that waits for other tasks: it takes
-/// no place among those at work. Does nothing on a plain thread.
+/// Counts this task, until the returned value is dropped, as one that waits for other tasks: it
+/// takes no place among those at work. Does nothing on a plain thread.
 pub(super) fn step_aside() -> impl Drop {
     struct Aside;
     impl Drop for Aside {
@@ -406,7 +406,8 @@ pub(crate) fn await_admission(pool: &Accounts) {
         counts.held.fetch_add(1, Ordering::Relaxed);
         group.pool.room.expect(context.host.bell);
         let task = Arc::clone(&context.task.borrow());
-        // No host can tell every way in which tasks wait for one another, so none is held for ever.
+        // No host can tell every way in which tasks wait for one another, so a hold always has a
+        // limit.
         let due_ns = clock::now_ns() + HELD_NS_MAX;
         let mut returned = false;
         while !returned && !task.is_cancelled() && clock::now_ns() < due_ns {
@@ -444,7 +445,7 @@ pub(super) fn park(condition: &mut dyn FnMut() -> bool, due_ns: u64, unannounced
             unsafe { std::mem::transmute(condition) };
         context.due_ns.set(due_ns);
         context.unannounced.set(unannounced);
-        // Set last before the switch: it is what tells a park from a yield.
+        // Set last before the switch: it distinguishes a park from a yield.
         context.condition.set(Some(condition));
         suspend(context);
         context.due_ns.set(u64::MAX);

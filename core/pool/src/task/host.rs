@@ -79,7 +79,7 @@ pub(super) struct GroupOptions {
 }
 
 impl Group {
-    /// A group, and what its hosts each need.
+    /// A group, and the queue of each of its hosts.
     pub(super) fn new(pool: Arc<Accounts>, options: GroupOptions) -> (Self, Vec<HostQueue>) {
         let (queues, queues_of_hosts) = Queues::new(options.hosts.len());
         let live_max = options.live_max;
@@ -211,14 +211,14 @@ pub(super) fn run_host(group: &Arc<Group>, own_queue: HostQueue, bell: usize, cp
 }
 
 impl Host<'_> {
-    /// Does what there is to do once around. False where there was nothing.
+    /// Does all pending work once around. False where there was none.
     fn round(&mut self) -> bool {
         let mut worked = self.look_at_parked();
         // All fibers that are ready now, once each; one that becomes ready meanwhile waits for the
         // next round.
         for _ in 0..self.ready[0].len() + self.ready[1].len() {
             let Some(fiber) = self.pick() else { break };
-            // The fiber may run for long, and a scope may wait for what has ended here.
+            // The fiber may run for long, and a scope may wait for the ended tasks.
             self.flush_counts();
             self.run(fiber);
             worked = true;
@@ -282,7 +282,7 @@ impl Host<'_> {
         others.parked.set(self.parked.len());
         match fiber.resume() {
             Outcome::Yielded => {
-                // Whom it yields to may be waiting for the counts.
+                // The thread that it yields to may be waiting for the counts.
                 self.flush_counts();
                 self.ready[usize::from(!fiber.is_urgent())].push_back(fiber);
             }
@@ -306,8 +306,8 @@ impl Host<'_> {
                 }
                 fiber.with_task(|task| self.count_ended(task));
                 self.spares.push(fiber.into_spare());
-                // For the next task, unless somebody else needs the counts or the place now: fibers
-                // that are ready run first, and a held task must see that there is room.
+                // For the next task, unless the counts or the place are needed now: fibers that are
+                // ready run first, and a held task must see that there is room.
                 self.keeps_place = true;
                 let has_fibers = self.ready.iter().any(|ready| !ready.is_empty());
                 if has_fibers || self.group.limiter.is_over(self.group.live_limit()) {
@@ -405,7 +405,7 @@ impl Host<'_> {
         self.ended += 1;
     }
 
-    /// Counts what has ended. A scope may wait for it, so this comes before anything else than
+    /// Counts ended tasks. A scope may wait for them, so this comes before anything else than
     /// starting another task of that scope, which it waits for as well.
     fn count(&mut self) {
         let Some(scope) = self.ended_of.take() else {
@@ -415,7 +415,7 @@ impl Host<'_> {
         scope.count(std::mem::take(&mut self.ended));
     }
 
-    /// Counts what has ended and gives back the place that was kept.
+    /// Counts ended tasks and gives back the place that was kept.
     fn flush_counts(&mut self) {
         self.count();
         if self.begun > 0 {
@@ -457,8 +457,8 @@ impl Host<'_> {
         while before_ns - begun_ns < self.group.grace_ns {
             std::thread::yield_now();
             let after_ns = clock::now_ns();
-            // Whoever got the core keeps it for its slice. A sleeper is put back in front when it
-            // wakes, a yielder is not.
+            // The thread that got the core keeps it for its slice. The kernel puts a sleeper in
+            // front when it wakes, but not a yielder.
             if after_ns - before_ns > SLOW_YIELD_NS {
                 let lost_ns = after_ns - before_ns;
                 self.sleeps_until_ns = after_ns + SLEEPS_FOR_LOST * lost_ns;
@@ -520,8 +520,7 @@ const SPINS: u32 = 100;
 /// A yield that takes longer than this has given the core to a process that keeps it.
 const SLOW_YIELD_NS: u64 = 300_000;
 /// Time for which waits then sleep at once, as a multiple of the lost time, before yielding is
-/// tried again: a host with several fibers waits many times in a slice, so waits are not what to
-/// count.
+/// tried again. A time and not a number: a host with several fibers waits many times in a slice.
 const SLEEPS_FOR_LOST: u64 = 50;
 /// Number of urgent tasks in a row after which a waiting one goes first.
 const URGENT_RUN_MAX: u32 = 16;

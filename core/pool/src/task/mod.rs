@@ -259,8 +259,8 @@ impl TaskRef {
         self.0.id
     }
 
-    /// Has its host look at once at what it waits for ([`wait_until`]). Never blocks; costs a
-    /// fence, and a system call where the host sleeps.
+    /// Has its host check the condition that it waits for ([`wait_until`]) at once. Never blocks;
+    /// costs a fence, and a system call where the host sleeps.
     pub fn wake(&self) {
         self.0.wake();
     }

@@ -151,7 +151,7 @@ pub(crate) fn tasks<'env, R>(
                 return Err(OffloadError::Host { host, source });
             }
         }
-        // Not to unwind past the close: the hosts would wait for it for ever.
+        // An unwind must not skip the close: the hosts would wait for it for ever.
         let result = catch_unwind(AssertUnwindSafe(|| run_scope(&group, body)));
         group.close();
         result.unwrap_or_else(|panic| resume_unwind(panic))
@@ -212,7 +212,7 @@ impl<T> JoinHandle<'_, T> {
             self.task.ended.wait(super::THREAD_WAIT, ended);
         }
         let mut result: Option<Result<T, String>> = None;
-        // SAFETY: this is the handle, and `T` is what the task that it was made with gives.
+        // SAFETY: this is the handle, and `T` is the result type of the task that it was made with.
         unsafe { self.task.take_result((&raw mut result).cast()) };
         match result {
             None => Err(OffloadError::Cancelled),

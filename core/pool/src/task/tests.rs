@@ -464,7 +464,7 @@ fn the_youngest_are_held_while_more_are_live_than_the_policy_wants() {
     })
     .expect("no panic");
     assert_eq!(ended.into_inner(), 8);
-    // More may be at work for a moment, when somebody was held for the longest that one is.
+    // More may be at work for a moment, when a task was held for the longest time.
     assert!(held_most.into_inner() >= 3);
     let tasks = pool.snapshot().tasks;
     assert_eq!((tasks.held, tasks.live, tasks.queued), (0, 0, 0));
@@ -520,7 +520,7 @@ fn tasks_that_wait_for_held_ones_wait_for_no_place() {
                                 .expect("no panic");
                             }
                             2 => sleep_until(now_ns() + 10_000).expect("nobody cancels"),
-                            // What held ones do is awaited by looking at it.
+                            // The test polls for the work of held tasks.
                             _ => {
                                 let before = met.fetch_add(1, Ordering::Relaxed);
                                 let far = before.saturating_sub(200);

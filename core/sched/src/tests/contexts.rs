@@ -39,7 +39,7 @@ fn share(sharing: Sharing, lives: &[Life], long_ns: Nanos, mut seed: u64) -> Vec
     };
     let mut lived = vec![Lived::default(); lives.len()];
     let mut queue = ReadyQueue::new(sharing);
-    // Words under way: when they come, and to whom.
+    // Words under way: their times and receivers.
     let mut words: Vec<(Nanos, usize)> = Vec::new();
     let mut ready_since = vec![0; lives.len()];
     let mut now = 0;
@@ -164,7 +164,7 @@ fn nobody_starves_beside_a_storm_of_answers() {
     for seed in SEEDS {
         let lived = share(Sharing::Edtlp, &lives, LONG_NS, seed);
         for (index, own) in lived.iter().enumerate() {
-            // Behind whoever is as old as it: once round.
+            // Behind all programs of the same age: once round.
             let most = 1_000_000 + 22 * 2 * 220_000;
             assert!(
                 own.waited_ns_max < most,

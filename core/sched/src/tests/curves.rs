@@ -31,7 +31,7 @@ fn an_estimate_falls_as_a_mean_and_rises_slowly() {
     // With many samples it is a mean in both directions.
     assert_close(estimate(&[&[1_000; 99][..], &[2_000]].concat()), 1_010.0);
     assert_close(estimate(&[&[1_000; 99][..], &[900]].concat()), 999.0);
-    // Over the last ones, as it were: what is older than SAMPLES_MAX does not count for more.
+    // Over the last ones, in effect: samples older than SAMPLES_MAX count no more than others.
     let old = vec![1_000; 3 * SAMPLES_MAX as usize];
     let last = estimate(&[&old[..], &[1_000 + 1_024]].concat());
     assert!((1_000.9..=1_001.1).contains(&last), "{last}");
@@ -67,7 +67,7 @@ fn odd_departures_have_their_place() {
     assert_close(curve.unit_ns(false, 1).unwrap(), 30.0);
     curve.learn(&departure(10, 2, false, 0));
     assert!(curve.unit_ns(false, 2).unwrap() > 0.0);
-    // What is wider than the widest counts as that; the host has its own.
+    // A place wider than the widest counts as that; the host has its own.
     curve.learn(&departure(10, 100, false, 50));
     assert_close(curve.unit_ns(false, 64).unwrap(), 5.0);
     assert_eq!(curve.unit_ns(true, 7), None);

@@ -158,7 +158,7 @@ fn measurement_caps_every_policy_that_splits_loops() {
     }
 }
 
-/// Drives one task with measured times; how often the host ran it, and what that cost in all.
+/// Drives one task with measured times; returns how often the host ran it, and the cost in all.
 fn host_runs(policy: &mut dyn Policy, engine_us: u64, host_us: u64, runs: u64) -> (u64, u64) {
     let (mut on_host, mut us) = (0, 0);
     for step in 0..runs {

@@ -287,7 +287,7 @@ impl Mix {
     /// Counts off-loads in a row that left spare engines though they could have used them.
     fn watch_width(&mut self, name: &str, asks: &Arrival, width: u32) -> Result<(), String> {
         let tasks = self.live() as u32;
-        // A fifth less than promised can be what measurement made of it: times vary by a tenth.
+        // A fifth less than promised can come from measurement: times vary by a tenth.
         let clearly_more = |promised: u32| 4 * promised.min(asks.units) > 5 * width;
         let (spare, hysteresis) = match name {
             // All idle engines where no other task is ready; its share of them otherwise.

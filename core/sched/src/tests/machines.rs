@@ -1,6 +1,6 @@
-//! A curve on machines in virtual time: splitting costs something once, engines that were not used
-//! by the call before are asleep, units may slow each other down, and calls change in size. What
-//! was chosen is compared with what was best for each call, known only to the machine.
+//! A curve on machines in virtual time: splitting has a fixed cost, engines that the call before
+//! did not use are asleep, units may slow each other down, and calls change in size. Each choice is
+//! compared with the best one for its call, known only to the machine.
 
 use super::departure;
 use crate::curve::Curve;
@@ -121,7 +121,7 @@ fn calls_of_one_size_run_at_the_best_width() {
     for slower in [0.0, 0.3, 1.0] {
         for (units, unit_ns) in SIZES {
             let mut run = Run::new(Machine { slower, ..TWO });
-            // Beginnings cost what they cost: a few calls, of which the first finds all asleep.
+            // The start has its cost: a few calls, of which the first finds all asleep.
             run.regret(same(20, units, unit_ns));
             let regret = run.regret(same(5_000, units, unit_ns));
             assert!(regret < 1.04, "{units} x {unit_ns}, {slower}: {regret}");

@@ -1,4 +1,4 @@
-//! One conformance suite for all policies, and what is particular to each.
+//! One conformance suite for all policies, and the tests of each one's particulars.
 
 mod climbing;
 mod contexts;
@@ -133,7 +133,7 @@ fn a_first_task_that_does_more_than_the_others_rules_no_width_out() {
     let mut curve = Curve::default();
     let mut wide = 0;
     for at in 0..200 {
-        // What only the first one has to do takes sixteen times as long.
+        // The first one's extra work takes sixteen times as long.
         let serial = if at == 0 { 1_600_000 } else { 100_000 };
         let width = curve.choose(2, 13).width();
         wide += u32::from(width == 2);
@@ -158,7 +158,7 @@ fn a_disturbed_run_does_not_rule_a_width_out() {
         curve.learn(&departure(16, 2, false, 4_400_000));
     }
     assert_eq!(curve.best_width(2), 1);
-    // A few good runs bring it back.
+    // After a few good runs it is used again.
     for _ in 0..5 {
         curve.learn(&departure(16, 2, false, 420_000));
     }

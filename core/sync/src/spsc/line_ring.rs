@@ -41,7 +41,7 @@ const _: () = assert!(size_of::<Line>() == 64);
 #[cfg(not(loom))]
 unsafe impl sidecore_sys::Overlay for Line {}
 
-/// Memory of a ring of `N` lines. `None` if the memory is gone, which ends the ring.
+/// Memory of a ring of `N` lines. `None` if the memory no longer exists, which ends the ring.
 pub trait Lines<const N: usize> {
     /// Line number `index`, which is below `N`.
     fn line(&self, index: usize) -> Option<&Line>;
@@ -165,7 +165,7 @@ impl<const N: usize> Reader<N> {
         self.turn_has_come(lines).is_none()
     }
 
-    /// Takes the next entry. A copy: what the writer does to the line afterwards changes nothing.
+    /// Takes the next entry. A copy: later writes to the line change nothing.
     #[inline]
     pub fn read(&mut self, lines: &impl Lines<N>) -> Option<[u64; LINE_WORDS]> {
         let line = self.turn_has_come(lines)?;

@@ -1,4 +1,4 @@
-//! Positions of a ring's two ends: what each knows, what it publishes, what it believes.
+//! Positions of a ring's two ends: private, published, and validated ones.
 //!
 //! Must stay true: `taken <= published <= next <= taken + capacity` at the producer, `released <=
 //! next <= available <= next + capacity` at the consumer, whatever the other side writes. Partners:
@@ -51,15 +51,15 @@ impl Producer {
     /// than `wanted`.
     ///
     /// # Errors
-    /// [`Violation`] for a position that fell, or that is beyond what was published.
+    /// [`Violation`] for a position that fell, or that is beyond the published one.
     #[inline]
     pub fn room(&mut self, wanted: u64, consumer: &AtomicU64) -> Result<u64, Violation> {
         let known = self.known();
         if known >= wanted {
             return Ok(known);
         }
-        // Acquire: partner of the Release in `Consumer::release`; it has read what is written over
-        // now. Copied once: it may change while it is checked.
+        // Acquire: partner of the Release in `Consumer::release`; the consumer has read the entries
+        // that are overwritten now. Copied once: it may change while it is checked.
         let taken = consumer.load(Ordering::Acquire);
         if taken < self.taken || taken > self.published {
             return Err(Violation);
@@ -139,8 +139,8 @@ impl Consumer {
     /// Units that wait. Looks at the producer's position only where none is known to wait.
     ///
     /// # Errors
-    /// [`Violation`] for a position that fell, or that is more than the capacity ahead of what was
-    /// released.
+    /// [`Violation`] for a position that fell, or that is more than the capacity ahead of the
+    /// released one.
     #[inline]
     pub fn available(&mut self, producer: &AtomicU64) -> Result<u64, Violation> {
         if self.available == self.next {
@@ -224,7 +224,7 @@ mod tests {
             theirs.store(position, Ordering::Relaxed);
             assert_eq!(producer.room(8, &theirs), expected, "{position}");
         }
-        // What was not published cannot have been taken.
+        // An unpublished entry cannot have been taken.
         producer.advance(2);
         theirs.store(9, Ordering::Relaxed);
         assert_eq!(producer.room(8, &theirs), Err(Violation));

@@ -7,7 +7,7 @@
 //!
 //! Why `unsafe` is here: the borrow checker cannot see that a place belongs to one end at a time.
 //! Must stay true: the producer touches only places between its position and the consumer's plus
-//! the capacity, the consumer only those between its position and what was published; each end is
+//! the capacity, the consumer only those between its position and the published one; each end is
 //! one value that is neither cloned nor shared.
 #![allow(unsafe_code)]
 
@@ -97,10 +97,10 @@ pub struct Sender<T> {
 }
 
 impl<T> Sender<T> {
-    /// The next place to fill, with what was last in it; `None` while the receiver has them all.
+    /// The next place to fill, with its last contents; `None` while the receiver has them all.
     #[inline]
     pub fn acquire(&mut self) -> Option<Acquired<'_, T>> {
-        // The other end is this crate's: its positions are what they should be.
+        // The other end is this crate's: its positions are valid.
         let room = self.end.room(1, &self.memory.consumer).unwrap_or(0);
         (room > 0).then_some(Acquired { sender: self })
     }
@@ -158,7 +158,7 @@ impl<T> Receiver<T> {
     /// The oldest committed place; `None` while there is none.
     #[inline]
     pub fn wait(&mut self) -> Option<Waited<'_, T>> {
-        // The other end is this crate's: its positions are what they should be.
+        // The other end is this crate's: its positions are valid.
         let waiting = self.end.available(&self.memory.producer).unwrap_or(0);
         (waiting > 0).then_some(Waited { receiver: self })
     }

@@ -176,7 +176,7 @@ fn a_file_that_is_written_anew_keeps_its_mode_and_its_link() {
     assert!(std::fs::symlink_metadata(at("link")).unwrap().is_symlink());
     let mode = std::fs::metadata(at("file")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o604);
-    // What is no regular file stays what it is.
+    // A file that is not regular is not replaced.
     write_named(Path::new("/dev/null"), 0o666, |file| file.write_all(b"new")).unwrap();
     // A file that is open already is written to at its end: its opener writes to it as well.
     let shared = File::options().append(true).open(at("file")).unwrap();

@@ -2,7 +2,8 @@
 //!
 //! Must stay true: a link is followed only where root or this user made it, and to the target that
 //! was read through the descriptor whose owner was checked. Another user's link could lead
-//! anywhere, to what only this user may read or write. Source: path_resolution(7), openat(2).
+//! anywhere, even to a file that only this user may read or write. Source: path_resolution(7),
+//! openat(2).
 
 use super::{FOLDER, FolderError, check, failed};
 use rustix::fs::{self, CWD, FileType, Mode, OFlags, RawMode};
@@ -102,8 +103,8 @@ impl Way {
         opened.map_err(failed("opening", &self.place))
     }
 
-    /// Goes to the folder of what the path leads to in the end, which need not be there; with its
-    /// name.
+    /// Goes to the folder of the path's final target, which need not exist; returns the target's
+    /// name, too.
     pub(super) fn target(mut self) -> Result<(OwnedFd, OsString), FolderError> {
         while let Some(name) = self.left.pop() {
             if self.left.is_empty() && name != ".." {
@@ -142,7 +143,7 @@ impl Way {
         let next = next.map_err(failed("opening", &place))?;
         let stat = fs::fstat(&next).map_err(failed("looking at", &place))?;
         if !is_link(&next) {
-            // Not a folder: the next step says so.
+            // Not a folder: the next step fails.
             self.here = next;
             match name == ".." {
                 true if self.place.pop() => {}
@@ -176,7 +177,7 @@ impl Way {
         Ok(())
     }
 
-    /// True in /proc, whose links (`/dev/stdin`, `/dev/fd/3`) lead to what no path names.
+    /// True in /proc, whose links (`/dev/stdin`, `/dev/fd/3`) lead to files without a path.
     fn is_kernels_own(&self) -> bool {
         fs::fstatfs(&self.here).is_ok_and(|found| found.f_type == fs::PROC_SUPER_MAGIC)
     }

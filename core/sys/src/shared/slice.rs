@@ -1,6 +1,6 @@
 //! A stretch of shared memory: an address and a length, and the ways to its bytes.
 //!
-//! Why here: what may be done to memory that others write to at any time is all in this file:
+//! Why here: this file has all permitted operations on memory that others write to at any time:
 //! racing copies, and words that are atomics. Must stay true: no reference to its plain bytes is
 //! made; every offset is checked against the length. Any thread.
 
@@ -97,8 +97,7 @@ impl<'m> SharedSlice<'m> {
         self.start.as_ptr().addr()
     }
 
-    /// Asks for the line at `offset` to be brought into this core's cache; nothing where there is
-    /// none.
+    /// Prefetches the line at `offset` into this core's cache; does nothing beyond the end.
     #[inline]
     pub fn prefetch(self, offset: usize) {
         if offset < self.len {
@@ -234,7 +233,7 @@ impl<'m> SharedSlice<'m> {
     }
 
     /// Reads the 64-bit word at byte `offset` once; also of memory that is read-only here. Acquire:
-    /// the partner is whoever wrote it with Release.
+    /// the partner is the writer's Release.
     ///
     /// # Panics
     /// If the word does not fit or is not aligned.

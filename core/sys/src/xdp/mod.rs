@@ -6,8 +6,8 @@
 //! it: chunks that were sent). Half of the chunks are for receiving, half for sending.
 //! Why here: rings shared with the kernel, a memory that it writes to, and a program that redirects
 //! frames. Must stay true: a chunk has one owner at a time; a reference to its bytes exists only
-//! while it is ours; what rings say is checked against the memory's bounds. One thread at a time.
-//! Source: Documentation/networking/af_xdp.rst.
+//! while it is ours; contents of rings are checked against the memory's bounds. One thread at a
+//! time. Source: Documentation/networking/af_xdp.rst.
 #![allow(unsafe_code)] // rings and memory shared with the kernel; bpf(2)
 
 mod program;
@@ -79,7 +79,7 @@ impl XdpSocket {
     /// # Errors
     /// [`SysError::Call`]: `ENODEV`; `EPERM` without CAP_NET_ADMIN, CAP_NET_RAW and CAP_BPF;
     /// `EBUSY` where another program or socket has it (also for a moment after that one ended);
-    /// `EOPNOTSUPP` where the driver cannot do what `mode` says.
+    /// `EOPNOTSUPP` where the driver does not support `mode`.
     pub fn open(name: &str, queue: u32, mode: Mode) -> Result<Self, SysError> {
         Ok(Self::open_queues(name, queue..queue.saturating_add(1), mode)?.remove(0))
     }
@@ -160,7 +160,7 @@ impl XdpSocket {
             let Some(frame) = self.receive.pop() else {
                 break;
             };
-            // The frame may begin anywhere in its chunk; the chunk is what goes back.
+            // The frame may begin anywhere in its chunk; the chunk goes back.
             let (address, bytes) = (frame.address as usize, frame.bytes as usize);
             if address < CHUNKS * CHUNK_BYTES && bytes <= CHUNK_BYTES - address % CHUNK_BYTES {
                 // SAFETY: within a chunk (checked) that the kernel gave to us; it writes to it
@@ -212,10 +212,10 @@ impl XdpSocket {
         true
     }
 
-    /// Tells the kernel to send what is in the transmit ring.
+    /// Tells the kernel to send the frames in the transmit ring.
     ///
     /// # Errors
-    /// [`SysError::Call`]: `ENETDOWN`, `ENXIO` where the interface is gone.
+    /// [`SysError::Call`]: `ENETDOWN`, `ENXIO` where the interface was removed.
     pub fn flush(&mut self) -> Result<(), SysError> {
         if !self.unannounced && self.transmit.is_idle() {
             return Ok(());

@@ -33,7 +33,7 @@ impl Program {
         })
     }
 
-    /// Redirects what comes in on `queue` to `socket` from now on.
+    /// Redirects incoming frames on `queue` to `socket` from now on.
     pub(super) fn redirect(&self, queue: u32, socket: BorrowedFd<'_>) -> Result<(), SysError> {
         bpf::table_set(&self.table, queue, socket)
     }

@@ -96,8 +96,8 @@ impl<T: Copy> Ring<T> {
             return;
         }
         let index = (self.ours & (self.count - 1)) as usize;
-        // SAFETY: below `count`; the kernel reads it only after it is published, and has read what
-        // was here before, as its position says (`is_full`).
+        // SAFETY: below `count`; the kernel reads it only after it is published, and has read the
+        // previous entry, as its position says (`is_full`).
         unsafe { self.entries.add(index).write_volatile(value) };
         self.ours = self.ours.wrapping_add(1);
     }

@@ -1,8 +1,8 @@
 //! The document's other path: an engine gets 128 bytes of each page by DMA.
 //!
-//! Why here: an engine does not load, it gets; whether its gets pay for translation as loads do is
-//! the question that the document asked of an SPE. Every get's place is in the bytes of the get
-//! before. Source: papers/003.
+//! Why here: an engine does not load, it gets. The document's question for an SPE was whether its
+//! gets pay for translation as loads do. Every get's place is in the bytes of the get before.
+//! Source: papers/003.
 
 use super::TlbError;
 use sidecore_engine::{Core, Ctx, In, Kernel, KernelError};

@@ -1,7 +1,7 @@
 //! Memory of every page size that the machine has.
 //!
-//! Why here: a chase needs to know which page shows which frame, and a reader which pages they
-//! really got. Must stay true: what is missing is said together with the command that provides it.
+//! Why here: a chase needs to know which page shows which frame, and a reader the real kind of the
+//! pages. Must stay true: a missing kind is reported together with the command that provides it.
 //! Source: Documentation/admin-guide/mm/{hugetlbpage,transhuge}.rst, proc(5).
 
 use super::settings::{self, Change};

@@ -1,8 +1,8 @@
 //! The measuring part.
 //!
 //! Why here: everything that needs a clock, memory and a core. [`run`] measures on a thread of its
-//! own, which it pins; any thread may call it. It takes tens of seconds.
-//! Must stay true: when it returns or panics, the machine's settings are what they were.
+//! own, which it pins; any thread may call it. It takes tens of seconds. Must stay true: when it
+//! returns or panics, the machine's settings are restored.
 
 mod control;
 mod corroborate;
@@ -134,7 +134,7 @@ impl Plan {
             points_at_knee: self.points_at_knee / 2,
             passes: 2,
             windows: self.windows * 2 / 3,
-            // Beyond, what is measured is the caches.
+            // Beyond, the curve measures the caches.
             pages_max: self.pages_max.min(8192),
             ..self
         }

@@ -144,9 +144,9 @@ impl<'a> Probe<'a> {
         })
     }
 
-    /// The core's clock: the highest of the last readings. One that is lower was interrupted while
-    /// it was read, far more often than that the core is slower, and would make the window look
-    /// faster than it was; the other way round a window looks slower, and does not count.
+    /// The core's clock: the highest of the last readings. A lower reading usually comes from an
+    /// interrupt rather than from a slower core, and would make the window look faster than it was.
+    /// In the opposite case a window looks slower, and does not count.
     fn full_speed(&mut self, own: f64) -> f64 {
         if self.clocks.len() == CLOCKS {
             self.clocks.pop_front();

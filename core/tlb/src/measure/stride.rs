@@ -28,7 +28,7 @@ pub(crate) fn indexing(
     let mut knees = Vec::new();
     let mut stride = 2;
     while stride <= STRIDE_MAX {
-        // What the memory has room for, fillers behind the pages included.
+        // The memory's capacity, fillers after the pages included.
         let room = (memory.small_pages() - FILLER_SPAN) / stride;
         let most = room.min((entries * REACH) as usize);
         if let Some(held) = knee(probe, memory, (stride, most, before), plan)? {
@@ -58,7 +58,7 @@ fn knee(
             (Layout::Far, point.cycles)
         }
     };
-    // The first level's knees are sharp, and nothing but their place is asked.
+    // The first level's knees are sharp, and only their place is needed.
     let points_per_octave = plan.points_per_octave * if fillers.is_empty() { 2 } else { 1 };
     let mut curve = Curve::default();
     for _ in 0..plan.passes {
@@ -106,7 +106,7 @@ fn fillers(small_pages: usize, stride: usize, before: f64) -> Vec<usize> {
         .collect()
 }
 
-/// Beyond a page of page tables, what the walk itself keeps gets into the way.
+/// Beyond a page of page tables, the walk's own caching interferes.
 const STRIDE_MAX: usize = 512;
 /// Pages that are kept for fillers.
 const FILLER_SPAN: usize = 2048;

@@ -1,8 +1,8 @@
-//! The whole of a run: which curves, in which order, and what is made of them.
+//! The whole of a run: its curves, their order, and their evaluation.
 //!
-//! Why here: later curves are judged by earlier ones: what a level holds is learned from small
-//! pages whose data stays in the caches; how far the same level reaches with other pages shows how
-//! much of them one translation covers.
+//! Why here: later curves are judged by earlier ones. Small pages whose data stays in the caches
+//! show the capacity of a level; the reach of the same level with other pages shows how much of
+//! them one translation covers.
 
 use super::memory::Memory;
 use super::probe::Probe;
@@ -96,7 +96,7 @@ impl<'a> Survey<'a> {
         let plan = self.plan;
         let near = self.sweep(&mut probe, memory, Layout::Near, NEAR, &plan)?;
         let far = self.sweep(&mut probe, memory, Layout::Far, far(&plan), &plan)?;
-        // What both see, the near curve sees with less around it.
+        // The near curve has less around the knees that both see.
         let near_end = NEAR.to as f64 * NEAR_SURE;
         let near = near.into_iter().filter(|knee| knee.entries < near_end);
         let mut knees: Vec<(Layout, Knee)> = near.map(|knee| (Layout::Near, knee)).collect();
@@ -162,8 +162,7 @@ impl<'a> Survey<'a> {
         Ok(())
     }
 
-    /// Everything else that the machine has: what one translation covers there, and what a miss
-    /// costs.
+    /// The machine's other kinds of pages: the reach of one translation, and the cost of a miss.
     fn other_pages(&mut self) -> Result<(), TlbError> {
         let plan = self.plan.compared();
         let mut kinds = vec![Pages::SmallPlain, Pages::Transparent];
@@ -270,7 +269,7 @@ impl<'a> Survey<'a> {
         self.tell("the document's numbers of pages");
         let mut points = Vec::new();
         for kind in [Pages::SmallPlain, Pages::Transparent] {
-            // What is missing was said before.
+            // A missing kind was reported before.
             let made = Memory::new(kind, rows::DOCUMENT_PAGES_MAX, self.config)?;
             let Ok(mut memory) = made else { continue };
             for (path, count) in rows::DOCUMENT_POINTS {
