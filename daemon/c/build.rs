@@ -4,6 +4,6 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libsidecore.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // What threads keep may be dropped after a dlclose otherwise.
+    // Thread-local values may be dropped after a dlclose otherwise.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

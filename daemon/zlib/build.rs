@@ -10,6 +10,6 @@ fn main() {
     // that one. All calls inside go to this library, whatever else defines the names.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libsidecore_z.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // What threads keep may be dropped after a dlclose otherwise.
+    // Thread-local values may be dropped after a dlclose otherwise.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,7 +1,7 @@
 //! The pictures of the page.
 //!
-//! Why here: which of a figure's answers are drawn, and how. Must stay true: what a picture shows
-//! stands in the table below it, too; shapes tell paper, model and machine apart, not colour alone.
+//! Why here: the choice and drawing of a figure's answers. Must stay true: the table below a
+//! picture has its values, too; paper, model and machine differ in shape, not in colour alone.
 
 use crate::PapersError;
 use crate::answer::{Answers, Curve, Row};

@@ -107,7 +107,7 @@ pub struct Lock(#[expect(dead_code, reason = "it is held, not read")] File);
 
 impl Store {
     /// The store in `directory`, which is made if it is not there, and must be this user's own and
-    /// closed to the writing of others: what lies there is taken for measured.
+    /// closed to the writing of others: its files are taken for measurements.
     ///
     /// # Errors
     /// [`PapersError::Keep`].

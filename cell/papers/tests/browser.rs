@@ -81,7 +81,7 @@ fn a_browser_shows_every_figure_and_says_no_error() {
         .filter(|line| line.contains("CONSOLE"))
         .collect();
     assert!(said.is_empty(), "{said:?}");
-    // What the parser repairs is a mistake of ours: it would move or drop what it cannot place.
+    // A repair by the parser is a mistake of ours: it would move or drop misplaced elements.
     assert_eq!(
         tree.matches("<article").count(),
         page.matches("<article").count()

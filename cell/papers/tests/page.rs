@@ -1,4 +1,4 @@
-//! The page and the report of canned results: complete, honest about what is missing, and safe.
+//! The page and the report of canned results: complete, honest about missing answers, and safe.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 
@@ -24,7 +24,7 @@ fn number(cell: &Cell) -> f64 {
 
 #[test]
 fn every_figure_has_an_answer_and_every_answer_a_figure() {
-    // The catalogue itself refuses both; what is left is that it holds what it should.
+    // The catalogue itself refuses both; this checks its contents.
     let catalogue = Catalogue::built_in().unwrap();
     let names: Vec<String> = catalogue
         .figures
@@ -114,7 +114,7 @@ fn numbers_stand_where_they_belong() {
     assert!((2.4..2.9).contains(&speedup), "{speedup}");
     let off_load = number(&row(&report, "mgps.spe_task_us").here);
     assert!((1.0..10.0).contains(&off_load), "{off_load}");
-    // The model's own word for what was put in.
+    // The model's own word for its input.
     let input = row(&report, "spe_uio.slides_512k_us.ppe");
     assert!(matches!(input.model, Cell::Number { fitted: true, .. }));
     let share = number(&row(&report, "mgps.spe_share_of_time").model);
@@ -141,7 +141,7 @@ fn curves_are_drawn_with_the_documents_points_and_stand_in_tables() {
     let at_5000 = over_segment.points.iter().find(|point| point.0 == 5000.0);
     assert_eq!(at_5000.unwrap().1, [Some(14.1), None]);
     assert!(over_segment.points.is_sorted_by_key(|point| point.0));
-    // Only the one that was asked for.
+    // Only the requested one.
     assert_eq!(figure("net.udp_loopback_gbps").curves[0].lines, ["UDP"]);
     assert_eq!(figure("net.sessions").curves[0].papers, [None, None]);
     let page = made(&catalogue, &results);
@@ -153,7 +153,7 @@ fn curves_are_drawn_with_the_documents_points_and_stand_in_tables() {
     ] {
         assert!(page.contains(words), "{words}");
     }
-    // A command that gave none, or nonsense, says so.
+    // A command without a result, or with an invalid one, is named.
     for report in [
         json!({}),
         json!({ "curves": [{ "chart": "looped back", "name": "UDP", "points": [3, {}] }] }),

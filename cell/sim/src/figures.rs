@@ -23,8 +23,8 @@ pub struct Point {
     pub hybrid_s: f64,
     /// Engines a loop of that.
     pub hybrid_engines: u32,
-    /// As many tasks as there are engines under EDTLP, then the rest by the static hybrid: what the
-    /// paper calls the best with an oracle. Up to twice as many tasks as engines.
+    /// As many tasks as there are engines under EDTLP, then the rest by the static hybrid: the
+    /// paper's best scheme, which needs an oracle. Up to twice as many tasks as engines.
     pub mixed_s: Option<f64>,
     /// MGPS, capped at the measured best width.
     pub mgps_s: f64,
@@ -219,7 +219,7 @@ pub fn figure9_properties(points: &[Point]) -> Vec<Property> {
     ]
 }
 
-/// `equi` where a switch costs what it costs on a machine of today.
+/// `equi` with the cost of a switch on a machine of today.
 #[must_use]
 pub fn switch_properties(points: &[Point]) -> Vec<Property> {
     vec![

@@ -13,7 +13,7 @@
 //! factor of 1.48 and a switch of 3.5 us as given, and fits the growth on row 8 of EDTLP. It
 //! explains the other rows less well, and differs most beyond 8 live tasks.
 //!
-//! Must stay true: `cell/sim/machines/cell.toml` holds what [`fit`] gives; a test says so.
+//! Must stay true: `cell/sim/machines/cell.toml` holds the results of [`fit`]; a test checks that.
 
 use crate::machine::{Contention, Machine};
 use crate::model::{Options, simulate};

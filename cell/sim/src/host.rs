@@ -75,7 +75,7 @@ impl Hosts {
         each.fold(f64::INFINITY, f64::min)
     }
 
-    /// Ends what is due now, one at a time.
+    /// Ends all that is due now, one at a time.
     pub(crate) fn advance(&mut self, now: f64) -> Leave {
         for index in 0..self.threads.len() {
             if self.threads[index].due <= now {
@@ -215,7 +215,7 @@ impl Hosts {
         threads.iter().filter(|t| t.last.is_some()).count() as u32
     }
 
-    /// Puts a task on an idle thread and says what coming there costs, in microseconds.
+    /// Puts a task on an idle thread; returns the cost of that, in microseconds.
     fn seat(&mut self, index: usize, task: usize, now: f64) -> f64 {
         let warm = self.threads[index].last == Some(task);
         if let Some(old) = self.places[task]
@@ -310,7 +310,7 @@ impl Hosts {
         1.0 + (self.host.smt_factor - 1.0) * f64::from(beside)
     }
 
-    /// Before the core's load changes: counts what its threads have done.
+    /// Before the core's load changes: counts the work of its threads.
     fn note_speed(&mut self, index: usize, now: f64) {
         for other in self.siblings(index) {
             let factor = self.factor(other);

@@ -1,14 +1,14 @@
 //! The Cell in virtual time: runs the policies of `sidecore-sched` on a modelled machine, and shows
 //! the papers' tables and figures next to the results.
 //!
-//! Why here: the machine is gone, and its policies are worth keeping. The model runs the same
-//! policy code as the real pool. So it can predict the effect of more engines, slower switches or
-//! another task mix.
+//! Why here: the Cell is no longer made, and its policies are worth keeping. The model runs the
+//! same policy code as the real pool. So it can predict the effect of more engines, slower switches
+//! or another task mix.
 //!
-//! - `machine`: a host, engines and a task mix; TOML. [`fit`]: where the built-in one comes from.
+//! - `machine`: a host, engines and a task mix; TOML. [`fit`]: the source of the built-in one.
 //! - `model`: the discrete events; `draw`: their random times.
-//! - [`tables`], [`figures`], [`uio`]: what the papers print; [`paper`]: what they printed;
-//!   [`property`]: what must hold of it.
+//! - [`tables`], [`figures`], [`uio`]: the model's versions of the papers' tables and figures;
+//!   [`paper`]: the printed values; [`property`]: statements that must hold of the results.
 //!
 //! Deterministic: equal seeds give equal figures. Reads nothing but machine files.
 //!

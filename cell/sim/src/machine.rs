@@ -91,7 +91,7 @@ pub struct Loop {
     pub time_by_width: Option<Vec<f64>>,
     /// Without `time_by_width`: the part that cannot be split.
     pub serial_share: Option<f64>,
-    /// Without `time_by_width`: what each further engine costs, in microseconds.
+    /// Without `time_by_width`: the cost of each further engine, in microseconds.
     pub split_us: Option<f64>,
 }
 

@@ -204,7 +204,7 @@ impl<'a> Model<'a> {
         }
     }
 
-    /// Begins or lets go on as many tasks as the policy wants live.
+    /// Starts or resumes as many tasks as the policy wants live.
     fn keep_live(&mut self) {
         let target = self.policy.live_tasks(self.machine.engines.count).max(1);
         while self.live < target {

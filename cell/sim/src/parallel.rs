@@ -1,14 +1,14 @@
 //! Independent simulations on all cores of the machine that this runs on.
 //!
-//! Must stay true: results come in the order of their inputs, whoever made them.
+//! Must stay true: results come in the order of their inputs, from whichever thread.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Applies `work` to all `inputs`, the last first: those take longest.
 pub(crate) fn map<I: Copy + Sync, O: Send>(inputs: Vec<I>, work: impl Fn(I) -> O + Sync) -> Vec<O> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
-    // Counted down by relaxed read-modify-writes: all that matters is that each is dealt once;
-    // joining the threads publishes what they made.
+    // Counted down by relaxed read-modify-writes: each is dealt once, and the order does not
+    // matter; joining the threads publishes their results.
     let left = AtomicUsize::new(inputs.len());
     let one_thread = || {
         let mut made = Vec::new();

@@ -1,5 +1,6 @@
-//! The block device whose blocks SPEs inflate behind the kernel's back, as a model: what a request
-//! costs on its way to the daemon, how its blocks spread over SPEs, and what untouched pages cost.
+//! The block device whose blocks SPEs inflate behind the kernel's back, as a model: the cost of a
+//! request's way to the daemon, the spread of its blocks over SPEs, and the cost of untouched
+//! pages.
 //!
 //! A request is handed to the daemon; the daemon maps and sets up; then its blocks go to SPEs in
 //! rounds. Where the kernel's buffers are not in the page table, the SPE's DMA faults on each page,
@@ -209,7 +210,7 @@ fn paper_rows() -> Vec<Row> {
         setup_us: 0.0,
         inflate_us: inflate,
     };
-    // All that is not inflating: reading, copying to the reader. The same for both.
+    // All but inflating: reading, copying to the reader. The same for both.
     let rest_us = paper::BLOCK_BYTES / paper::UIO_DD_MB_S[0] - paper::UIO_PPE_US;
     let mb_s = |block_us: f64| paper::BLOCK_BYTES / (rest_us + block_us);
     let blocks = paper::IMAGE_BYTES / paper::BLOCK_BYTES;

@@ -19,7 +19,7 @@ impl Edits {
 
     /// The source with the changes; line ends that a change covers are kept behind its text.
     pub(crate) fn apply(mut self, source: &[u8]) -> Vec<u8> {
-        // Stable: what was closed first stands first.
+        // Stable: edits at one place keep the order in which they were added.
         self.all.sort_by_key(|(start, end, _)| (*start, *end));
         let mut output = Vec::with_capacity(source.len() + source.len() / 8);
         let mut copied = 0;

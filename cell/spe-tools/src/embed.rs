@@ -44,7 +44,7 @@ pub(crate) fn run(name: &str, arguments: &[OsString]) -> Result<ExitCode, Error>
     Ok(ExitCode::from(u8::from(!status.success())))
 }
 
-/// Refuses what no context could load.
+/// Refuses an image that no context could load.
 fn check(program: &str, image: &[u8]) -> Result<(), Error> {
     let refuse = |reason: &str| Err(Error::Refused(format!("{program} {reason}")));
     let machine = image.get(18..20);

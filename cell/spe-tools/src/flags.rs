@@ -1,6 +1,6 @@
 //! Options that every compilation for a store has, the user's and that of the kit's own library.
 
-/// The ABI of the store's images, and what SPU source assumes of its compiler.
+/// The ABI of the store's images, and the assumptions of SPU source about its compiler.
 pub(crate) const COMPILE: &[&str] = &[
     "-mx32",
     "-fPIE",

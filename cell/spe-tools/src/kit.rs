@@ -42,7 +42,7 @@ impl Kit {
     /// No folder for it, one that others could write to, or files that cannot be written.
     pub fn open(parts: &Parts) -> Result<Self, Error> {
         let cache = cache_folder()?;
-        // The way there, too: whoever may exchange a folder on it could exchange the kit.
+        // The way there, too: a user that may exchange a folder on it could exchange the kit.
         let trusted = Folder::create_trusted(&cache, 0o700).map_err(FolderError::into_io);
         trusted.map_err(Error::file("use", &cache))?;
         let kit = Self {
@@ -184,7 +184,7 @@ impl Kit {
                 "-w",
                 "-c",
             ])
-            // Of an SPU's program what the user wrote is kept whole, by its visibility.
+            // The user's own code of an SPU program is kept whole, by its visibility.
             .args((option == "-mx32").then_some("-fvisibility=hidden"))
             .args(&sources)
             .current_dir(work)
@@ -234,7 +234,7 @@ impl Kit {
         let fresh = cache.join(format!("{UNPACKING}{own}"));
         let result = self.unpack_in(parts, &fresh);
         if result.is_err() {
-            // The disk may be full: what is there is of no use. The error is the first one.
+            // The disk may be full: an incomplete kit is of no use. The error is the first one.
             let _ = std::fs::remove_dir_all(&fresh);
         }
         result

@@ -5,9 +5,9 @@
 //! the SPU's sizes. The drivers translate the options of the time, add our headers and, for the
 //! SPU, our start code and library.
 //!
-//! Must stay true: everything that a driver needs is in this program and in Debian's packages; what
-//! it unpacks lies in a folder of the user's own, written whole or not at all; a driver ends with
-//! the exit status of the tool that it became, or 2 and one line.
+//! Must stay true: everything that a driver needs is in this program and in Debian's packages. The
+//! kit that it unpacks lies in a folder of the user's own, written whole or not at all. A driver
+//! ends with the exit status of the tool that it became, or 2 and one line.
 
 mod assembly;
 mod edits;

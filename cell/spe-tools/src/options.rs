@@ -1,7 +1,7 @@
 //! Options of the compilers of 2006 to 2010, as gcc of today takes them.
 //!
-//! Must stay true: an option that changes what a program computes is never dropped silently; what
-//! is dropped tuned the code for the Cell, named its libraries, or asked the SPU's linker for a
+//! Must stay true: an option that changes a program's results is never dropped silently; dropped
+//! options tuned the code for the Cell, named its libraries, or asked the SPU's linker for a
 //! report.
 
 use crate::Error;
@@ -40,7 +40,7 @@ pub(crate) struct Options {
     pub(crate) links: bool,
     /// True where an input is C++.
     pub(crate) plus: bool,
-    /// True where there is an input at all; else the driver is asked about itself.
+    /// True where there is an input at all; else the driver itself answers, as for `--version`.
     pub(crate) inputs: bool,
     /// True where an input is source.
     pub(crate) sources: bool,
@@ -164,7 +164,7 @@ fn read_own(options: &mut Options, text: &str) {
     }
 }
 
-/// Records what an input file asks for.
+/// Records an input file's needs.
 fn note_input(options: &mut Options, text: &str) {
     options.inputs = true;
     let ending = Path::new(text)
@@ -190,7 +190,7 @@ fn drops(side: Side, text: &str) -> bool {
         || DROPPED_STARTS.iter().any(|start| text.starts_with(start))
 }
 
-/// `-Wl,a,b` without what the SPU's linker alone knows.
+/// `-Wl,a,b` without the options that only the SPU's linker knows.
 fn linker_options(text: &str) -> Option<OsString> {
     let mut kept = Vec::new();
     let mut parts = text.split(',').skip(1);
@@ -236,9 +236,9 @@ fn of_xlc(text: &str) -> Option<OsString> {
     }
 }
 
-/// Options that name the processor or what only its compilers had.
+/// Options that name the processor, and options that only its compilers had.
 const DROPPED: &[&str] = &[
-    // A step of ours reads what gcc's steps hand on, from files.
+    // A step of ours reads the output of gcc's steps, from files.
     "-pipe",
     "-maltivec",
     "-mno-altivec",

@@ -1,10 +1,11 @@
 //! Pointers that programs make from numbers, and numbers that they make from pointers.
 //!
-//! Why: an SPU's address is a place in its store, from 0 on, and programs reckon with such places:
+//! Why: an SPU's address is a place in its store, from 0 on, and programs compute with such places:
 //! they get one by mailbox and cast it to a pointer. Here the store begins elsewhere, and an access
-//! through such a pointer is two signals. So what is cast to a pointer goes through a macro of the
-//! kit's, which adds the store's address to a number of a place in it. Source that has such casts
-//! is read a second time, so that its casts of pointers to numbers give the places again.
+//! through such a pointer is two signals. So the operand of a cast to a pointer goes through a
+//! macro of the kit's, which adds the store's address to a number of a place in it. Source that has
+//! such casts is read a second time, so that its casts of pointers to numbers give the places
+//! again.
 //!
 //! Must stay true: the compiler itself decides, in the macros, what is a number and what a pointer,
 //! so that casts between pointers compile as they did; initializers that it must evaluate, literals
@@ -248,7 +249,7 @@ impl Pass<'_> {
             start += 1;
             end -= 1;
         }
-        // The address of a quadword; its argument is what was cast.
+        // The address of a quadword; its argument is the operand of the cast.
         if text.at(start) == b"__lane_place" && text.partner(start + 1) == Some(end - 1) {
             self.wrap(made, start + 2, end - 1);
             return;
@@ -261,7 +262,7 @@ impl Pass<'_> {
                 b"this" | b"new" | b"delete" | b"nullptr" | b"__null" | b"sizeof" | b"NULL"
             ),
             Some(Kind::Mark) => match made {
-                // What `&` gives is a pointer, and so is what is cast to one.
+                // The result of `&` is a pointer, and so is the operand of a cast to one.
                 Made::Pointer | Made::Function => text.at(start) == b"&" || self.is_pointer(start),
                 Made::Number => matches!(text.at(start), b"-" | b"+" | b"~" | b"!"),
             },

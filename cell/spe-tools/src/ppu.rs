@@ -80,7 +80,7 @@ pub(crate) fn compile(
     tool::become_tool(&tool::compiler(plus), &all)
 }
 
-/// True where a host of 32 bits is asked for, by option or by name, but no width of pointers.
+/// True where a host of 32 bits is requested, by option or by name, but no width of pointers.
 fn narrow_asked(width: Option<Width>, by_name: bool) -> bool {
     match width {
         Some(Width::Bits32) => true,
@@ -156,8 +156,8 @@ const COMPILE: &[&str] = &[
 /// for.
 const POINTERS_ARE_WIDE: &str = "-D__powerpc64__=1";
 /// For code that shares neither its stack's guard nor its tables of characters with the C library.
-/// Its tables of lines are the compiler's, whose addresses have 4 bytes as in the rest of what
-/// debuggers read; an assembler of 64-bit objects would write 8.
+/// Its tables of lines are the compiler's, whose addresses have 4 bytes as in the other debugging
+/// data; an assembler of 64-bit objects would write 8.
 const NARROW: &[&str] = &[
     "-gno-as-loc-support",
     "-fno-stack-protector",

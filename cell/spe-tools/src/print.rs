@@ -10,7 +10,7 @@
 use crate::edits::Edits;
 use crate::tokens::{Kind, Token, next_seen, tokens};
 
-/// The source with the macro around what is printed; nothing where nothing is.
+/// The source with the macro around printed arguments; nothing where there are none.
 pub(crate) fn arguments(source: &[u8]) -> Option<Vec<u8>> {
     let tokens = tokens(source);
     let text = |place: usize| {

@@ -91,7 +91,7 @@ fn closing(source: &[u8], tokens: &[Token], open: usize) -> Option<usize> {
 }
 
 /// The source with the ends of a program's parts, where they are cast to numbers, as places within
-/// the store: programs count by them what the store has left. Nothing where there are none.
+/// the store: programs compute the free part of the store from them. Nothing where there are none.
 pub(crate) fn ends(source: &[u8]) -> Option<Vec<u8>> {
     let tokens = tokens(source);
     let mut edits = Edits::default();
@@ -129,8 +129,8 @@ pub(crate) fn ends(source: &[u8]) -> Option<Vec<u8>> {
     (!edits.is_empty()).then(|| edits.apply(source))
 }
 
-/// The source with the sections that it names kept, though nothing in the program names what lies
-/// there: hosts and programs find such tables by the section. Nothing where there are none.
+/// The source with its named sections kept, though nothing in the program refers to their contents:
+/// hosts and programs find such tables by the section. Nothing where there are none.
 pub(crate) fn sections(source: &[u8]) -> Option<Vec<u8>> {
     let tokens = tokens(source);
     let seen = seen(&tokens);

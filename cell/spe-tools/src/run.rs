@@ -11,7 +11,7 @@ impl Driver {
     /// Does the driver's work with the arguments behind its name; becomes the tool where it can.
     ///
     /// # Errors
-    /// The kit cannot be unpacked, the tool is missing, or the arguments ask for what is refused.
+    /// The kit cannot be unpacked, the tool is missing, or an argument is refused.
     pub fn run(self, kit: &Kit, arguments: Vec<OsString>) -> Result<ExitCode, Error> {
         match self.kind {
             Kind::Spu { plus } => spu::compile(kit, plus, arguments),

@@ -142,7 +142,7 @@ fn plus_folders(kit: &Kit) -> Vec<PathBuf> {
 const PLUS_HEADERS: &str = "/usr/include/c++";
 const PLUS_PART: &str = "/usr/include/x86_64-linux-gnu/c++";
 
-/// For C alone: what compilers of the time accepted.
+/// For C alone: code that compilers of the time accepted.
 pub(crate) const C: &[&str] = &[
     "-fgnu89-inline",
     "-Wno-error=implicit-int",
@@ -150,8 +150,8 @@ pub(crate) const C: &[&str] = &[
     "-Wno-error=incompatible-pointer-types",
     "-Wno-error=int-conversion",
 ];
-/// The standard of C++ that has both what programs of the time wrote, such as lists of exceptions,
-/// and what the vectors' operations are made of.
+/// The standard of C++ that has both the constructs of the time, such as lists of exceptions, and
+/// those that the vectors' operations are made of.
 pub(crate) const PLUS_STANDARD: &str = "-std=gnu++14";
 /// For C++: a store has no room for unwinding.
 const PLUS: &[&str] = &[

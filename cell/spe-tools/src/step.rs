@@ -106,7 +106,7 @@ pub(crate) fn run(kit: &Kit, arguments: &[OsString]) -> Result<ExitCode, Error> 
         return Ok(ended);
     }
     match Read::new(kit, &source, settings, true) {
-        // The first time has said what there is to say.
+        // The first pass has given all warnings.
         Some(again) => compile(&again, &["-w"]),
         None => Ok(ended),
     }
@@ -129,7 +129,7 @@ struct Compilation<'a> {
 }
 
 impl Compilation<'_> {
-    /// Compiles what was read in the place of the input.
+    /// Compiles the text that was read in the place of the input.
     fn run(&self, read: &Read, more: &[&str]) -> Result<ExitCode, Error> {
         let mut copy = self.input.clone();
         copy.push(format!(".{}.i", std::process::id()));
@@ -242,7 +242,7 @@ impl Read {
     }
 }
 
-/// Source, and what passes over it made of it.
+/// Source, and the results of the passes over it.
 struct Passed<'a> {
     source: &'a [u8],
     /// Nothing while no pass changed anything.
@@ -293,7 +293,7 @@ const SPU_HEADER: &[u8] = b"__sidecore_iret";
 const PLACES: &str = "include/spu/sidecore_places.h";
 const LANE_MACROS: &str = "include/common/sidecore_lane_macros.h";
 const POWERPC: &str = "include/ppu/sidecore_powerpc.h";
-/// A name that only what `sidecore_powerpc.h` includes declares.
+/// A name that only the includes of `sidecore_powerpc.h` declare.
 const RESERVE: &str = "__sidecore_lines";
 const LANES: &str = "--lanes=";
 const NARROW: &str = "--narrow";

@@ -200,7 +200,7 @@ impl<'a> Text<'a> {
     }
 }
 
-/// A line that names the file and line of what follows.
+/// A line that names the file and line of the following text.
 struct Marker {
     line: u32,
     name: String,

@@ -110,7 +110,7 @@ fn quoted_end(source: &[u8], start: usize) -> usize {
     while let Some(&byte) = source.get(end) {
         match byte {
             b'\\' => end += 2,
-            // Without its end on this line it is no string; the compiler will say so.
+            // Without its end on this line it is no string; the compiler reports it.
             b'\n' => return end,
             _ if byte == quote => return end + 1,
             _ => end += 1,

@@ -1,7 +1,7 @@
 //! The drivers as a Makefile calls them: small programs are compiled, linked, and run by a host of
 //! the test's own, which stands for libspe2.
 //!
-//! Without an x32 ABI of the compiler's, each test says so and passes.
+//! Without an x32 ABI of the compiler's, each test reports that and passes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -127,7 +127,7 @@ fn intrinsics_are_the_spus_byte_for_byte() {
 #[test]
 fn lanes_have_the_bits_of_an_spu() {
     let Some(folder) = folder() else { return };
-    // Memory of bytes that holds floats is memory alone, unless it is asked for.
+    // Memory of bytes that holds floats is memory alone, unless exact lanes are requested.
     for (lanes, wanted) in [("auto", ""), ("exact", "memory\n")] {
         for level in ["-O0", "-O2"] {
             let options = format!("--lanes={lanes} {level} -Wall -Werror -o image lanes.c");
@@ -186,7 +186,7 @@ fn libraries_of_the_sdk_do_the_same_on_both_sides() {
     driven(folder.path(), "spu-g++", "-O1 -x c++ -c sdk.c -o plus.o");
 }
 
-/// Large numbers against themselves, and what has another place here than on an SPU.
+/// Large numbers against themselves, and code that has another place here than on an SPU.
 #[test]
 fn large_numbers_registers_and_printed_vectors() {
     let Some(folder) = folder() else { return };
@@ -711,7 +711,7 @@ own 3
         assert_eq!(String::from_utf8_lossy(&output.stderr), "to the errors\n");
         assert_eq!(output.status.code(), Some(5), "{options}");
     }
-    // C++ where it is asked for; its library has pointers of 8 bytes.
+    // C++ where it is requested; its library has pointers of 8 bytes.
     let source = "\
 #include <cstdio>
 struct Base { virtual ~Base() {} virtual int f() { return 3; } };
@@ -736,7 +736,7 @@ int main()
         let status = Command::new(folder.path().join("base")).status();
         assert_eq!(status.expect("the program starts").code(), Some(wanted));
     }
-    // Objects say what they are, whatever the link is asked for.
+    // Objects record their own kind, whatever the link requests.
     driven(folder.path(), "ppu-gcc", "-m32 -c pointers.c");
     driven(folder.path(), "ppu-gcc", "-o pointers pointers.o -lm");
     let status = Command::new("./pointers")

@@ -1,7 +1,7 @@
 //! Source as it was written for the compilers of the time: a host's assembly becomes C that does
 //! the same; C++ of SPU programs finds its library's templates.
 //!
-//! Without an x32 ABI of the compiler's what needs one says so and passes.
+//! Without an x32 ABI of the compiler's, tests that need one report that and pass.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -65,7 +65,7 @@ fn templates_of_the_library_run_on_an_spu() {
     assert!(image.windows(name.len()).any(|part| part == name));
 }
 
-/// Compiles the test's host and runs an image in it, with words of its mailbox: what it printed,
+/// Compiles the test's host and runs an image in it, with words of its mailbox; returns its output
 /// and its status.
 fn ran(folder: &Path, image: &str, mailbox: &[&str]) -> (String, Option<i32>) {
     let source = include_str!("programs/host.c");

@@ -1,10 +1,10 @@
 //! Problem-state areas: addresses at which another context's registers can be written by DMA.
 //!
 //! An area is a page that no plain access gets through to: the words that it shows lie in a second
-//! one. What an MFC puts to a signal register or to the inbound mailbox of an area reaches the
-//! context; the mailbox status word of the control area is kept up to date. A plain load or store
-//! of the host's faults and is done in the second page by a single step; before a load of the
-//! outbound mailbox its word is taken, and a word that was stored is written to the register.
+//! one. An MFC's puts to a signal register or to the inbound mailbox of an area reach the context;
+//! the mailbox status word of the control area is kept up to date. A plain load or store of the
+//! host's faults and is done in the second page by a single step. Before a load of the outbound
+//! mailbox its word is taken, and a word that was stored is written to the register.
 //!
 //! Must stay true: the table's lock is held only for a look-up, and no context's lock under it; the
 //! library itself reads and writes the second pages alone, so that the handler's locks are free.
@@ -135,7 +135,7 @@ impl Areas {
     fn show(&self, kind: Kind, offset: usize, value: u32) {
         // SAFETY: an area of this context, which lives as long as this value.
         let word = unsafe { shown(self.address(kind) + offset as u64) };
-        // Release: whoever sees an entry counted sees what was written before it.
+        // Release: a reader that sees an entry counted sees all writes before it.
         word.store(value, Ordering::Release);
     }
 }
@@ -156,7 +156,7 @@ fn place(address: u64) -> Option<(Weak<dyn Target>, Kind, u64)> {
     })
 }
 
-/// As [`place`], for what is asked under the table's lock.
+/// As [`place`], for questions that need the table's lock.
 fn within<R>(address: u64, ask: impl FnOnce(&Weak<dyn Target>, Kind, u64) -> R) -> Option<R> {
     if COUNT.load(Ordering::Acquire) == 0 {
         return None;
@@ -189,7 +189,7 @@ pub(crate) fn read(address: u64) -> Option<u32> {
     Some(unsafe { shown(address) }.load(Ordering::Acquire))
 }
 
-/// Where memory of the process lies: what areas show lies in their second pages.
+/// The place of memory of the process: the words of areas lie in their second pages.
 pub(crate) fn memory(address: u64) -> u64 {
     within(address, |_, _, _| address + SHADOW).unwrap_or(address)
 }
@@ -225,7 +225,7 @@ pub(crate) fn redirect(gregs: &mut [i64; 23]) -> bool {
     true
 }
 
-/// Writes what a single step has stored to its register.
+/// Writes the word that a single step has stored to its register.
 pub(crate) fn stepped() {
     let Some(address) = STORED.with(Cell::take) else {
         return;

@@ -1,7 +1,7 @@
-//! The SPU's channels: the state behind them, and what reading, writing and counting do.
+//! The SPU's channels: their state, and reading, writing and counting.
 //!
-//! Must stay true: pure but for the MFC's copies and the clock; nothing here blocks, an operation
-//! that cannot be done answers [`Outcome::Blocked`] and is asked again later. Numbers and depths
+//! Must stay true: pure but for the MFC's copies and the clock; nothing here blocks. An operation
+//! that cannot be done answers [`Outcome::Blocked`] and is tried again later. Numbers and depths
 //! are the hardware's. Events are found when the program's side looks: each of their conditions
 //! ends by an operation of the program, before which it looks.
 //! Source: SPU ISA and Cell Broadband Engine Architecture, chapter 9.
@@ -66,7 +66,7 @@ pub(crate) struct Channels {
     pub(crate) mfc: Mfc,
     command: Command,
     tag_mask: u32,
-    /// Condition of the tag update that was asked for: 0 now, 1 any, 2 all.
+    /// Condition of the requested tag update: 0 now, 1 any, 2 all.
     tag_update: Option<u32>,
     events: u32,
     event_mask: u32,
@@ -124,7 +124,8 @@ impl Channels {
     }
 
     /// True where an event that the mask lets through has come, and the time of the next look, if
-    /// one is needed. Asked from outside as well: what only the program's side may take stays.
+    /// one is needed. Called from outside as well: events that only the program's side may take
+    /// stay.
     pub(crate) fn interrupts(&mut self, mail: &Mail) -> (bool, Option<Instant>) {
         let next = self.look_at_time();
         let comes = self.conditions() & !self.before | mail.pending_events();
@@ -203,7 +204,7 @@ impl Channels {
                 self.decrementer = (Instant::now(), value);
                 self.decrementer_armed = true;
             }
-            // All that was put here before is there already; the event says so.
+            // All earlier puts here are done already; the event says so.
             9 => self.raise(event::SYNC),
             14 => self.save = value,
             16 => self.command.lsa = value,
@@ -261,7 +262,7 @@ impl Channels {
         })
     }
 
-    /// Status of the tag update that was asked for, once its condition holds.
+    /// Status of the requested tag update, once its condition holds.
     fn tag_status(&self) -> Option<u32> {
         let done = self.tag_mask & !self.mfc.busy();
         match self.tag_update? {

@@ -67,7 +67,7 @@ pub(crate) struct Inner {
     program: Option<Program>,
     token: u32,
     host_waiters: u32,
-    /// True while it is in the queue because it only asked for what was not there.
+    /// True while it is in the queue because it only polled.
     asks: bool,
     /// Its waits so far.
     patience: Patience,
@@ -123,7 +123,7 @@ impl Context {
         let store = Store::new()?;
         let own = Arc::new_cyclic(|own| Context {
             own: own.clone(),
-            // Relaxed: only distinct numbers are asked for.
+            // Relaxed: only distinct numbers are needed.
             id: IDS.fetch_add(1, Ordering::Relaxed),
             flags,
             store,
@@ -385,7 +385,7 @@ impl Context {
         }
     }
 
-    /// Something from outside changed what the program may wait for.
+    /// Handles a change from outside that the program may wait for.
     pub(crate) fn changed(&self, inner: &mut Inner) {
         self.settle(inner);
         // Release partners with the Acquire of a spinning engine.
@@ -445,7 +445,7 @@ impl Context {
         let mut inner = self.inner.lock();
         inner.host_waiters += 1;
         self.mail.watch(watch::HOST);
-        // The lock is held: whoever moves a word from here on finds the bit and waits for it.
+        // The lock is held: a thread that moves a word from here on finds the bit and waits for it.
         if !comes() {
             let condition = if inbound {
                 &self.host_in
@@ -611,7 +611,7 @@ impl Context {
         Stop::Fatal(libc::ENOMEM)
     }
 
-    /// Translates a fault, and says on the standard error what it was.
+    /// Translates a fault, and prints it to the standard error.
     fn fault(&self, inner: &Inner) -> Stop {
         // SAFETY: the header of our own store, which this engine has.
         let header = unsafe { &*self.store.header() };

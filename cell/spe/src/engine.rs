@@ -56,8 +56,8 @@ pub(crate) trait Work: Send + Sync {
     /// The first step with an active context: an answer, or a request to ask again.
     fn take_step(&self) -> Result<u64, Request>;
 
-    /// Takes the answer to a request, which the program gets later; the context goes back to the
-    /// queue, as what is said. The answer says as what it does: what it asked for may be there now.
+    /// Takes the answer to a request, which the program gets later, and returns the kind of
+    /// readiness with which the context goes back to the queue: the answer may be there now.
     fn put_step(&self, answer: u64, request: &Request, ready: Ready) -> Ready;
 
     /// Serves one request. `None`: the program parked or stopped, and may be elsewhere by now.
@@ -82,7 +82,7 @@ struct Pool {
 /// The warden's sleep.
 #[derive(Clone, Copy)]
 enum Watch {
-    /// Until somebody wakes it, or it was woken and has not looked yet.
+    /// Until another thread wakes it, or it was woken and has not looked yet.
     Asleep,
     Awake,
     /// Until a time at the latest; `regular` if it comes to look at the queue then.
@@ -141,7 +141,7 @@ static WARDEN: Condvar = Condvar::new();
 /// Length of the queue, for looks without its lock.
 static WAITING: AtomicUsize = AtomicUsize::new(0);
 
-/// Engines at least: what a PlayStation 3 offers, since many programs of the time count on it.
+/// Engines at least: a PlayStation 3 has this many, and many programs of the time count on it.
 const ENGINES_MIN: usize = 6;
 /// Engines at most, with relief.
 const ENGINES_MAX: usize = 256;

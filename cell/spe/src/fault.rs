@@ -5,8 +5,8 @@
 //! engine's thread is an interrupt of its program's ([`crate::interrupt`]).
 //!
 //! Must stay true: the handler touches only the header of the program that runs on its thread and
-//! the interrupted registers; a fault that is not a program's goes to whoever handled the signal
-//! before. Threads that run programs call [`prepare_thread`] first.
+//! the interrupted registers; a fault that is not a program's goes to the signal's previous
+//! handler. Threads that run programs call [`prepare_thread`] first.
 
 use crate::interrupt;
 use crate::store::{STORE_BYTES, STORE_MASK};
@@ -45,7 +45,7 @@ static STRICT: AtomicBool = AtomicBool::new(false);
 const STACK_NEAR: u64 = 16 * 1024;
 /// The bit of a page fault's error that says that an instruction was fetched.
 const ERROR_FETCH: i64 = 0x10;
-/// Below it lies what describes a program, and no code.
+/// Below it lies a program's description, and no code.
 const FIRST_CODE: u64 = 64;
 /// Bytes of an instruction at most.
 const INSTRUCTION_BYTES: usize = 15;
@@ -102,7 +102,7 @@ pub(crate) fn raise_handled(signal: c_int) -> bool {
     handled
 }
 
-/// Gives this thread a stack for the handler: a program's own may be what overflowed.
+/// Gives this thread a stack for the handler: a program's own stack may have overflowed.
 pub(crate) fn prepare_thread() {
     install();
     set_running(std::ptr::null_mut());
@@ -364,7 +364,7 @@ fn inside(header: *mut Header, pc: u64, stack: u64) -> bool {
     store.contains(&pc) || store.contains(&stack)
 }
 
-/// Does what was done about the signal before this library came.
+/// Passes the signal to the handler that was installed before this library's.
 fn pass_on(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     match before(signal) {
         Some(action) if action.sa_sigaction > libc::SIG_IGN => {

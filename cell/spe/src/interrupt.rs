@@ -10,8 +10,8 @@
 //!
 //! Must stay true: the thread of [`Interrupts`] is that of an engine which is inside of the
 //! program, and engines pass [`retire`] before they end, so that no signal reaches another thread
-//! of the number; what the signal's handler does touches the header, the store and the interrupted
-//! registers alone.
+//! of the number. The signal's handler touches the header, the store and the interrupted registers
+//! alone.
 //! Source: SPU ISA, "Interrupts".
 
 use crate::store::STORE_BYTES;
@@ -33,7 +33,7 @@ const TRAP_FLAG: i64 = 0x100;
 static SENDS: Mutex<()> = Mutex::new(());
 
 impl Interrupts {
-    /// Enables interrupts by the library's entry, or disables them (0); says what was set before.
+    /// Enables interrupts by the library's entry, or disables them (0); returns the previous entry.
     pub(crate) fn set(&self, entry: u64) -> u64 {
         if entry == 0 {
             self.due.store(0, Ordering::SeqCst);

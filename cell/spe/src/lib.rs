@@ -5,8 +5,8 @@
 //! `interrupt` the machine.
 //! On other processors than x86-64 the headers alone are here: SPU programs are x32 code.
 //!
-//! Must stay true: structures and numbers are libspe2's; nothing unwinds into the program; what a
-//! program does wrong ends that program, never the process.
+//! Must stay true: structures and numbers are libspe2's; nothing unwinds into the program; an error
+//! of a program ends that program, never the process.
 
 #![allow(
     unsafe_code,

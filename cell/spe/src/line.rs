@@ -1,12 +1,12 @@
 //! Reservations of 128-byte lines of any memory: getllar, putllc, putlluc.
 //!
-//! A table of versions, hashed by the line's address, says which lines an MFC wrote; the line's
-//! content is compared too, so that most of what the host writes by plain stores also takes a
-//! reservation away. Not seen: a host's store of the same bytes, and one that was undone.
+//! A table of versions, hashed by the line's address, records the lines that an MFC wrote. The
+//! line's content is compared too, so that most plain stores of the host also take a reservation
+//! away. Not seen: a host's store of the same bytes, and one that was undone.
 //!
-//! Must stay true: an entry's lock is the innermost lock; what a conditional put changes is
-//! exchanged word by word against what was read, so that atomic instructions of the host on the
-//! same line are never undone.
+//! Must stay true: an entry's lock is the innermost lock. A conditional put exchanges its changed
+//! words one by one against the values that were read, so that atomic instructions of the host on
+//! the same line are never undone.
 
 use crate::switch::{Exchange, copy, exchange};
 use parking_lot::Mutex;
@@ -106,7 +106,7 @@ pub(crate) fn put_unconditionally(address: u64, from: u64) -> bool {
 
 /// Tells the table that an MFC wrote these bytes.
 pub(crate) fn written(address: u64, bytes: u64) {
-    // SeqCst: either this sees the count of `take`, or `take` reads what was written before.
+    // SeqCst: either this sees the count of `take`, or `take` reads the writes before this.
     if bytes == 0 || LIVE.load(Ordering::SeqCst) == 0 {
         return;
     }

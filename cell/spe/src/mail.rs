@@ -6,14 +6,14 @@
 //!
 //! `inward` is the host's line: a ring in which an entry is valid once it carries its number.
 //! `outward` has the outbound words, which the program exchanges for 0 and the host for 0 again.
-//! `own` is the program's, and seldom read by others: what it took, and the events that it has
-//! seen. Each side spins on one line that the other one writes.
+//! `own` is the program's, and seldom read by others: the entries that it took, and the events that
+//! it has seen. Each side spins on one line that the other one writes.
 //!
 //! Must stay true: the functions under "the program's side" are called by the engine that has the
-//! context, or under the context's lock while none has it; all others by anybody. Whoever moves a
-//! word then looks at `watch`, and if a bit is set takes the context's lock and settles: setting a
-//! bit and looking again, against moving and looking at the bit, is Dekker's protocol, so these
-//! accesses are SeqCst.
+//! context, or under the context's lock while none has it; all others by any thread. A thread that
+//! moves a word then looks at `watch`, and if a bit is set takes the context's lock and settles.
+//! Setting a bit and looking again, against moving and looking at the bit, is Dekker's protocol, so
+//! these accesses are SeqCst.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -213,7 +213,8 @@ impl Mail {
         while word != 0 {
             match place.compare_exchange(word, 0, Ordering::SeqCst, Ordering::SeqCst) {
                 Ok(_) => {
-                    // With this line comes what the program has taken: no need to ask for it.
+                    // This line includes the program's count of taken entries, so no further load
+                    // is needed.
                     let seen = self.outward.taken.load(Ordering::SeqCst);
                     self.inward.taken_seen.store(seen, Ordering::Relaxed);
                     return Some(word as u32);
@@ -292,7 +293,7 @@ impl Mail {
         let word = FULL | u64::from(value);
         let taken = self.own.taken.load(Ordering::Relaxed);
         self.outward.taken.store(taken, Ordering::Relaxed);
-        // No look before it: the exchange brings the line once, and as this core's own.
+        // No look before it: the exchange fetches the line once, and as this core's own.
         let done = place
             .compare_exchange(0, word, Ordering::SeqCst, Ordering::Relaxed)
             .is_ok();

@@ -1,8 +1,8 @@
 //! The memory flow controller: commands between a store and the process's memory.
 //!
 //! A command is done at once, which is one of the orders that the hardware may choose; fences and
-//! barriers are then kept by themselves. The exception is a list that stalls: what must wait for it
-//! is queued here.
+//! barriers are then kept by themselves. The exception is a list that stalls: commands that must
+//! wait for it are queued here.
 //!
 //! Must stay true: at most [`QUEUE`] commands wait; every store address is masked; sizes and
 //! alignments are the hardware's. Source: Cell Broadband Engine Architecture, chapters 7 and 8.

@@ -57,7 +57,7 @@ struct View {
 impl Store {
     /// A zeroed store.
     pub(crate) fn new() -> io::Result<Store> {
-        // From here on dropping the store unmaps what there is.
+        // From here on dropping the store unmaps its parts.
         let store = Store {
             base: reserve()? + STORE_BYTES,
             view: OnceLock::new(),
@@ -96,7 +96,7 @@ impl Store {
         if view == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // From here on dropping it unmaps what there is.
+        // From here on dropping it unmaps its parts.
         let mut view = View {
             at: view as usize,
             wide: false,
@@ -113,7 +113,7 @@ impl Store {
         } else {
             WIDE.fetch_sub(1, Ordering::Relaxed);
         }
-        // Whoever loses the race uses the winner's.
+        // The loser of the race uses the winner's.
         Ok(self.view.get_or_init(|| view).at as u64)
     }
 
@@ -235,7 +235,7 @@ pub(crate) fn map_low_of(
     let taken = taken.filter(|taken| *taken <= room);
     let taken = taken.ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
     for _ in 0..room / LOW_STEP {
-        // Relaxed: the kernel says what is free.
+        // Relaxed: the kernel decides which place is free.
         let before = LOW_NEXT.fetch_add(taken, Ordering::Relaxed) % room;
         if before + taken > room {
             // The rest at the lower end is too short; the next try begins at the upper one.

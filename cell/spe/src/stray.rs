@@ -48,7 +48,7 @@ struct Operand {
     address: u64,
     /// The register to move, an index into the context's.
     register: usize,
-    /// Logarithm of what the register is multiplied with.
+    /// Logarithm of the register's factor.
     scale: u32,
     after: After,
 }

@@ -11,7 +11,7 @@ use std::arch::global_asm;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// State of one program's interrupts, in its header; `interrupt` has what is done with it.
+/// State of one program's interrupts, in its header; `interrupt` has the operations on it.
 #[repr(C)]
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
@@ -52,7 +52,7 @@ pub(crate) struct Header {
     pub(crate) executable: u64,
     /// 1 once an access outside of the store was reported.
     pub(crate) strayed: u64,
-    /// The context's number, for what is reported of it.
+    /// The context's number, for reports about it.
     pub(crate) id: u64,
     pub(crate) interrupts: Interrupts,
 }
@@ -280,7 +280,8 @@ pub(crate) struct Start {
 }
 
 impl Start {
-    /// The first frame, lowest address first: what `enter` pops, then where it returns to.
+    /// The first frame, lowest address first: the registers that `enter` pops, then its return
+    /// address.
     pub(crate) fn frame(&self) -> [u64; 7] {
         let gate = sidecore_spe_gate as *const () as u64;
         let start = sidecore_spe_start as *const () as u64;

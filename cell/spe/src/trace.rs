@@ -1,6 +1,6 @@
 //! The trace that `sidecore spe run` shows and draws: lines of tab-separated fields in a file.
 //!
-//! Fields: microseconds since the library's first use, context, event, and what belongs to it:
+//! Fields: microseconds since the library's first use, context, event, and the event's own fields:
 //!
 //! | event | fields | |
 //! |---|---|---|

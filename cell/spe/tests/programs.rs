@@ -1,5 +1,5 @@
-//! Host programs in C with SPU programs, as users write them: each host program checks what
-//! libspe2's documentation says of its calls.
+//! Host programs in C with SPU programs, as users write them: each host program checks libspe2's
+//! documented behaviour of its calls.
 
 #![cfg(target_arch = "x86_64")]
 

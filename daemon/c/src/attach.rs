@@ -80,7 +80,7 @@ fn number(error: &ClientError) -> c_int {
     }
 }
 
-/// One line that says what an errno of [`attach`] means.
+/// One line with the meaning of an errno of [`attach`].
 pub(crate) fn text(error: c_int) -> *const c_char {
     let text = match error {
         0 => c"attached",

@@ -56,7 +56,7 @@ impl Sidecore {
             inputs: &ranges[..inputs],
             outputs: &ranges[inputs..used],
         };
-        // Entered before anybody can take the outcome, which asks for the lock.
+        // Entered before any thread can take the outcome, which needs the lock.
         let mut open = self.opened();
         let number = open.last + 1;
         let posted = self.attachment.post(&request, number);

@@ -27,7 +27,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// `struct sidecore`: an attachment, and what of it C does not see.
+/// `struct sidecore`: an attachment, with the state that C does not see.
 pub struct Sidecore {
     attachment: Attachment,
     arena: Arc<Arena>,

@@ -1,8 +1,8 @@
-//! Buffers: where they lie, and how outputs move out of an arena whose daemon is gone.
+//! Buffers: their memory, and the move of outputs out of an arena whose daemon has ended.
 //!
-//! Must stay true: a buffer in C may be copied, so the truth about what is taken is here: a stretch
-//! is taken from [`Arena::take`] to the first [`free`] of any copy. An arena lives until its client
-//! and all of its buffers are gone.
+//! Must stay true: a buffer in C may be copied, so the set of used stretches is kept here: a
+//! stretch is in use from [`Arena::take`] to the first [`free`] of any copy. An arena lives until
+//! its client and all of its buffers are freed.
 
 use sidecore_daemon::client::{Attachment, Stretch};
 use std::collections::HashMap;
@@ -132,7 +132,8 @@ pub(crate) unsafe fn rescue(outputs: &[*mut RawBuffer]) -> bool {
     for (output, memory) in moved {
         // SAFETY: a buffer, as above, which no other code uses now.
         let buffer = unsafe { &mut *output };
-        // SAFETY: as long as was asked for; malloc's bytes may be anything, so they are set first.
+        // SAFETY: it has the requested length; malloc's bytes may be anything, so they are set
+        // first.
         let target = unsafe {
             memory.cast::<u8>().write_bytes(0, buffer.bytes);
             std::slice::from_raw_parts_mut(memory.cast::<u8>(), buffer.bytes)

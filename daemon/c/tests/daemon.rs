@@ -18,7 +18,7 @@ fn the_headers_compile_in_any_order_in_any_standard() {
     let (ours, nets, others) = (
         "#include \"sidecore.h\"\n",
         "#include \"sidecore_net.h\"\n",
-        // Without what _GNU_SOURCE adds, where the standard is strict.
+        // Without the additions of _GNU_SOURCE, where the standard is strict.
         "#include <stdio.h>\n#include <time.h>\n#include <fcntl.h>\n#include <sys/socket.h>\n",
     );
     let orders = [

@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release -p sidecore-offload --example daemon_soak -- [--rounds N] [--seed S]`
 //!
-//! Ends with a line of what was done; a wrong result is a panic that names round and seed.
+//! Ends with a summary line; a wrong result is a panic that names round and seed.
 
 #[path = "../tests/soak/mod.rs"]
 mod soak;

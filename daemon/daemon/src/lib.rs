@@ -4,8 +4,8 @@
 //!   kernels of a [`Registry`](served::Registry).
 //! - [`client`] attaches to it: calls, jobs, loops spread over several engines. Without a daemon
 //!   a client runs the same kernels on its own thread.
-//! - [`served`] is what a kernel is: a type with a name, a local store, and a function that runs
-//!   on an engine or on a client's thread.
+//! - [`served`] defines kernels: types with a name, a local store, and a function that runs on an
+//!   engine or on a client's thread.
 //!
 //! `shm` holds the layout of shared memory and the messages before it; docs/daemon.md is the
 //! protocol in prose.

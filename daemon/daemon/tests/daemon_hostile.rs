@@ -102,7 +102,7 @@ fn attach(path: &Path) -> Raw {
     }
 }
 
-/// Writes rubbish into a segment: everywhere, and with a bias to what engines look at.
+/// Writes random bytes into a segment: everywhere, and with a bias to words that engines look at.
 fn write_rubbish(raw: &Raw, random: &mut Random) {
     let memory = raw.segment.slice();
     let words = raw.bytes / 8;
@@ -115,7 +115,7 @@ fn write_rubbish(raw: &Raw, random: &mut Random) {
                 .unwrap()
                 .store(random.next(), Ordering::Relaxed);
         }
-        // A hole in the file: pages that were there are gone.
+        // A hole in the file: pages that were there are missing.
         1 if random.next().is_multiple_of(64) => {
             let pages = raw.bytes / 4096;
             let offset = (random.next() as usize % pages * 4096) as u64;
@@ -211,7 +211,7 @@ fn rubbish_hurts_only_its_writer() {
                         write_rubbish(&raw, &mut random);
                     }
                     if random.next().is_multiple_of(8) {
-                        // Gone in the middle of it, and back.
+                        // Disconnected in the middle of it, and attached again.
                         raw = attach(path);
                     }
                 }
@@ -323,7 +323,7 @@ fn child() {
 #[test]
 fn other_users_attach_only_where_they_are_allowed() {
     if local_socket::effective_uid() != 0 {
-        // Only root can become somebody else; the rule itself is tested in daemon/admit.rs.
+        // Only root can change its user; the rule itself is tested in daemon/admit.rs.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

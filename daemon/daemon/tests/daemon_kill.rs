@@ -12,7 +12,7 @@ use std::process::Command;
 const ROLE: &str = "SIDECORE_TEST_ROLE";
 const SOCKET: &str = "SIDECORE_TEST_SOCKET";
 
-/// Not a test of its own: what child processes run.
+/// Not a test of its own: the code of child processes.
 #[test]
 fn child() {
     if let (Ok(role), Ok(socket)) = (std::env::var(ROLE), std::env::var(SOCKET)) {

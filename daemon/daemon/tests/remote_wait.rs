@@ -68,7 +68,7 @@ fn a_call_waits_for_an_engine_up_to_the_callers_limit() {
     });
     assert_eq!(client.counters().on_host, 0);
 
-    // A limit that is too short is an error that says so, and leaves the engine usable.
+    // A limit that is too short is an error with that message, and leaves the engine usable.
     let mut output = client.buffer(8);
     output.bytes_mut().fill(5);
     let args = Args::new().words(&[400]).output(&mut output);

@@ -1,11 +1,10 @@
 //! The kernels `deflate` and `inflate`, which `sidecore daemon` serves.
 //!
 //! Why here: a program's blocks are deflated by whichever engine is free, and by the program itself
-//! where there is none; both run what is here.
-//! Must stay true: what comes in is anybody's bytes, and may change meanwhile: they are copied from
-//! the client's memory once, and only the copy is looked at; what goes out is put when it is whole.
-//! The copies lie in memory that the engine keeps, because a block and what it becomes are longer
-//! than a local store. Called on engines, or on a client's own thread.
+//! where there is none; both run this code. Must stay true: inputs are untrusted, and may change
+//! meanwhile: they are copied from the client's memory once, and only the copy is read. Outputs are
+//! put when they are whole. The copies lie in memory that the engine keeps, because a block and its
+//! result are longer than a local store. Called on engines, or on a client's own thread.
 
 use crate::block::{BLOCK_BYTES, Deflater, block_bytes_max};
 use crate::check::CheckKind;
@@ -114,7 +113,7 @@ impl Served for Inflate {
     }
 }
 
-/// An input copied out of a client's memory, and room for what it becomes.
+/// An input copied out of a client's memory, and room for its result.
 #[derive(Default)]
 struct Copies {
     input: Vec<u8>,

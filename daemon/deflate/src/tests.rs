@@ -23,7 +23,8 @@ fn deflate(raw: &[u8], level: u8, block_bytes: usize) -> Vec<u8> {
     stream
 }
 
-/// What another implementation makes of a raw stream; every byte of it must belong to it.
+/// Another implementation's output for a raw stream; every byte of the input must belong to the
+/// stream.
 fn inflate(stream: &[u8], raw_bytes: usize) -> Vec<u8> {
     let mut out = vec![0; raw_bytes + 1];
     let config = zlib_rs::InflateConfig { window_bits: -15 };

@@ -1,7 +1,7 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: [`Loadable`] is a kernel, [`Run`] one request of it, [`export_kernels!`] makes an
-//! object of kernels; [`raw`] are the types of the header, for whoever loads objects.
+//! object of kernels; [`raw`] are the types of the header, for loaders of objects.
 //!
 //! Must stay true: [`raw`] and include/sidecore_kernel.h are the same (a test of sidecore-loader
 //! runs kernels of both); a panic of a kernel is a failure of its request. The local store is lent

@@ -167,7 +167,7 @@ pub(crate) unsafe fn lend<S>(
         reply,
         host,
     };
-    // A panic must not unwind into the daemon; what it left behind is the state's own affair.
+    // A panic must not unwind into the daemon; the kernel's state may be left half-changed.
     let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| work(&mut run)));
     let result = caught.unwrap_or_else(|_| Err("the kernel panicked".to_owned()));
     let Err(text) = result else {

@@ -91,7 +91,7 @@ impl Copies {
         }
     }
 
-    /// Overwrites what they hold, in a way that the compiler does not leave out.
+    /// Overwrites the keys, in a way that the compiler does not leave out.
     fn wipe(&mut self) {
         self.item.as_mut_slice().zeroize();
         self.associated.as_mut_slice().zeroize();

@@ -17,7 +17,7 @@ pub enum FolderError {
         /// The reason.
         source: io::Error,
     },
-    /// Somebody else could put kernels there.
+    /// Another user could put kernels there.
     #[error(
         "kernels in {} are not loaded: {} {fault}; everything on the way must belong to root or \
          this user, and be writable by nobody else (`chmod go-w`)",
@@ -33,7 +33,7 @@ pub enum FolderError {
     },
 }
 
-/// A file or folder that somebody else could change.
+/// A file or folder that another user could change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -61,7 +61,7 @@ pub enum ObjectError {
     /// It is a symbolic link, which may lead anywhere.
     #[error("it is a symbolic link; put the file itself there")]
     Link,
-    /// Somebody else could have written it.
+    /// Another user could have written it.
     #[error("it {0}; it must be a file of root or this user that nobody else can write")]
     Unsafe(#[from] Fault),
     /// Longer than any object should be.

@@ -1,11 +1,10 @@
 //! One loaded kernel as engines run it.
 //!
 //! Why here: between the C ABI and [`Foreign`]. Must stay true: every transfer is checked against
-//! its range before a byte moves; a kernel that names another call's memory has no way to do so,
-//! since a call's memory is behind `call` alone. Transfers are done when they are asked for, so
-//! that waiting for them is nothing to do; kernels may not rely on it. A run is one thread's.
-//! Whatever a kernel does to the control words of floating-point arithmetic, the engine's thread
-//! has the default ones behind every call of it.
+//! its range before a byte moves. A kernel cannot name another call's memory, since a call's memory
+//! is reached through `call` alone. Transfers are done at once, so a wait has nothing to do;
+//! kernels may not rely on it. A run is one thread's. After every call of a kernel, the engine's
+//! thread has the default control words of floating-point arithmetic again.
 #![allow(unsafe_code)] // Calls foreign code, and is called by it.
 
 use sidecore_daemon::served::{Foreign, KernelHash, Memory, Reply, Request};

@@ -4,8 +4,8 @@
 //! are trusted and copies them; `object` gives such a copy to the dynamic linker and checks its
 //! table; `kernel` runs one of its kernels for a request.
 //!
-//! Must stay true: what is linked is the copy that was hashed, and came from a file that only root
-//! and this user can have written. Objects stay loaded until the process ends. Called on the thread
+//! Must stay true: the linked bytes are the copy that was hashed, from a file that only root and
+//! this user can have written. Objects stay loaded until the process ends. Called on the thread
 //! that starts a daemon; kernels run on engines.
 
 mod error;
@@ -48,7 +48,7 @@ pub struct Registered {
 /// A file that is not fit is refused, with all its kernels; the others are loaded.
 ///
 /// # Errors
-/// [`FolderError`] where the folder cannot be read, or somebody else could change it: then nothing
+/// [`FolderError`] where the folder cannot be read, or another user could change it: then nothing
 /// is loaded.
 pub fn register(registry: Registry, folder: &Path) -> Result<Registered, FolderError> {
     let folder = folder::Folder::open(folder)?;

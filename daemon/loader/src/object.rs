@@ -24,9 +24,9 @@ use std::sync::Arc;
 /// Links an object and returns its kernels.
 pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     let path = format!("/proc/self/fd/{}", copy.memory.as_raw_fd());
-    // All symbols now: one that lacks is found at the start, not by a request.
-    // SAFETY: its initializers run here. Only root and this user could have written them, and
-    // whoever puts an object into the folder answers for it (SECURITY.md).
+    // All symbols now: a missing one is found at the start, not by a request. SAFETY: its
+    // initializers run here. Only root and this user could have written them, and the user that
+    // puts an object into the folder answers for it (SECURITY.md).
     let open = || unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
     let (library, left) = isolated(open);
     if let Some(left) = left {

@@ -1,6 +1,6 @@
 //! Kernels of C and Rust through a daemon, and files that must be refused.
 //!
-//! Needs a C compiler: without one the tests say so and pass.
+//! Needs a C compiler: without one the tests report that and pass.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_daemon::client::{self, Args, Client, ClientError, ClientOptions};
@@ -118,7 +118,7 @@ fn a_kernel_in_c_serves_and_its_hash_is_the_files() {
     assert!(loaded.refused.is_empty(), "{:?}", loaded.refused);
     let daemon = serve(sockets.path(), loaded.registry);
     let hash = KernelHash::of(&fs::read(&object).unwrap());
-    // What was linked stays, whatever becomes of the file.
+    // The linked code stays, even if the file changes.
     fs::write(&object, b"something else").unwrap();
     let status = client::status(daemon.socket(), &Default::default()).unwrap();
     let listed = status
@@ -149,7 +149,7 @@ fn a_kernel_in_c_serves_and_its_hash_is_the_files() {
     assert!(odd.contains("whole 64-bit words"), "{odd}");
     assert_eq!(client.counters().on_host, 0);
 
-    // Another build is not called; a client that has none of its own says so.
+    // Another build is not called; a client without a build of its own gets an error.
     let client = attach(&daemon, remote(Some(KernelHash::of(b"another"))));
     let word_sum = client.kernel("word_sum").unwrap();
     let refused = client

@@ -54,7 +54,7 @@ fn deflate_here(raw: &[u8], level: u8, is_last: bool, out: &mut Bytes) -> Result
         }
         Ok(())
     };
-    // While a thread ends, what it kept may be gone.
+    // While a thread ends, its thread-local value may have been dropped.
     match TOOLS.try_with(|tools| tools.try_borrow_mut().map(|mut kept| work(&mut kept))) {
         Ok(Ok(result)) => result,
         _ => work(&mut Tools::default()),
@@ -166,7 +166,7 @@ impl Attachment {
         let client = Client::detached(socket, options);
         let kernel = client.kernel(served::Deflate::NAME).ok()?;
         for _ in 0..ATTACH_LOOKS {
-            // It looks for the daemon's answer whenever memory is asked for.
+            // It looks for the daemon's answer whenever memory is requested.
             drop(client.buffer(1));
             if client.is_attached() {
                 return Some(Self {
@@ -187,7 +187,7 @@ impl Attachment {
         let mut begun = 0;
         while begun < blocks {
             if !self.client.is_attached() {
-                // What is left is done here; what is done is right.
+                // The remaining blocks are made here; the finished ones are right.
                 return deflate_here(&raw[begun * BLOCK_BYTES..], level, is_last, out).ok();
             }
             let count = (blocks - begun).min(WAVE_BLOCKS);

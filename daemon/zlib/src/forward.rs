@@ -1,5 +1,5 @@
-//! Functions that the base library does alone: checksums and their combinations, and what
-//! says things about the library.
+//! Functions of the base library alone: checksums and their combinations, and information about the
+//! library.
 
 use crate::guard;
 use libc::{c_char, c_int, c_long, c_uint, c_ulong};

@@ -63,9 +63,9 @@ pub unsafe extern "C" fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> 
 pub unsafe extern "C" fn gzseek64(file: gzFile, offset: i64, whence: c_int) -> i64 {
     // SAFETY: the caller's promise.
     unsafe {
-        // The base library clears its buffer before it has one: what follows would be filled with
-        // whatever the memory held. This makes the buffer, and nothing else; files that are read
-        // refuse it. Later, a seek that waits would be carried out.
+        // The base library clears its buffer before it has one: later gaps would be filled with old
+        // contents of the memory. This makes the buffer, and nothing else; files that are read
+        // refuse it. Later, a pending seek would be carried out.
         if base::gztell64(file) == 0 {
             base::gzflush(file, base::Z_NO_FLUSH);
         }

@@ -1,4 +1,4 @@
-//! The program's buffers in a `z_stream`: what comes in, and the room for what goes out.
+//! The program's buffers in a `z_stream`: its input, and the room for its output.
 
 use libz_rs_sys::z_stream;
 use std::ptr;
@@ -6,7 +6,7 @@ use std::ptr;
 /// Input that was not consumed yet.
 ///
 /// # Safety
-/// `next_in` and `avail_in` say what may be read, for as long as the slice is used.
+/// `next_in` and `avail_in` name readable memory, for as long as the slice is used.
 pub(crate) unsafe fn input<'a>(stream: &z_stream) -> &'a [u8] {
     if stream.avail_in == 0 || stream.next_in.is_null() {
         return &[];
@@ -37,7 +37,7 @@ pub(crate) fn produced(stream: &mut z_stream, bytes: usize) {
 /// Writes as many of `bytes` as there is room for; returns how many.
 ///
 /// # Safety
-/// `next_out` and `avail_out` say what may be written.
+/// `next_out` and `avail_out` name writable memory.
 pub(crate) unsafe fn put(stream: &mut z_stream, bytes: &[u8]) -> usize {
     let count = bytes.len().min(stream.avail_out as usize);
     if count > 0 {
@@ -48,7 +48,7 @@ pub(crate) unsafe fn put(stream: &mut z_stream, bytes: &[u8]) -> usize {
     count
 }
 
-/// Gives the program's buffers to the base library's stream, and takes what it left, with its
+/// Gives the program's buffers to the base library's stream, and takes the rest back, with its
 /// counts and its message, after `work`.
 pub(crate) fn with_base<R>(
     stream: &mut z_stream,

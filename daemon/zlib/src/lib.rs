@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: `deflate`, `inflate`, `whole` (one buffer to another) and `gz` have the functions that
-//! programs call; `forward` what is the base library's (zlib-rs). `engines` makes blocks, wherever;
-//! `memory`, `io`, `settings` and `guard` are what the others stand on.
+//! programs call; `forward` those of the base library (zlib-rs). `engines` makes blocks, on engines
+//! or on the caller; `memory`, `io`, `settings` and `guard` are the base of the others.
 //!
 //! Must stay true: whatever a program may rely on in zlib's manual holds here. Nothing unwinds into
 //! the program, nothing is printed, no thread is started. Any thread may call, each stream one at a

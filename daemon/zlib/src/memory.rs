@@ -1,14 +1,14 @@
 //! Memory of a stream, by the functions that its program gave (`zalloc`, `zfree`), or malloc.
 //!
-//! Why here: programs that give such functions may throw all memory away at once, and never end the
-//! stream; what it holds is therefore allocated by nothing else. Must stay true: running out is a
-//! value, not an abort.
+//! Why here: programs that give such functions may free all memory at once, and never end the
+//! stream; so nothing else allocates for a stream. Must stay true: running out is a value, not an
+//! abort.
 
 use libc::{c_uint, c_void};
 use libz_rs_sys::z_stream;
 use std::ptr::{self, NonNull};
 
-/// The two functions of a stream and what they are given first.
+/// The two functions of a stream and their first argument.
 #[derive(Clone, Copy)]
 pub(crate) struct Memory {
     allocate: unsafe extern "C" fn(*mut c_void, c_uint, c_uint) -> *mut c_void,
@@ -84,7 +84,7 @@ unsafe extern "C" fn malloc(_opaque: *mut c_void, items: c_uint, size: c_uint) -
 }
 
 unsafe extern "C" fn free(_opaque: *mut c_void, address: *mut c_void) {
-    // SAFETY: only what `malloc` above gave comes here.
+    // SAFETY: only addresses from `malloc` above come here.
     unsafe { libc::free(address) }
 }
 
@@ -115,8 +115,8 @@ impl Bytes {
         }
     }
 
-    /// For what zlib would have allocated when the stream began: malloc's where the stream's memory
-    /// has no more, because its room was reckoned for zlib.
+    /// For allocations that zlib would have made when the stream began: malloc's where the stream's
+    /// memory has no more, because its size was computed for zlib.
     pub(crate) fn never_short(memory: Memory) -> Self {
         Self {
             is_never_short: true,
@@ -134,7 +134,7 @@ impl Bytes {
         unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 
-    /// Makes it as long as that, with zeros for what is new.
+    /// Sets the length; new bytes are zeros.
     pub(crate) fn set_len(&mut self, len: usize) -> Result<(), NoMemory> {
         let more = len.saturating_sub(self.len);
         self.reserve(more)?;
@@ -203,7 +203,7 @@ impl Bytes {
             start = lender.bytes(room);
         }
         let start = start.ok_or(NoMemory)?;
-        // SAFETY: the new memory has room for what the old one holds.
+        // SAFETY: the new memory has room for the contents of the old one.
         unsafe { ptr::copy_nonoverlapping(self.start.as_ptr(), start.as_ptr(), self.len) };
         self.release();
         (self.start, self.room, self.lender) = (start, room, lender);

@@ -1,4 +1,4 @@
-//! What the environment says, read once.
+//! Settings from the environment, read once.
 //!
 //! `SIDECORE_ZLIB`: `off` leaves everything to the base library, `local` never looks for a daemon;
 //! `SIDECORE_ZLIB_SOCKET`: the daemon's socket.

@@ -126,7 +126,7 @@ fn the_same_bytes_wherever_blocks_are_made() {
     assert!(served_requests(&daemon) > before, "it left the daemon");
 
     // A child makes an attachment of its own, or none: it uses no lock that another thread held.
-    // SAFETY: the child calls what is under test, and ends.
+    // SAFETY: the child only makes the tested calls, and ends.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let right = std::panic::catch_unwind(|| compress(&raw) == wanted).unwrap_or(false);

@@ -12,7 +12,8 @@ use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 
-/// Two raw streams become one: the first is brought to a byte's end by empty blocks of the fixed
+/// Two raw streams become one: empty blocks of the fixed codes fill the first up to a byte's end,
+/// as pigz does.
 /// codes, as pigz does.
 #[test]
 fn a_flush_after_primed_bits_gives_them_out() {
@@ -186,7 +187,7 @@ fn the_checksum_field_of_a_raw_stream_is_the_programs() {
     assert_eq!((z.adler, &again), (0x1234_5678, b"hello"));
 }
 
-/// An allocator that fails from some call on, and counts what it lent.
+/// An allocator that fails from some call on, and counts its live blocks.
 struct Short {
     left: Cell<i32>,
     lent: Cell<i32>,
@@ -312,7 +313,7 @@ fn fork_in_the_middle_of_a_stream() {
             // SAFETY: the buffers are there.
             unsafe { sidecore_z::deflate(z, Z_FINISH) == Z_STREAM_END }
         };
-        // SAFETY: the child calls what is under test, and ends.
+        // SAFETY: the child only makes the tested calls, and ends.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let is_right = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
@@ -338,7 +339,7 @@ fn fork_in_the_middle_of_a_stream() {
 #[test]
 fn threads_hand_streams_on() {
     struct Moved(Box<z_stream>);
-    // SAFETY: what zlib allows: one thread at a time.
+    // SAFETY: as zlib allows: one thread at a time.
     unsafe impl Send for Moved {}
     let raw = bytes(41, 600_000);
     std::thread::scope(|scope| {
@@ -383,7 +384,7 @@ fn a_gap_in_a_gzip_file_is_filled_with_zeros() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("gap.gz");
     let name = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    // What memory holds is not to be found in a file: leave something there.
+    // Uninitialized memory must not appear in a file: leave some contents there.
     for _ in 0..4 {
         drop(vec![0xaa_u8; 300_000]);
     }

@@ -13,7 +13,7 @@ use std::ptr;
 /// One call, or a few, on a deflating stream.
 #[derive(Debug, Clone)]
 enum Step {
-    /// Input, the room of each call, and the flush that is asked for until it is done.
+    /// Input, the room of each call, and the flush that is repeated until it is done.
     Deflate(usize, usize, i32),
     Parameters(i32, i32),
     /// Goes on with a copy of the stream.
@@ -44,8 +44,8 @@ fn window_bits() -> impl Strategy<Value = i32> {
     ]
 }
 
-/// A stream that was made by steps, and how much of it was there after each flush that promises
-/// that all input so far can be had from it: bytes of output, bytes of input.
+/// A stream that was made by steps, with its length after each flush that promises all input so
+/// far: bytes of output, bytes of input.
 struct Made {
     stream: Vec<u8>,
     promised: Vec<(usize, usize)>,
@@ -61,7 +61,7 @@ unsafe fn run(raw: &[u8], level: i32, window_bits: i32, strategy: i32, steps: &[
     for step in steps.iter().chain(&finish) {
         match *step {
             Step::Deflate(input, room, flush) => {
-                // What a program may not do: nothing follows the end.
+                // A forbidden call is left out: nothing follows the end.
                 let flush = if flush == Z_FINISH && input != usize::MAX {
                     Z_NO_FLUSH
                 } else {
@@ -366,7 +366,7 @@ fn a_header_comes_back_as_it_was_given() {
 
 #[test]
 fn what_is_no_stream_is_refused() {
-    // SAFETY: null, and streams that were not begun, are what the manual allows.
+    // SAFETY: null, and streams that were not begun, as the manual allows.
     unsafe {
         assert_eq!(sidecore_z::deflate(ptr::null_mut(), 0), Z_STREAM_ERROR);
         let mut z = common::blank();

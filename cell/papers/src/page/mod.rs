@@ -26,7 +26,7 @@ pub struct About {
     pub version: String,
     /// The machine that the run measured; the commit is the program's.
     pub machine: Machine,
-    /// True if short runs were asked for.
+    /// True if short runs were requested.
     pub quick: bool,
     /// Time at which it was made, in seconds since 1970.
     pub made_unix_s: u64,
@@ -218,7 +218,7 @@ fn figure(results: &Results, answers: &Answers) -> Result<Markup, PapersError> {
     })
 }
 
-/// Machine, load, commit and command of what follows.
+/// Machine, load, commit and command of the following answers.
 fn made_by(results: &Results, answers: &Answers) -> Markup {
     html! {
         @if !answers.parts.is_empty() {

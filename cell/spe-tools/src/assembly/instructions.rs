@@ -1,4 +1,4 @@
-//! Instructions that are one expression: their operands and what they give, in C.
+//! Instructions that are one expression: their operands and their result, in C.
 
 /// An instruction's operands and value.
 ///

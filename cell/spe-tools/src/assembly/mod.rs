@@ -22,7 +22,7 @@ pub(crate) struct Translated {
     pub(crate) source: Vec<u8>,
     /// True where something was translated.
     pub(crate) changed: bool,
-    /// Lines that say what is not known.
+    /// Lines that name unknown instructions or operands.
     pub(crate) warnings: Vec<String>,
 }
 

@@ -664,7 +664,7 @@ fn flag_of(operands: &[String]) -> Option<String> {
     (number < 8).then(|| format!("__sidecore_cr{number}"))
 }
 
-/// What orders memory, or is without effect here.
+/// Instructions that order memory, or that have no effect here.
 fn fence(name: &str) -> Option<String> {
     Some(match name {
         "sync" | "hwsync" | "ptesync" => "__sync_synchronize()".to_owned(),

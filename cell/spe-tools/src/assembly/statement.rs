@@ -112,7 +112,7 @@ fn split(text: &Text, from: usize, to: usize, mark: &[u8]) -> Vec<(usize, usize)
     parts
 }
 
-/// What strings side by side say; nothing where there is something else.
+/// The text of adjacent string literals; nothing where there is something else.
 fn strings(text: &Text, from: usize, to: usize) -> Option<String> {
     let mut all = String::new();
     for piece in from..to {

@@ -1,4 +1,4 @@
-//! Statements and what becomes of them.
+//! Statements and their translations.
 
 use super::*;
 

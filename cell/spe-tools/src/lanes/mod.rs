@@ -16,7 +16,7 @@ mod pass;
 pub(crate) mod types;
 mod unions;
 
-/// The treatment of lane order that is asked for.
+/// The requested treatment of lane order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Lanes {
     /// In source with vectors of several element sizes. A vector of bytes that is cast straight

@@ -53,7 +53,7 @@ impl<'a> Pass<'a> {
         }
     }
 
-    /// Treats what begins at `place`; returns the next place where that is not the one behind it.
+    /// Treats the construct at `place`; returns the next place where that is not the one behind it.
     fn visit(&mut self, place: usize) -> Option<usize> {
         match self.text.at(place) {
             b"(" => {
@@ -125,7 +125,7 @@ impl<'a> Pass<'a> {
             return None;
         }
         if let Some(load) = self.quadword_load(close + 1, end) {
-            // The cast says what memory holds.
+            // The cast's type is that of the memory.
             self.edits.replace(
                 text.start(load),
                 text.end(load),

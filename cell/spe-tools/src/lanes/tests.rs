@@ -222,7 +222,7 @@ fn unions_of_vectors_of_several_sizes_hold_the_register() {
             format!("{declared}void h(void) {{ {wanted} }}")
         );
     }
-    // Where one use could see memory all is as it was, and a line says so.
+    // Where one use could see memory nothing changes, and a warning names it.
     for source in [
         "f(&a);",
         "f(&a.w);",

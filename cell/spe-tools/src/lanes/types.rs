@@ -1,7 +1,7 @@
 //! Names of a source that the lanes' pass must know: types, vectors, unions.
 //!
-//! Why without a compiler's tree: what an expression's type is the compiler itself decides, in the
-//! macros that the pass writes; here only the shape of casts and unions is read.
+//! Why without a compiler's tree: the compiler itself decides an expression's type, in the macros
+//! that the pass writes; here only the shape of casts and unions is read.
 
 use crate::text::Text;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub(crate) struct Types {
     floats: BTreeSet<Vec<u8>>,
     /// Members of unions by their name.
     pub(super) shared: BTreeMap<Vec<u8>, Shared>,
-    /// Variables, and what they or their elements are; nothing where declarations differ.
+    /// Variables, and the shape of them or their elements; nothing where declarations differ.
     variables: BTreeMap<Vec<u8>, Option<Shape>>,
     /// True where the user's files have a name with "endian" in it.
     asks_for_order: bool,
@@ -62,7 +62,7 @@ impl Types {
                 self.read_body(text, place, &mut others);
             }
         }
-        // A name that is also a member of something else does not say what it is.
+        // A name that is also a member of another type is ambiguous.
         self.shared.retain(|name, _| !others.contains(name));
     }
 

@@ -5,11 +5,10 @@
 //! size: element i of an array stands as far from the end as on an SPU from the begin, and a vector
 //! is turned where it is read or written.
 //!
-//! Must stay true: this is done only where the source shows every use of such a union: its members
-//! are vectors and arrays of the register's size, its variables are its file's own, and what is
-//! done with them is access by member, copies and handing on by value. Wherever an address is
-//! taken, a pointer to one is declared, or a structure holds one, its memory keeps its order, and a
-//! line says so.
+//! Must stay true: this is done only where the source shows every use of such a union. Its members
+//! are vectors and arrays of the register's size, its variables are its file's own, and its uses
+//! are access by member, copies and passing by value. Wherever an address is taken, a pointer to
+//! one is declared, or a structure holds one, its memory keeps its order, and a warning names it.
 
 use super::types::Types;
 use crate::text::Text;
@@ -56,8 +55,8 @@ struct Variable {
     array: bool,
 }
 
-/// Finds the unions that can be exact, and what their accesses become. C alone: in C++ members may
-/// be used without their object's name.
+/// Finds the unions that can be exact, and the new form of their accesses. C alone: in C++ members
+/// may be used without their object's name.
 pub(super) fn accesses(text: &Text<'_>, types: &Types) -> Accesses {
     let mut found = Accesses::default();
     let users = |place: &usize| text.is_users(*place);
@@ -162,7 +161,7 @@ impl<'a> Union<'a> {
         Some(())
     }
 
-    /// Reads what stands from `at` on, behind the type that begins at `start`.
+    /// Reads the declarators from `at` on, behind the type that begins at `start`.
     fn declarators(&mut self, text: &Text<'a>, start: usize, at: usize) -> Option<()> {
         let mut at = at;
         let mut before = start;
@@ -223,7 +222,7 @@ impl<'a> Union<'a> {
         for place in (0..text.len()).filter(|place| text.is_users(*place)) {
             let dot = place > 0 && text.at(place - 1) == b".";
             let arrow = place > 1 && text.at(place - 1) == b">" && text.at(place - 2) == b"-";
-            // A member of what a function gives, or of a choice.
+            // A member of a function's result, or of a choice.
             let given = dot && place > 1 && matches!(text.at(place - 2), b")");
             if given && self.members.contains_key(text.at(place)) {
                 return None;
@@ -337,7 +336,7 @@ fn is_addressed(text: &Text<'_>, place: usize) -> bool {
     !operand
 }
 
-/// The piece behind those in which a name means what `at` declares.
+/// The first piece behind the scope of the name that `at` declares.
 fn scope_end(text: &Text<'_>, at: usize, argument: bool) -> usize {
     let around = |bracket: &[u8]| {
         (0..at).rev().find_map(|open| {

@@ -52,7 +52,7 @@ fn beside() {
 }
 
 /// Nanoseconds in which a word goes to another thread and back by two lines of the cache, each side
-/// spinning: what the machine allows.
+/// spinning: the machine's limit.
 fn line_round_trips() -> Vec<f64> {
     #[repr(align(128))]
     struct Line(AtomicU32);

@@ -75,7 +75,7 @@ pub unsafe extern "C" fn spe_mfcio_tag_status_read(
     })
 }
 
-/// `spe_mssync_start`: what was put before is in memory already.
+/// `spe_mssync_start`: earlier puts are in memory already.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spe_mssync_start(spe: *mut SpeContext) -> c_int {
     call(-1, || {

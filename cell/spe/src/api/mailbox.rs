@@ -49,7 +49,7 @@ thread_local! {
     static VAIN: Cell<u32> = const { Cell::new(0) };
 }
 
-/// Looks in vain after which a polling thread lets others have its processor at each further one.
+/// Failed looks after which a polling thread lets others have its processor at each further one.
 const VAIN_MAX: u32 = 400;
 
 /// Notes the outcome of a look that never blocks: a host that polls while processors are few would

@@ -86,7 +86,8 @@ const FLAG_EVENTS: c_uint = 0x1000;
 const FLAG_NEAR_MEMORY: c_uint = 0x2000;
 const FLAGS: c_uint =
     0x10 | 0x20 | FLAG_MAP_PS | FLAG_ISOLATE_EMULATE | FLAG_EVENTS | FLAG_NEAR_MEMORY | 0x4000;
-/// Bytes of a program's file at most: a store and as much for what is not loaded, generously.
+/// Bytes of a program's file at most: a store and as much for sections that are not loaded,
+/// generously.
 const IMAGE_MAX: u64 = 64 << 20;
 
 /// Runs a call: its value, or `failed` with errno set. A panic, which would be a bug, is EFAULT.
@@ -130,8 +131,9 @@ pub unsafe extern "C" fn spe_context_create(flags: c_uint, gang: *mut SpeGang) -
     call(std::ptr::null_mut(), || create(flags, gang, false))
 }
 
-/// `spe_context_create_affinity`: any engine is as near as another, but what could not be on the
-/// hardware is refused as there (EEXIST: the place is taken; ESRCH: another gang's neighbour).
+/// `spe_context_create_affinity`: any engine is as near as another, but a request that the hardware
+/// could not place is refused as there (EEXIST: the place is taken; ESRCH: another gang's
+/// neighbour).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn spe_context_create_affinity(
     flags: c_uint,
@@ -189,7 +191,7 @@ fn create(flags: c_uint, gang: *mut SpeGang, placed: bool) -> Result<*mut SpeCon
     let own = Context::new(flags).map_err(|error| number_of(&error))?;
     // SAFETY: NULL or a gang, as the header asks for.
     if let Some(gang) = unsafe { gang.as_ref() } {
-        // Relaxed: a count that is only compared with 0 by whoever destroys the gang.
+        // Relaxed: a count that only the gang's destruction compares with 0.
         gang.members.fetch_add(1, Ordering::Relaxed);
     }
     Ok(Box::into_raw(Box::new(SpeContext {
@@ -357,7 +359,7 @@ fn copy_of(handle: &ProgramHandle) -> ProgramHandle {
 /// Extent of an ELF file in memory, by its headers: handles do not carry it.
 ///
 /// # Safety
-/// At least a 32-bit ELF header is there, and what it says is.
+/// At least a 32-bit ELF header is there, and its fields are true.
 unsafe fn elf_bytes(image: *const u8) -> usize {
     const HEADER: usize = 52;
     // SAFETY: the caller's promise.

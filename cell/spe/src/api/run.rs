@@ -120,7 +120,7 @@ pub unsafe extern "C" fn spe_context_run(
 }
 
 /// Without SPE_EVENTS_ENABLE errors are signals to the caller, if the program handles them. If it
-/// does not, the process would end: then the stop information says what it was, as with events.
+/// does not, the process would end: then the stop information has the error, as with events.
 fn as_signal(own: &Context, stop: Stop) -> Stop {
     let signal = match stop {
         Stop::BadInstruction => libc::SIGILL,

@@ -75,7 +75,7 @@ fn zeroed(count: u64, size: u64) -> u64 {
 
 fn free(block: u64) {
     if !LOW.lock().free(block as usize) {
-        // SAFETY: programs free what they were given, as in C.
+        // SAFETY: programs free only blocks that they got, as in C.
         unsafe { libc::free(block as *mut c_void) };
     }
 }

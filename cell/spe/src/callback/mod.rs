@@ -1,4 +1,4 @@
-//! Callbacks: what a program asks of the host's C library by stop-and-signal 0x2100 to 0x21ff.
+//! Callbacks: a program's requests to the host's C library by stop-and-signal 0x2100 to 0x21ff.
 //!
 //! Served here: C99's streams (0x2100), files and time of POSIX (0x2101), memory of the host
 //! (0x2102). A program may register its own for the other numbers. Streams are the process's, so

@@ -4,8 +4,8 @@
 //! for sizes, offsets and times; addresses of the host have two. Its shared memory of System V and
 //! its `adjtimex` are not served (ENOSYS), as on machines where it was built without them.
 //!
-//! Must stay true: a folder's number is checked before it is used; what a program names as a
-//! pointer into the host's memory is the program's own risk, as a transfer is.
+//! Must stay true: a folder's number is checked before it is used; a program's pointer into the
+//! host's memory is the program's own risk, as a transfer is.
 
 use super::call::{Call, answer, set_errno};
 use crate::store;
@@ -307,7 +307,8 @@ fn map(call: &Call) -> i64 {
     let wanted = if place == 0 && flags & libc::MAP_FIXED == 0 {
         store::map_low_of(length, access, flags, file, offset)
     } else {
-        // SAFETY: a map where the program wants it; what is there is the program's own risk.
+        // SAFETY: a map where the program wants it; a mapping already there is the program's own
+        // risk.
         let got = unsafe { libc::mmap(place as *mut c_void, length, access, flags, file, offset) };
         return got as i64;
     };

@@ -1,7 +1,7 @@
 //! Compiles a program in C, as C and as C++, without a warning.
 //!
-//! Why here: each C header of the workspace is tested so: this crate's, and others' by this file's
-//! path. Must stay true: what a strict compiler says is a failed test.
+//! Why here: each C header of the workspace is tested in this way: this crate's, and others' by
+//! this file's path. Must stay true: a message of a strict compiler is a failed test.
 #![allow(dead_code)] // Each test uses what it needs.
 
 use std::path::{Path, PathBuf};

@@ -59,7 +59,7 @@ impl<'a> Args<'a> {
         self
     }
 
-    /// The next output: all of a buffer. What it held and the kernel does not put is kept.
+    /// The next output: all of a buffer. Bytes that the kernel does not put keep their values.
     #[must_use]
     pub fn output(self, buffer: &'a mut Buffer) -> Self {
         let all = 0..buffer.len();

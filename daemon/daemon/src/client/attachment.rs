@@ -55,8 +55,8 @@ impl Stretch {
         self.0.offset() as u64
     }
 
-    /// Copies its first bytes out although the daemon may be writing to them: for the output of
-    /// what was lost.
+    /// Copies its first bytes out although the daemon may be writing to them: for the output of a
+    /// lost call or job.
     ///
     /// # Panics
     /// If `target` is longer than the stretch.
@@ -130,7 +130,7 @@ impl Attachment {
         self.link.segment.lease(bytes).ok().map(Stretch)
     }
 
-    /// True once the daemon is known to be gone, for good.
+    /// True once the daemon is known to have ended, for good.
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.link.is_dead()
@@ -139,8 +139,8 @@ impl Attachment {
     /// Calls a kernel on one engine and waits. At most 4 ranges.
     ///
     /// # Errors
-    /// [`ClientError::Lost`] where the daemon is gone, [`ClientError::Engine`] where the kernel
-    /// failed, [`ClientError::Limit`] and [`ClientError::Nonsense`] for what makes no request.
+    /// [`ClientError::Lost`] where the daemon has ended, [`ClientError::Engine`] where the kernel
+    /// failed, [`ClientError::Limit`] and [`ClientError::Nonsense`] for an invalid request.
     pub fn call(&self, engine: usize, request: &Request<'_>) -> Result<Reply, ClientError> {
         let limit = |what, value, limit| Err(ClientError::Limit { what, value, limit });
         let Some(slot) = self.slots.get(engine) else {
@@ -197,7 +197,7 @@ impl Attachment {
     }
 
     /// The outcome of a job that has ended, if there is one; [`ClientError::Lost`] in it where the
-    /// daemon went before. Does not wait.
+    /// daemon ended before. Does not wait.
     #[must_use]
     pub fn poll(&self) -> Option<Outcome> {
         self.jobs.poll()

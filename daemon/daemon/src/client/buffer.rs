@@ -93,8 +93,8 @@ impl Buffer {
         }
     }
 
-    /// Moves it, with what it holds, to memory that no daemon maps. The daemon may be writing to
-    /// where it was: that place is returned, and must be kept until it no longer does.
+    /// Moves its contents to memory that no daemon maps. The daemon may still be writing to the old
+    /// place, which is returned and must be kept until it no longer does.
     pub(crate) fn move_home(&mut self) -> Option<Lease> {
         let Home::Arena(lease) = &self.home else {
             return None;

@@ -289,7 +289,7 @@ impl<'a> Pending<'a> {
         }
     }
 
-    /// Sleeps for the answer, not long; whether it came. `None` where the daemon is gone.
+    /// Sleeps for the answer, not long; true if it came. `None` where the daemon has ended.
     #[cold]
     pub(super) fn nap(&self, watch: &mut Watch) -> Option<bool> {
         let nap = Some(watch.nap());
@@ -314,7 +314,7 @@ impl<'a> Pending<'a> {
             Status::Failed => Some(Err(ClientError::Engine {
                 text: self.pair.call.text(),
             })),
-            // Our numbers and ranges were checked: this daemon is not what it said.
+            // Our numbers and ranges were checked: this daemon breaks the protocol.
             Status::UnknownKernel | Status::BadRange | Status::TakenBack => {
                 Some(Err(ClientError::Nonsense))
             }
@@ -384,7 +384,7 @@ fn on_host(client: &Client, kernel: KernelId, args: Args<'_>) -> Result<Reply, C
 }
 
 impl Watch {
-    /// The time to sleep before the next look: short at first, for a daemon that is gone.
+    /// The time to sleep before the next look: short at first, for a daemon that has ended.
     fn nap(&mut self) -> Duration {
         self.nap_us = (self.nap_us * 2).clamp(NAP_US_MIN, NAP_US_MAX);
         Duration::from_micros(self.nap_us)
@@ -394,8 +394,8 @@ impl Watch {
 /// Looks without the processor's pause.
 const TIGHT_LOOKS: u32 = 200;
 /// The change of the first look's wait: less after one that was late enough, more after one that
-/// was too early (so that about one in nine is), and the longest wait: some 300 ns, which is also
-/// what a call may lose after longer ones.
+/// was too early (so that about one in nine is), and the longest wait: some 300 ns, which a call
+/// may also lose after longer ones.
 const PATIENCE_STEP: u32 = 4;
 const PATIENCE_LEAP: u32 = 32;
 const PATIENCE_MAX: u32 = 1200;

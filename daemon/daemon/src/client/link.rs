@@ -29,7 +29,7 @@ pub(crate) struct Link {
     pub(crate) segment: Arc<Segment>,
     pub(crate) activity: ActivityView,
     socket: OwnedFd,
-    /// Readable once a job is done for which somebody waits there.
+    /// Readable once a job is done for which a thread waits there.
     pub(crate) bell: OwnedFd,
     /// The process that attached. A child has its memory, but not its attachment.
     pub(crate) process: u32,
@@ -261,14 +261,14 @@ impl Watch {
         }
     }
 
-    /// Looks; gives the link up where the daemon is gone, ends, or has shown no sign of life for
-    /// [`ClientOptions::silence_max`]. True if the link is dead.
+    /// Looks; gives the link up where the daemon has ended, is ending, or has shown no sign of life
+    /// for [`ClientOptions::silence_max`]. True if the link is dead.
     pub(crate) fn look(&mut self, link: &Link) -> bool {
         if link.is_dead() {
             link.give_up();
             return true;
         }
-        // The time first: if we are stopped between the two, the heart has gone on.
+        // The time first: if this process is stopped between the two, the heartbeat has advanced.
         let now = Instant::now();
         let heartbeat = link.activity.heartbeat();
         if heartbeat != self.heartbeat {
@@ -374,7 +374,7 @@ impl Progress {
     /// True if the engine has neither begun nor ended a request for
     /// [`ClientOptions::held_up_max`], and is not at one of this client.
     pub(crate) fn is_held_up(&mut self, link: &Link, engine: usize) -> bool {
-        // The time first: if we are stopped between the two, the engine has gone on.
+        // The time first: if this process is stopped between the two, the engine has moved on.
         let now = Instant::now();
         let doing = link.activity.doing(engine);
         if doing != self.doing || doing.client() == Some(link.client) {

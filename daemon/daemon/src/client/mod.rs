@@ -90,8 +90,9 @@ pub struct ClientOptions {
     /// Users whose daemons it accepts besides its own user's and root's.
     pub trust: Trust,
     /// Time without a heartbeat after which a daemon is given up; 85 ms. More where the machine is
-    /// busy and the daemon's user may not ask for its heart to run first (`RLIMIT_RTPRIO`): its
-    /// calls would be done on the host. One that ends or is killed is noticed at once all the same.
+    /// busy and the daemon's user may not run its heartbeat thread first (`RLIMIT_RTPRIO`): calls
+    /// would then be done on the host. A daemon that ends or is killed is noticed at once all the
+    /// same.
     pub silence_max: Duration,
     /// Time for which a call waits at an engine without progress on another client's request (or
     /// without a core, on a busy machine) before it is done on the caller's own core; 1 ms. The
@@ -396,7 +397,7 @@ impl Client {
         self.engines.store(link.engines, Ordering::Relaxed);
         *self.current.lock() = Some(link);
         self.counters.attached.fetch_add(1, Ordering::Relaxed);
-        // Whoever uses a slot now lets go of its dead attachment by itself.
+        // The present user of a slot drops its dead attachment by itself.
         for slot in self.slots.iter().filter_map(|slot| slot.try_lock()) {
             { slot }.forget_dead();
         }
@@ -470,7 +471,7 @@ pub fn status(socket: impl AsRef<Path>, trust: &Trust) -> Result<Status, ClientE
 /// For how long a call waits for an engine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Wait {
-    /// Until the engine does not move on: somebody else can do it.
+    /// Until the engine does not move on: this process can do it itself.
     UntilHeldUp,
     /// Until this moment, or for as long as the daemon lives: this process cannot do it itself.
     Until(Option<Instant>),
@@ -497,7 +498,7 @@ impl Wait {
 const CLAIM_PAUSE: Duration = Duration::from_millis(1);
 /// The longest time that a daemon may take to answer.
 const ATTACH_TIME_MAX: Duration = Duration::from_secs(2);
-/// Between two looks for the answer of a daemon to whom we attach again.
+/// Interval of checks for the answer of a daemon to which we attach again.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Between two tries to attach again: doubled from the least to the most.
 const PAUSE_MIN: Duration = Duration::from_millis(10);

@@ -31,8 +31,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// The most pieces of one loop.
 pub const PIECES_MAX: usize = 1 << 16;
 
-/// One piece of a loop: what its request says. Buffers are named by their place in the lists that
-/// the loop was given.
+/// The request of one piece of a loop. Buffers are named by their place in the lists that the loop
+/// was given.
 #[derive(Debug, Clone, Default)]
 pub struct Piece {
     words: [u64; WORDS],
@@ -120,7 +120,7 @@ pub struct Spread {
 
 impl Client {
     /// Does `count` pieces of work by one kernel, as wide as the policy says, and waits for all.
-    /// `piece` says what each is; it is asked for all of them first.
+    /// `piece` describes each; it is called for all of them first.
     ///
     /// # Errors
     /// As [`Client::call`]; of several failures that of the first piece. Outputs are then in part
@@ -393,7 +393,7 @@ impl<'a> Lane<'a> {
 }
 
 /// Keeps every lane busy until all packets are answered, one failed, no engine moves on, or the
-/// link is dead. What has no result then is the host's.
+/// link is dead. The host then does the pieces without a result.
 fn drive<'a>(
     link: &'a Link,
     lanes: &mut [Lane<'a>],

@@ -3,9 +3,9 @@
 //!
 //! Why here: [`Served`](super::Served) is a type, known to the compiler; code that is found at
 //! start is a value. Both end up as entries of a [`Registry`](super::Registry), and an engine calls
-//! them alike. All foreign kernels are one [`Kernel`] to the engine, whose state holds theirs.
-//! Must stay true: a kernel's state is made and used by the driver of one core at a time. What is
-//! registered stays for the life of the process, since engines and clients keep pointers to it.
+//! them alike. All foreign kernels are one [`Kernel`] to the engine, whose state holds theirs. Must
+//! stay true: a kernel's state is made and used by the driver of one core at a time. A registered
+//! kernel stays for the life of the process, since engines and clients keep pointers to it.
 
 use super::{Entry, KernelHash, Memory, Reply, Request, with_host_core};
 use sidecore_engine::{Core, Ctx, Kernel, KernelError, StoreError};
@@ -37,8 +37,8 @@ pub trait Foreign: Debug + Send + Sync + 'static {
         Ok(Box::new(()))
     }
 
-    /// Runs one request, on an engine or on a client's own thread. `state` is what
-    /// [`Self::state`] made on this core; `store` has [`Self::store_bytes`] bytes, aligned to 128.
+    /// Runs one request, on an engine or on a client's own thread. `state` was made by
+    /// [`Self::state`] on this core; `store` has [`Self::store_bytes`] bytes, aligned to 128.
     ///
     /// # Errors
     /// Whatever keeps it from giving a result; the client gets the first 64 bytes of the text.

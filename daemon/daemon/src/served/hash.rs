@@ -1,8 +1,8 @@
 //! The hash of a kernel's code, by which a client can insist on a build of it.
 //!
-//! Why here: a name and a version say what a kernel means, not which code answers. A loaded kernel
-//! has the SHA-256 of its shared object, which `sha256sum FILE` prints as well; one that is built
-//! in has that of its name, version and build. Pure.
+//! Why here: a name and a version identify a kernel's meaning, not its code. A loaded kernel has
+//! the SHA-256 of its shared object, which `sha256sum FILE` prints as well; one that is built in
+//! has that of its name, version and build. Pure.
 
 use sha2::{Digest, Sha256};
 use std::fmt;

@@ -1,8 +1,8 @@
 //! Kernels that other processes may call: by name, with words and stretches of memory.
 //!
-//! Why here: code cannot cross from one process to another, so what a client may ask for is known
-//! by name on both sides: the daemon runs the engine version, a client whose daemon is gone runs
-//! the host version. A kernel for another crate's work is one `impl` and one line:
+//! Why here: code cannot cross from one process to another, so both sides know each kernel by its
+//! name: the daemon runs the engine version, a client whose daemon has ended runs the host version.
+//! A kernel for another crate's work is one `impl` and one line:
 //!
 //! ```
 //! use sidecore_daemon::served::{Cx, Memory, Registry, Reply, Request, Served};
@@ -38,10 +38,10 @@
 //! ```
 //!
 //! Must stay true: **a client's memory is hostile.** It may change while the kernel runs, so there
-//! are no slices of it: a kernel gets into its local store, checks what it got, works there, and
-//! puts the result. It never puts to an input. The same request on the same inputs puts the same
-//! bytes and replies the same, so that a call which an engine began and did not end can be done
-//! again on the host.
+//! are no slices of it: a kernel gets into its local store, checks the copy, works there, and puts
+//! the result. It never puts to an input. The same request on the same inputs puts the same bytes
+//! and replies the same, so that a call which an engine began and did not end can be done again on
+//! the host.
 
 mod builtin;
 mod foreign;
@@ -76,7 +76,7 @@ pub struct Request {
 /// Reply of a kernel, besides the outputs that it put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reply {
-    /// Words that mean what the kernel says.
+    /// Words with a meaning that the kernel defines.
     pub words: [u64; WORDS],
 }
 
@@ -177,8 +177,8 @@ impl<'m> Memory<'m> {
         self.outputs
     }
 
-    /// True if the client is gone or has cancelled the job, so the answer is not needed. A kernel
-    /// that runs for more than a millisecond polls it now and then.
+    /// True if the client has disconnected or cancelled the job, so the answer is not needed. A
+    /// kernel that runs for more than a millisecond polls it now and then.
     #[must_use]
     pub fn is_abandoned(&self) -> bool {
         // Relaxed, both: advice.

@@ -1,4 +1,4 @@
-//! Host versions against what the standard library and a hash of one piece say.
+//! Host versions compared with the standard library and with a hash of one piece.
 
 use super::*;
 

@@ -118,13 +118,13 @@ impl Control {
         Ok(())
     }
 
-    /// Looks for engines whose client is gone and whose kernel does not return.
+    /// Looks for engines whose client has disconnected and whose kernel does not return.
     fn look_at_engines(&mut self) {
         let attached: Vec<u32> = self.sessions().map(|session| session.client).collect();
         self.crew.look(|client| attached.contains(&client));
     }
 
-    /// Answers new connections, and drops clients that are gone.
+    /// Answers new connections, and drops clients that have disconnected.
     fn look_at_door(&mut self) {
         // A client that took a page away from us which we could not get again.
         self.door.part_where(|client| client.session.damaged());
@@ -402,8 +402,8 @@ impl Control {
         }
     }
 
-    /// Announces the end: clients see it at their next look; kernels that run see that their
-    /// clients are gone. Those that do not return in time are named.
+    /// Announces the end: clients see it at their next look; running kernels see that their clients
+    /// are dropped. Those that do not return in time are named.
     fn end(self) -> Vec<Running> {
         self.activity.end();
         for session in self.sessions() {

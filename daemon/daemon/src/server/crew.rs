@@ -1,10 +1,10 @@
 //! The engines' threads: started, replaced where a kernel does not return, ended.
 //!
-//! A thread that runs a kernel cannot be interrupted: the kernel may hold any lock. Where its
-//! client is gone, the answer is of no use any more, and all other clients wait behind it. So the
-//! engine is taken over by a new thread, on the same core and with a local store of its own, and
-//! the old one is left behind: it gets the core only when no other thread wants it, and ends once
-//! its kernel returns.
+//! A thread that runs a kernel cannot be interrupted: the kernel may hold any lock. If its client
+//! has disconnected, the answer is useless, and all other clients wait behind it. So a new thread
+//! takes over the engine, on the same core and with a local store of its own, and the old one is
+//! left behind: it gets the core only when no other thread wants it, and ends once its kernel
+//! returns.
 //!
 //! ```text
 //! serving ── its client is gone for LEFT_AFTER ──► marked ──┬─ still at that request, a look later
@@ -13,11 +13,11 @@
 //! ```
 //!
 //! Must stay true: of two threads of one engine only the later one takes requests. A marked thread
-//! takes none: it looks at its mark after every request, before the next one
-//! (`Server::run`). Its successor starts only once it has ended, or has been seen at one request in
-//! two looks that both came after the mark. What it may still write when its kernel returns are the
-//! memory of a session that is over, its own figures, and one word of the activity page that is
-//! advice to clients. The control thread only.
+//! takes none: it looks at its mark after every request, before the next one (`Server::run`). Its
+//! successor starts only once it has ended, or has been seen at one request in two looks that both
+//! came after the mark. When its kernel returns, it may still write to the memory of a session that
+//! is over, to its own figures, and to one word of the activity page that is advice to clients. The
+//! control thread only.
 
 use super::DaemonOptions;
 use super::engine::{Bench, Server};
@@ -48,14 +48,14 @@ struct Post {
     watched: Watched,
 }
 
-/// Observations of an engine whose client is gone.
+/// Observations of an engine whose client has disconnected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Watched {
     /// Nothing is amiss.
     Well,
-    /// It is at the request that began at this cycle, whose client has been gone since.
+    /// It is at the request that began at this cycle, whose client disconnected at `since`.
     Orphaned { begun: u64, since: Instant },
-    /// Its thread takes no more requests; what it was at when it was last looked at.
+    /// Its thread takes no more requests; `begun` is its request at the last look.
     Marked { begun: u64 },
 }
 
@@ -143,7 +143,7 @@ impl Crew {
         self.posts.iter().position(is_broken)
     }
 
-    /// True if an engine is at a request whose client is gone.
+    /// True if an engine is at a request whose client has disconnected.
     pub(crate) fn is_orphaned(&self, engine: usize) -> bool {
         let post = self.posts.get(engine);
         post.is_some_and(|post| post.watched != Watched::Well)
@@ -157,8 +157,8 @@ impl Crew {
             .count()
     }
 
-    /// Looks for engines that serve a client that is gone, and replaces the threads of those that
-    /// do for long. `is_attached` tells clients by their numbers. To be called once a tick.
+    /// Looks for engines that serve a client that has disconnected, and replaces their threads
+    /// after a while. `is_attached` identifies clients by their numbers. To be called once a tick.
     pub(crate) fn look(&mut self, is_attached: impl Fn(u32) -> bool) {
         self.left.retain(|left| !left.thread.is_finished());
         for engine in 0..self.posts.len() {
@@ -280,8 +280,8 @@ fn spawn(
         .map_err(|source| DaemonError::Thread { source })
 }
 
-/// The time that a kernel has after its client is gone. Those that ask whether they are wanted
-/// return within a millisecond; others need what their work takes.
+/// The time that a kernel has after its client has disconnected. Kernels that check for it return
+/// within a millisecond; others need the time of their work.
 const LEFT_AFTER: Duration = Duration::from_millis(200);
 /// The most threads that are left behind at once: each has a local store and its client's segment.
 /// With as many, engines that get stuck stay so until one of them returns.

@@ -186,7 +186,7 @@ impl Server {
             activity,
             roster,
             bench,
-            // Never what the roster has at first, so that the first round looks at it.
+            // Differs from the roster's first generation, so that the first round looks at it.
             generation: u32::MAX,
             seats: Vec::with_capacity(CLIENTS_MAX),
             users: Vec::new(),
@@ -350,8 +350,8 @@ impl Server {
         let user = &mut self.users[*user];
         self.turns.served(turn, user, account, began, ended);
         self.count(turn.seat, ended.wrapping_sub(began), failed);
-        // Only now: the fence in there waits until the answer has left, and what stands above is
-        // done meanwhile.
+        // Only now: the fence in there waits until the answer has left, and the code above runs
+        // meanwhile.
         wake_client(&self.seats[turn.seat].session, self.engine);
         self.leave_alone(turn.seat);
     }
@@ -409,7 +409,7 @@ impl Server {
         }
     }
 
-    /// Takes over the roster's list. What was seen of clients that stay is kept.
+    /// Takes over the roster's list. The state of clients that stay is kept.
     fn reload(&mut self) {
         self.generation = self.roster.generation();
         let before = std::mem::take(&mut self.seats);
@@ -433,7 +433,7 @@ impl Server {
                 let known = before
                     .iter()
                     .find(|seat| Arc::ptr_eq(&seat.session, &session));
-                // What an earlier thread of this engine has answered is not served again.
+                // Requests that an earlier thread of this engine has answered are not served again.
                 let answered = || {
                     session
                         .pair(self.engine)
@@ -547,7 +547,7 @@ const TIGHT_ROUNDS: u32 = 256;
 /// Number of looks within which a client that rings again was looked at too early.
 const LOOKS_SOON: u32 = 32;
 /// Looks by which the time that a client is left alone grows, and its greatest value: some 200 ns,
-/// which is also what a client may lose that rings earlier than before.
+/// which a client may also lose that rings earlier than before.
 const PATIENCE_LEAP: u32 = 8;
 const PATIENCE_MAX: u32 = 40;
 const ROUNDS_PER_CLOCK_READ: u32 = 64;

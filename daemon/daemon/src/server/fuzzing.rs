@@ -179,7 +179,7 @@ impl Target {
         for at in (0..segment.len()).step_by(zeros.len()) {
             segment.write_at(at, &zeros[..zeros.len().min(segment.len() - at)]);
         }
-        // Gone, and there again: the engine keeps nothing of it.
+        // Disconnected, and attached again: the engine keeps no state of it.
         self.roster.set(vec![Arc::clone(&self.honest)]);
         self.server.look();
         let both = vec![Arc::clone(&self.hostile), Arc::clone(&self.honest)];

@@ -1,9 +1,9 @@
-//! The heart: what tells clients that the daemon is alive and gets a core.
+//! Heartbeat thread: shows clients that the daemon is alive and gets a core.
 //!
-//! Why here: a client gives a daemon up whose heart stands still for 85 ms. On a machine with many
-//! more threads than cores an ordinary thread may well wait that long; this one does nothing but
-//! beat, and runs before all others where the process may ask for that. Must stay true: it beats
-//! only while the control thread lives; it never does more than write one word.
+//! Why here: a client gives up a daemon whose heartbeat stops for 85 ms. On a machine with many
+//! more threads than cores an ordinary thread may well wait that long. This one only beats, and
+//! runs before all others where the process may ask for that. Must stay true: it beats only while
+//! the control thread lives; it never does more than write one word.
 
 use crate::shm::activity::ActivityPage;
 use crate::shm::layout::TICK_MS;

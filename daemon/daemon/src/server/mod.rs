@@ -5,11 +5,10 @@
 //! the thread of one engine, which polls the bells of all clients. Admission and each user's quota
 //! are `sidecore_attach`'s. [`Status`] is what `sidecore top` shows.
 //!
-//! Why here: on a machine where several programs want engines, each with a pool of its own would
-//! fight over cores. Must stay true: an engine never waits for a client, and what a client writes
-//! is checked on a copy; the fast path makes no system call. The protocol is in docs/daemon.md;
-//! source: the papers' ULD daemon (request packets, shared pages locked and pre-touched, results
-//! without a copy).
+//! Why here: on a machine where several programs want engines, separate pools would compete for
+//! cores. Must stay true: an engine never waits for a client, and a client's data is checked on a
+//! copy; the fast path makes no system call. The protocol is in docs/daemon.md; source: the papers'
+//! ULD daemon (request packets, shared pages locked and pre-touched, results without a copy).
 //!
 //! ```
 //! use sidecore_daemon::client::{Args, Client, ClientOptions};
@@ -165,9 +164,9 @@ pub fn find_socket(trust: &Trust) -> PathBuf {
     sidecore_attach::find_socket("daemon", trust)
 }
 
-/// A daemon that serves. Dropping it stops it: engines end what they are running, clients that wait
-/// finish on their own cores. An engine whose kernel does not return within a third of a second is
-/// left to the process's end.
+/// A daemon that serves. Dropping it stops it: engines end their current requests, clients that
+/// wait finish on their own cores. An engine whose kernel does not return within a third of a
+/// second is left to the process's end.
 #[derive(Debug)]
 pub struct Daemon {
     socket: PathBuf,
@@ -181,9 +180,9 @@ pub struct Daemon {
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub struct Ended {
-    /// Engines that still run a kernel. Their threads go with the process; a program that ends
-    /// should do so without the C library's clean-up (`_exit`), which may wait for what the kernel
-    /// holds.
+    /// Engines that still run a kernel. Their threads end with the process; a program that ends
+    /// should do so without the C library's clean-up (`_exit`), which may wait for the kernel's
+    /// locks.
     pub running: Vec<Running>,
     /// The reason where it ended without having been stopped.
     pub failure: Option<DaemonError>,
@@ -192,7 +191,7 @@ pub struct Ended {
 /// Handle that stops a daemon.
 #[derive(Debug)]
 pub(crate) struct Stop {
-    /// The truth; the descriptor is what wakes the control thread for it.
+    /// The authoritative flag; the descriptor only wakes the control thread for it.
     raised: AtomicBool,
     poker: OwnedFd,
 }
@@ -263,7 +262,8 @@ impl Daemon {
             .spawn(move || {
                 // It beats for as long as this thread lives.
                 let _heart = heart;
-                // Everybody waits for it, and it does little; a refusal is felt on busy machines.
+                // All clients wait for it, and it does little; without this it is slow on busy
+                // machines.
                 cpu::set_nice(-10).ok();
                 if !host_cpus.is_empty() {
                     cpu::stay_on(&host_cpus).ok();
@@ -314,7 +314,7 @@ impl Daemon {
         self.join()
     }
 
-    /// Stops it and waits until its threads have ended and its socket is gone.
+    /// Stops it and waits until its threads have ended and its socket is removed.
     pub fn stop(self) {
         drop(self);
     }
@@ -358,8 +358,8 @@ fn engine_count(options: &DaemonOptions, cores: usize) -> Result<usize, DaemonEr
     Ok(engines)
 }
 
-/// Engines sleep on many words at once; a kernel that cannot says so now, not when the first falls
-/// asleep.
+/// Engines sleep on many words at once; a kernel without that call fails now, not when the first
+/// engine falls asleep.
 fn probe_kernel() -> Result<(), DaemonError> {
     let word = AtomicU32::new(0);
     shared_futex::wait_any(&[(&word, 1)], Duration::ZERO)?;

@@ -1,9 +1,9 @@
 //! The list of attached clients, for engines to look at.
 //!
 //! Why here: engines must learn of clients that come and go without a lock on their way. The list
-//! is replaced as a whole; a generation says when, and is the word that engines sleep on besides
-//! their clients' bells. A session lives until the last engine has let go of it, so that no engine
-//! ever touches memory that was unmapped. Written by the control thread, read by engines.
+//! is replaced as a whole; a generation announces that, and is the word that engines sleep on in
+//! addition to their clients' bells. A session lives until the last engine has dropped it, so that
+//! no engine ever touches unmapped memory. Written by the control thread, read by engines.
 
 use crate::shm::session::Session;
 use parking_lot::Mutex;

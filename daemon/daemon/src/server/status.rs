@@ -68,7 +68,7 @@ pub enum EngineState {
     Polling,
     /// Asleep.
     Asleep,
-    /// Serving a request whose client is gone: the kernel has not returned.
+    /// Serving a request whose client has disconnected: the kernel has not returned.
     Orphaned,
 }
 
@@ -97,7 +97,7 @@ pub struct EngineStatus {
     /// Times that it went to sleep.
     pub sleeps: u64,
     /// Threads that this engine has left behind: each runs a kernel that has not returned, for a
-    /// client that is gone.
+    /// client that has disconnected.
     #[serde(default)]
     pub left_behind: u64,
 }
@@ -122,7 +122,7 @@ pub struct ClientStatus {
     pub calls: u64,
     /// Engines that serve it at this moment.
     pub in_flight: u32,
-    /// Its part of what all engines served in the last second (about), in percent.
+    /// Its part of all engines' service in the last second (about), in percent.
     pub share_percent: f64,
     /// Microseconds of engines that it used.
     pub busy_us: u64,

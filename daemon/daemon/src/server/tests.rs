@@ -64,7 +64,7 @@ fn a_socket_has_one_daemon_and_is_left_clean() {
 fn a_stale_socket_is_replaced_and_other_things_are_not() {
     let folder = tempfile::tempdir().unwrap();
     let options = options(folder.path());
-    // A socket whose listener is gone, as a killed daemon leaves it.
+    // A socket without a listener, as a killed daemon leaves it.
     drop(local_socket::listen(&options.socket, 0o600, 1).unwrap());
     assert!(options.socket.exists());
     Daemon::start(options.clone()).unwrap().stop();

@@ -35,7 +35,7 @@ pub(super) struct User {
     pub(super) uid: u32,
     /// Engine time used, on the clock of [`Turns`].
     used: u64,
-    /// Start of what was served last of its clients, on the clock that these share.
+    /// Start of the last served request of its clients, on the clock that these share.
     clock: u64,
 }
 
@@ -142,7 +142,7 @@ impl Turns {
 /// The longest look-out: a client that slept through a long turn of another takes 60 us and more to
 /// wake up and ask again.
 const LOOKOUT_US_MAX: f64 = 250.0;
-/// A client is looked out for during this part of what it is behind.
+/// A client is looked out for during this part of its deficit.
 const LOOKOUT_PART: u64 = 8;
 
 #[cfg(test)]

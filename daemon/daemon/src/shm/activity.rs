@@ -89,8 +89,8 @@ impl ActivityPage {
     #[inline]
     fn store(&self, offset: usize, value: u64) {
         if let Some(word) = self.map.slice().overlay::<AtomicU64>(offset) {
-            // Release: partner of the Acquire in `load_u64`; a client that sees the daemon end sees
-            // what it did before.
+            // Release: partner of the Acquire in `load_u64`; a client that sees the daemon's end
+            // sees all of its writes before that.
             word.store(value, Ordering::Release);
         }
     }

@@ -1,4 +1,4 @@
-//! The messages over the socket: what a client asks the daemon, and the terms of an attachment.
+//! The messages over the socket: a client's requests to the daemon, and the terms of an attachment.
 //!
 //! Their frame is `sidecore_attach::protocol`'s; docs/daemon.md has the byte map. Little-endian,
 //! and as plain as that because the C client reads and writes them too. Must stay true: decoding

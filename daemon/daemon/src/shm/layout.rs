@@ -172,6 +172,6 @@ pub(crate) mod activity {
 
 /// Milliseconds between two heartbeats.
 pub(crate) const TICK_MS: u64 = 20;
-/// A daemon whose heart has not beaten for so long is given up. With the client's longest nap this
-/// stays below 100 ms.
+/// A daemon without a heartbeat for this long is given up. With the client's longest nap this stays
+/// below 100 ms.
 pub(crate) const STALE_MS: u64 = 85;

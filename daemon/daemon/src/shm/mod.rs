@@ -3,7 +3,7 @@
 //! - [`slot`]: one client's request packet and completion at one engine, and their protocol.
 //! - [`ring`]: jobs, the asynchronous requests: a client's two rings, for all engines.
 //! - [`layout`]: the layouts of a client's segment and of the activity page, and the limits.
-//! - [`activity`]: what the daemon publishes to all clients, read-only for them.
+//! - [`activity`]: the daemon's published state for all clients, read-only for them.
 //! - [`session`]: a client's segment as the daemon sees it: hostile memory.
 //! - [`load`]: the requests of one user that engines serve at this moment.
 //! - [`segment`]: the same segment as its client sees it: an arena of buffers.

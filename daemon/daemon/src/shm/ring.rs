@@ -154,7 +154,7 @@ impl JobHeads {
 pub(crate) struct JobSleep {
     /// A thread of the client sleeps here.
     pub(crate) waiter: SleepWord<Shared>,
-    /// Somebody waits for the descriptor that came with the attachment.
+    /// A thread waits for the descriptor that came with the attachment.
     pub(crate) descriptor: SleepWord<Shared>,
     spare: [AtomicU64; 15],
 }
@@ -277,7 +277,7 @@ impl JobSlot {
     /// Engine: begins the job. False if its client took it back.
     #[inline]
     pub(crate) fn begin(&self) -> bool {
-        // AcqRel: partner of the exchange in `take_back`. Whoever comes first has the job.
+        // AcqRel: partner of the exchange in `take_back`. The first of the two has the job.
         self.state
             .compare_exchange(WAITING, TAKEN, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
@@ -482,7 +482,7 @@ mod tests {
         engines[2].announce_sleep();
         wake_one(engines.iter(), |_| true, 1);
         assert_eq!(asleep(), 2);
-        // The one that is awake serves somebody else.
+        // The engine that is awake serves another client.
         wake_one(engines.iter(), |_| false, 1);
         assert_eq!(asleep(), 1);
         wake_one(engines.iter(), |_| true, 3);

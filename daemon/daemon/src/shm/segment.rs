@@ -3,8 +3,8 @@
 //! Why here: results come without a copy, so a buffer that a kernel puts to lies in memory that the
 //! daemon also maps. Must stay true: a [`Lease`] is the only way to the bytes of its stretch, and
 //! the daemon writes to a stretch only while a request that names it as an output is unanswered. A
-//! request that was given up is unanswered for ever: whoever gives one up never looks at its output
-//! leases again, but to free them with the whole segment (`client/mod.rs` keeps that rule).
+//! request that was given up is never answered: a caller that gives one up never looks at its
+//! output leases again, but to free them with the whole segment (`client/mod.rs` keeps that rule).
 #![allow(unsafe_code)] // Lends the bytes of a lease as slices.
 
 use super::layout::{self, ARENA_ALIGN, Jobs, Pair};
@@ -33,7 +33,7 @@ impl Segment {
         arena_bytes: u64,
     ) -> Result<Option<Arc<Self>>, SysError> {
         // The daemon is trusted, but maybe of another release: offsets are computed on this side,
-        // and must not lead past the end of what it made.
+        // and must not lead past the end of its segment.
         if layout::segment_bytes(engines, arena_bytes) != Some(bytes) {
             return Ok(None);
         }
@@ -217,7 +217,7 @@ mod tests {
         let free = || segment.free.lock().clone();
         let mut held: Vec<Option<Lease>> = (0..4).map(|_| segment.lease(1024).ok()).collect();
         assert_eq!(free(), [(4096, 12288)]);
-        // Alone, then before and behind what is free, then between two.
+        // Alone, then before and behind free memory, then between two.
         held[1] = None;
         assert_eq!(free(), [(1024, 1024), (4096, 12288)]);
         held[0] = None;

@@ -1,9 +1,9 @@
-//! A client's segment as the daemon sees it: memory that anybody may write to at any time.
+//! A client's segment as the daemon sees it: memory that the client may write to at any time.
 //!
-//! Why here: this is the wall. What a request names is checked here, on a copy, before a kernel
-//! sees it; behind it a kernel can only copy in and out of the client's own arena. Must stay true:
-//! the daemon keeps its own copy of every size and never reads one back from the segment. Any
-//! thread; a pair only by its engine.
+//! Why here: this is the trust boundary. A request's ranges are checked here, on a copy, before a
+//! kernel sees them; behind it a kernel can only copy in and out of the client's own arena. Must
+//! stay true: the daemon keeps its own copy of every size and never reads one back from the
+//! segment. Any thread; a pair only by its engine.
 
 use super::layout::{self, Jobs, Pair, Status};
 use super::load::UserLoad;
@@ -29,7 +29,7 @@ pub(crate) struct Session {
     pub(crate) peer: Peer,
     pub(crate) arena_bytes: u64,
     arena_offset: usize,
-    /// Set when the client is gone; long kernels may poll it.
+    /// Set when the client has disconnected; long kernels may poll it.
     pub(crate) gone: AtomicBool,
     /// Each engine's account of it; written by that engine only.
     pub(crate) served: Box<[CachePadded<ServedCounters>]>,
@@ -137,7 +137,8 @@ impl Session {
         if jobs.sleep.tell()
             && let Some(bell) = &self.bell
         {
-            // It fails while the client does not read: then it is readable, or its client is gone.
+            // It fails while the client does not read: then it is readable, or its client has
+            // disconnected.
             local_socket::send(bell.as_fd(), &[1], &[]).ok();
         }
     }

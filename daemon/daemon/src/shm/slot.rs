@@ -3,8 +3,8 @@
 //! One [`CallSlot`] (and a line for sleepers) per client and engine. The client writes words and
 //! rings the **bell**: a word that holds the number of the request. The engine sees a number that
 //! it has not served, copies the packet out, runs the kernel, writes the answer's words over those
-//! of the request, and stores the same number in **done**. Whoever wants to sleep says so in a word
-//! of another line, which is written only then:
+//! of the request, and stores the same number in **done**. A side that is about to sleep announces
+//! it in a word of another line, which is written only then:
 //!
 //! ```text
 //!             client                                  engine
@@ -20,18 +20,18 @@
 //! The protocol of the sleep words, and why no wake-up is lost, is that of `sidecore-sync`. Neither
 //! side makes a system call unless the other sleeps.
 //!
-//! Why one line for both directions: whoever answers has just fetched the line, and writes to it
-//! where it lies; it moves twice a call, once there and once back. With a line for each direction
-//! every store first calls its line back from the other side's cache, and it moves four times
-//! (measured: 1.5 to 1.7 times the round trip, the more the further apart the cores are). So what
-//! nearly all calls need fits in 64 bytes; ranges, the text of a failure, and the sleepers' words
-//! lie elsewhere and are touched only by calls that have them. A look by the other side between two
-//! stores moves the line once more: so each side stores in one go, the polled word last, and no
-//! more words than count.
+//! Why one line for both directions: the answering side has just fetched the line, and writes to it
+//! in its own cache; the line moves twice a call, once there and once back. With a line for each
+//! direction every store first fetches its line back from the other side's cache, and there are
+//! four moves (measured: 1.5 to 1.7 times the round trip, the more the further apart the cores
+//! are). So the words that nearly all calls need fit in 64 bytes; ranges, the text of a failure,
+//! and the sleepers' words lie elsewhere and are touched only by calls that have them. A look by
+//! the other side between two stores moves the line once more: so each side stores in one go, the
+//! polled word last, and no more words than count.
 //!
 //! Must stay true: in a client one thread at a time uses a slot; in the daemon only the engine that
 //! it belongs to. The client writes from one answer to the next ring, the engine from a bell to its
-//! answer. What the other side wrote is copied once; nothing in a packet is trusted.
+//! answer. The other side's words are copied once; nothing in a packet is trusted.
 #![allow(unsafe_code)] // Says that these types may lie over shared memory.
 
 use sidecore_sync::atomic::{AtomicU64, Ordering};

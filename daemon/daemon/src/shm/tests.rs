@@ -303,7 +303,7 @@ fn the_activity_page_is_laid_out_as_the_page_says() {
     assert_eq!(word(128 + 128 * 2), 5 | 9 << 32);
     assert_eq!(word(128 + 128 * 2 + 8), 6);
     assert_eq!(word(128 + 128 * 3 + 8 * 4), 2);
-    // Room for every client that there can be, in whole pages.
+    // Room for the maximum number of clients, in whole pages.
     for engines in 1..=ENGINES_MAX {
         let end = 128 + 128 * engines + 8 * CLIENTS_MAX;
         assert_eq!(activity::bytes(engines), end.next_multiple_of(4096));

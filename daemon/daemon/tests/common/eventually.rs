@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 /// Waits until `condition` holds.
 ///
 /// # Panics
-/// After a minute, with `what` was waited for.
+/// After a minute, with `what` in the message.
 pub(crate) fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !condition() {

@@ -1,8 +1,8 @@
 //! Another user, played by this test's own program: a child that runs one test of it as user 65534.
 //!
-//! Why here: only a process of another user can show what such a one can do to a server, or a
-//! server of such a one to a client. Must stay true: needs root to become somebody else; what a
-//! child says goes to standard output, a line at a time; it ends with its `Child`.
+//! Why here: only a process of another user can show the effects of such a client on a server, or
+//! of such a server on a client. Must stay true: needs root to change its user; a child's messages
+//! go to standard output, a line at a time; it ends with its `Child`.
 #![allow(dead_code)] // Each test uses what it needs.
 
 use sidecore_sys::local_socket::{self, Received};
@@ -55,7 +55,7 @@ impl Child {
         let program = folder.join("child");
         if !program.exists() {
             // By another process: a child that another test starts meanwhile would inherit our
-            // descriptor, and the kernel executes no file that somebody has open for writing.
+            // descriptor, and the kernel executes no file that is open for writing.
             let copied = Command::new("cp")
                 .arg(std::env::current_exe().unwrap())
                 .arg(&program)
@@ -128,7 +128,7 @@ pub(crate) fn wait_for_parent() {
     std::io::stdin().read_line(&mut String::new()).ok();
 }
 
-/// In the child, on a thread: ends the process when the parent wants it, or is gone.
+/// In the child, on a thread: ends the process when the parent wants it, or has ended.
 pub(crate) fn wait_for_parent_and_end() {
     wait_for_parent();
     std::process::exit(0);
@@ -150,7 +150,7 @@ pub(crate) fn mute(socket: &Path, connections_max: usize) {
     }
 }
 
-/// In the child: listens where a server would, and says what it was sent.
+/// In the child: listens where a server would, and prints what it received.
 pub(crate) fn pretend(socket: &Path) {
     let listener = local_socket::listen(socket, 0o777, 64).unwrap();
     say("listening");

@@ -2,10 +2,10 @@
 //! rounds) and of the example `daemon_soak` (as many as one likes).
 //!
 //! Processes: a daemon, two clients that are killed, and this one, whose own client never is. All
-//! clients check every reply and every byte that they get, and look at outputs again some calls
-//! later, when a daemon that was stopped may have gone on. Each round kills a client, kills the
-//! daemon, or stops the daemon for longer than clients wait. Processes are started anew by the
-//! caller's binary, with a role and a socket as arguments.
+//! clients check every reply and every byte that they get. They look at outputs again some calls
+//! later, when a stopped daemon may have continued. Each round kills a client, kills the daemon, or
+//! stops the daemon for longer than clients wait. Processes are started anew by the caller's
+//! binary, with a role and a socket as arguments.
 
 use sidecore_daemon::client::{Args, Buffer, Client, ClientOptions, KernelId, Piece};
 use sidecore_daemon::{Daemon, DaemonOptions};

@@ -2,8 +2,8 @@
 //! libdeflate: the kernels `deflate_compress` and `deflate_decompress`.
 //!
 //! Why here: libdeflate is the fastest there is for whole buffers. It cannot be interrupted, so the
-//! longest item to be compressed is short. A gzip item is its first member; what follows is not
-//! looked at.
+//! longest item to be compressed is short. A gzip item is its first member; bytes after it are
+//! ignored.
 
 use super::{Codec, Coded, Format, Settings, Work};
 use crate::table::{ItemStatus, Stop};

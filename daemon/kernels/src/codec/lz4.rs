@@ -1,9 +1,9 @@
 //! LZ4 frames and bare blocks: the kernels `lz4_compress` and `lz4_decompress`.
 //!
-//! Why here: by a library without unsafe code, since items are anybody's bytes. Frames are made of
+//! Why here: by a library without unsafe code, since items are untrusted bytes. Frames are made of
 //! independent blocks of 64 KiB with a checksum of the whole, as `lz4 -B4 -BI` makes them, and any
-//! frame is read; between blocks there is a look at whether to go on. An item is one frame, or one
-//! block. Source: the LZ4 frame and block format descriptions.
+//! frame is read; between blocks it checks whether to go on. An item is one frame, or one block.
+//! Source: the LZ4 frame and block format descriptions.
 
 use super::{Codec, Coded, Format, Settings, Work};
 use crate::table::{ItemStatus, Stop};

@@ -7,10 +7,10 @@
 //! how many items were not done. Word 1 of the request is the format ([`Format`]), word 2 the
 //! level; 0 is each codec's usual one.
 //!
-//! Must stay true: no more than an item's room comes out of it, however much it claims to hold. An
-//! item has at most [`ITEM_BYTES_MAX`] bytes and fills as many, compressed ones a few more;
-//! a request's have [`crate::REQUEST_BYTES_MAX`] together. Codecs that work in blocks are asked
-//! between them whether to go on; DEFLATE compresses at most [`deflate::ITEM_BYTES_MAX`] in one go.
+//! Must stay true: the output of an item never exceeds its room, whatever size it claims. An item
+//! has at most [`ITEM_BYTES_MAX`] bytes and fills as many, compressed ones a few more; a request's
+//! have [`crate::REQUEST_BYTES_MAX`] together. Codecs that work in blocks check between them
+//! whether to go on; DEFLATE compresses at most [`deflate::ITEM_BYTES_MAX`] in one go.
 
 pub mod deflate;
 mod lz4;
@@ -65,8 +65,8 @@ pub trait Codec: Default + Send + 'static {
     /// The longest item.
     const ITEM_BYTES_MAX: usize = ITEM_BYTES_MAX;
 
-    /// Bytes of memory for the result of an item of `bytes`, whose room is `room`: what the codec
-    /// needs to work, perhaps more than may come out.
+    /// Bytes of memory for the result of an item of `bytes`, whose room is `room`: the codec's
+    /// need, perhaps more than the room.
     fn scratch_bytes(_bytes: usize, room: usize) -> usize {
         room
     }
@@ -206,5 +206,5 @@ fn grow(memory: &mut Vec<u8>, bytes: usize) {
 const ROW_WORDS: usize = 4;
 /// Bytes of a result: bytes put, status.
 const RESULT_BYTES: usize = 16;
-/// Bytes by which what cannot be compressed may grow, for the longest item.
+/// Bytes by which incompressible data may grow, for the longest item.
 const EXPANSION_MAX: usize = 64 << 10;

@@ -1,8 +1,8 @@
 //! Zstandard frames (RFC 8878) by libzstd: the kernels `zstd_compress` and `zstd_decompress`.
 //!
-//! Compressing goes block by block, with a look between blocks at whether to go on. An item to be
+//! Compressing goes block by block, with a check between blocks whether to go on. An item to be
 //! decompressed is all its frames; it is done in one go, within 1 ms, since an item is short and
-//! its room bounds what comes out.
+//! its room bounds the output.
 
 use super::{Codec, Coded, Format, Settings, Work};
 use crate::table::{ItemStatus, Stop};

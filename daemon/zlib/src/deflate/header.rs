@@ -1,4 +1,4 @@
-//! What stands before and behind the DEFLATE stream (RFC 1950, RFC 1952).
+//! Header and trailer of the DEFLATE stream (RFC 1950, RFC 1952).
 
 use super::parameters::Parameters;
 use crate::memory::{Bytes, NoMemory};
@@ -6,11 +6,11 @@ use libz_rs_sys::gz_header;
 use sidecore_deflate::CheckKind;
 use std::ffi::CStr;
 
-/// Writes the header of a stream; with what the program gave for a gzip header, or with the
-/// checksum of a zlib stream's dictionary.
+/// Writes the header of a stream; with the program's fields for a gzip header, or with the checksum
+/// of a zlib stream's dictionary.
 ///
 /// # Safety
-/// The fields of `given` are what `deflateSetHeader` asks for.
+/// The fields of `given` are as `deflateSetHeader` requires.
 pub(super) unsafe fn write(
     parameters: &Parameters,
     given: Option<&gz_header>,

@@ -26,7 +26,7 @@ impl State {
         // SAFETY: the base library's own stream; or one that has no state, and the version of this
         // very library.
         unsafe {
-            // With output that still waits, its reset would leave less room for what comes.
+            // With output that still waits, its reset would leave less room for the next output.
             if !self.base.state.is_null() && self.waiting_in_base().0 == 0 {
                 code = base::deflateReset(&mut self.base);
                 if code == Z_OK {
@@ -73,14 +73,14 @@ impl State {
         }
     }
 
-    /// The base library takes over, with the history as its dictionary. What was gathered is its
-    /// first input.
+    /// The base library takes over, with the history as its dictionary. The gathered input is its
+    /// first.
     pub(super) fn switch_to_base(&mut self) -> Result<(), c_int> {
         if self.maker != Maker::Blocks {
             return Ok(());
         }
         if self.status == Status::Finish {
-            // All is made; what is left is the dictionary.
+            // All is made; only the dictionary is left.
             let (old, new) = self.dictionary();
             let mut last = self.history.like(old.len() + new.len())?;
             last.extend(old)?;
@@ -102,7 +102,7 @@ impl State {
         Ok(())
     }
 
-    /// Blocks of what comes in.
+    /// Blocks of the program's input.
     ///
     /// # Safety
     /// As [`Self::deflate`].
@@ -130,7 +130,7 @@ impl State {
             }
             Z_FULL_FLUSH => {
                 self.emit_flushed()?;
-                // Nothing after it refers to what was before it.
+                // Later data does not refer to earlier data.
                 self.history.clear();
                 return Ok(Made::Flushed);
             }
@@ -150,8 +150,8 @@ impl State {
         unsafe { self.make_by_base(stream, flush) }
     }
 
-    /// Takes input in, and makes blocks of what is full. False where there is no more room for what
-    /// they became.
+    /// Takes input in, and makes blocks of full buffers. False where there is no more room for
+    /// their output.
     ///
     /// # Safety
     /// As [`Self::deflate`].
@@ -168,8 +168,8 @@ impl State {
                 self.blocks(Some(part), false)?;
                 self.take_in(stream, part);
             } else if self.gathered.len() >= batch {
-                // More comes: the last of these was not the stream's last. What is no whole block
-                // is kept; there may be such where a batch has become smaller since.
+                // More comes: the last of these was not the stream's last. An incomplete block is
+                // kept; there is one only where a batch has become smaller since.
                 self.emit_blocks(self.gathered.len() / BLOCK_BYTES)?;
             } else {
                 let part = &input[..input.len().min(batch - self.gathered.len())];
@@ -211,7 +211,7 @@ impl State {
         Ok(self.pending.extend(&EMPTY_STORED)?)
     }
 
-    /// Makes the first `count` blocks of what was gathered, none of which is the stream's last.
+    /// Makes the first `count` gathered blocks, none of which is the stream's last.
     fn emit_blocks(&mut self, count: usize) -> Result<(), c_int> {
         let whole = count * BLOCK_BYTES;
         if whole == 0 {
@@ -240,7 +240,8 @@ impl State {
         Ok(())
     }
 
-    /// Makes blocks of `raw`, or of what was gathered: all of it, or nothing where memory is short.
+    /// Makes blocks of `raw`, or of the gathered input: all of it, or nothing where memory is
+    /// short.
     fn blocks(&mut self, raw: Option<&[u8]>, is_last: bool) -> Result<(), c_int> {
         let bytes = raw.unwrap_or(self.gathered.as_slice());
         let level = self.parameters.level as u8;
@@ -266,7 +267,7 @@ impl State {
             self.history.keep_last(HISTORY_BYTES);
         }
         match raw {
-            // What ended the stream is its dictionary still.
+            // The end of the stream is still its dictionary.
             None if is_last => self.fed = self.gathered.len(),
             None => self.gathered.clear(),
             Some(_) => {}
@@ -318,7 +319,7 @@ impl State {
     }
 
     /// Notes that the base library has made its last block, though not all of it is out: it refuses
-    /// any other flush from then on, and says so before it looks for room.
+    /// any other flush from then on, before it checks for room.
     fn note_finish(&mut self, code: c_int, flush: c_int) {
         if code != Z_OK || flush != Z_FINISH {
             return;
@@ -332,8 +333,8 @@ impl State {
         }
     }
 
-    /// Passes parameters on that were set meanwhile; false where there was no room for what the
-    /// base library had to put out before.
+    /// Passes parameters on that were set meanwhile; false where there was no room for the base
+    /// library's earlier output.
     ///
     /// # Safety
     /// As [`Self::deflate`].
@@ -357,7 +358,7 @@ impl State {
         stream.avail_out > 0
     }
 
-    /// Gives the base library what was gathered; its output is the program's.
+    /// Gives the base library the gathered input; its output is the program's.
     fn feed_base(&mut self, stream: &mut z_stream, flush: c_int) -> c_int {
         let rest = &self.gathered.as_slice()[self.fed..];
         (self.base.next_in, self.base.avail_in) = (rest.as_ptr(), rest.len() as u32);
@@ -386,7 +387,7 @@ impl State {
     }
 }
 
-/// What a call to the base library came to. That there was nothing to do is no failure, except that
+/// Result of a call to the base library. A call with nothing to do is no failure, except that
 /// nothing may follow a finish.
 fn base_result(stream: &mut z_stream, code: c_int, flush: c_int) -> Result<Made, c_int> {
     match code {
@@ -400,7 +401,7 @@ fn base_result(stream: &mut z_stream, code: c_int, flush: c_int) -> Result<Made,
 
 /// The most input that becomes blocks before their output is handed over.
 const DIRECT_BYTES_MAX: usize = 32 * BLOCK_BYTES;
-/// From this many bytes on, what a sync flush ends is a block without a history: the size of what
-/// it loses is less than a hundredth then.
+/// From this many bytes on, a sync flush ends a block without a history: the output grows by less
+/// than a hundredth then.
 const FLUSHED_MIN: u64 = 64 << 10;
 const EMPTY_STORED: [u8; 5] = [0, 0, 0, 0xff, 0xff];

@@ -1,4 +1,4 @@
-//! zlib's deflating functions. What they do is in `state`; here they check what programs pass.
+//! zlib's deflating functions. `state` does the work; here programs' arguments are checked.
 //!
 //! Must stay true: a stream that is null, not begun, ended, of the other direction or copied byte
 //! by byte is refused, as zlib does.
@@ -19,7 +19,7 @@ use parameters::Parameters;
 use state::{Maker, State, refuse};
 use std::ptr::NonNull;
 
-/// What a stream's `state` points to while it deflates; the mark comes first in every kind.
+/// A stream's `state` while it deflates; the mark comes first in every kind.
 #[repr(C)]
 struct Handle {
     magic: u64,
@@ -33,8 +33,8 @@ struct Handle {
 unsafe fn open<'a>(stream: z_streamp) -> Option<(&'a mut z_stream, &'a mut State)> {
     // SAFETY: the caller's promise.
     let open = unsafe { stream.as_mut() }?;
-    // SAFETY: whoever set it, it is null or the state of some kind of stream, all of which are
-    // longer than the mark.
+    // SAFETY: it is null or the state of some kind of stream, all of which are longer than the
+    // mark.
     let handle = unsafe { open.state.cast::<Handle>().as_mut() }?;
     if handle.magic != MAGIC || handle.state.owner != stream {
         return None;
@@ -201,7 +201,7 @@ pub unsafe extern "C" fn deflateReset(stream: z_streamp) -> c_int {
     unsafe { with(stream, |stream, state| state.begin(stream, uses_blocks())) }
 }
 
-/// The same; that it keeps what zlib's hash table holds changes no output that may be relied on.
+/// The same. Keeping zlib's hash table changes no output that may be relied on.
 ///
 /// # Safety
 /// As zlib's manual says.
@@ -263,7 +263,7 @@ pub unsafe extern "C" fn deflateParams(stream: z_streamp, level: c_int, strategy
                 ..state.parameters
             };
             if !state.parameters.goes_on_as(&parameters) && state.last_flush != -2 {
-                // What is there already is made as it was asked for.
+                // Input so far is made with the old parameters.
                 let code = state.close_block(stream);
                 if code != Z_OK {
                     return code;
@@ -393,7 +393,7 @@ pub unsafe extern "C" fn deflateUsed(stream: z_streamp, bits: *mut c_int) -> c_i
     }
 }
 
-/// Writes bits before what comes next.
+/// Writes bits before the next output.
 ///
 /// # Safety
 /// As zlib's manual says.
@@ -402,7 +402,7 @@ pub unsafe extern "C" fn deflatePrime(stream: z_streamp, bits: c_int, value: c_i
     // SAFETY: the caller's promise.
     unsafe {
         with(stream, |_, state| {
-            // zlib says so of what would not fit.
+            // zlib refuses bits that would not fit.
             if !(0..=16).contains(&bits) || state.base_pending().0 > PRIMED_BYTES_MAX {
                 return Z_BUF_ERROR;
             }
@@ -447,13 +447,13 @@ pub unsafe extern "C" fn deflateBound(stream: z_streamp, raw_bytes: c_ulong) -> 
         // SAFETY: the caller's promise.
         let open = unsafe { open(stream) };
         let Some((_, state)) = open else {
-            // SAFETY: null is what the base library takes for any stream.
+            // SAFETY: null, with which the base library gives a bound for any stream.
             let bound = unsafe { base::deflateBound(std::ptr::null_mut(), raw_bytes) };
             return bound.max(zlib_bound(raw_bytes) + HEADER_BYTES_MAX);
         };
-        // SAFETY: null is what the base library takes for any stream.
+        // SAFETY: null, with which the base library gives a bound for any stream.
         let bound = unsafe { base::deflateBound(std::ptr::null_mut(), raw_bytes) };
-        // SAFETY: what `deflateSetHeader` was given is there until the header is written.
+        // SAFETY: the argument of `deflateSetHeader` is there until the header is written.
         let wrapped = unsafe { header::bytes(&state.parameters, state.given_header.as_ref()) };
         let waiting = state.pending_bytes() + state.base_pending().0 + state.unfed_bytes();
         bound
@@ -471,7 +471,7 @@ pub(crate) fn zlib_bound(raw_bytes: c_ulong) -> c_ulong {
 
 /// Room for a header and a trailer of any kind that no stream says.
 const HEADER_BYTES_MAX: c_ulong = 18;
-/// Bytes that `deflatePrime` may put before what comes next: the base library's room with the
+/// Bytes that `deflatePrime` may put before the next output: the base library's room with the
 /// smallest `memLevel` is more.
 const PRIMED_BYTES_MAX: usize = 100;
 /// Marks a stream that deflates; chosen at random.

@@ -60,15 +60,14 @@ impl Parameters {
             .then_some(strategy)
     }
 
-    /// True where blocks of ours are what these parameters ask for: matches are found, in a window
-    /// of 32 KiB.
+    /// True where these parameters allow blocks of ours: matches are found, in a window of 32 KiB.
     pub(crate) fn suit_blocks(&self) -> bool {
         let whole_window = matches!(self.window_bits, -15 | 15 | 31);
         self.level > 0 && whole_window && matches!(self.strategy, Z_DEFAULT_STRATEGY | Z_FILTERED)
     }
 
-    /// The level at which the base library does what zlib does at this one. Its own first level
-    /// keeps a block open between calls, in whose middle `deflatePrime` would put its bits.
+    /// The level at which the base library behaves as zlib at this one. Its own first level keeps a
+    /// block open between calls, in whose middle `deflatePrime` would put its bits.
     pub(crate) fn base_level(&self) -> c_int {
         match self.level {
             1 => 2,
@@ -76,7 +75,7 @@ impl Parameters {
         }
     }
 
-    /// Bits of the window: zlib takes 9 where 8 are asked for.
+    /// Bits of the window: zlib takes 9 for a requested 8.
     pub(crate) fn window_size_bits(&self) -> c_int {
         let bits = match self.window_bits {
             ..0 => -self.window_bits,

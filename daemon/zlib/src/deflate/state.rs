@@ -32,7 +32,7 @@ use libz_rs_sys::*;
 use sidecore_deflate::CheckKind;
 use std::{mem, ptr};
 
-/// What makes DEFLATE of the input.
+/// The maker of DEFLATE from the input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Maker {
     /// Blocks.
@@ -173,13 +173,13 @@ impl State {
     /// `deflate`.
     ///
     /// # Safety
-    /// The stream's buffers are what they say.
+    /// The stream's buffers are as its fields say.
     pub(super) unsafe fn deflate(&mut self, stream: &mut z_stream, flush: c_int) -> c_int {
         // SAFETY: the caller's promise.
         unsafe { self.work(stream, Ask::Flush(flush)) }
     }
 
-    /// What `deflateParams` begins with, where what is there is to be made as it was asked for:
+    /// The start of `deflateParams`, where input so far is to be made with the old parameters:
     /// [`Z_OK`] where all of it is.
     ///
     /// # Safety
@@ -260,7 +260,7 @@ impl State {
             return Ok(());
         }
         let before = self.pending.len();
-        // SAFETY: what `deflateSetHeader` was given is there until the header is written.
+        // SAFETY: the argument of `deflateSetHeader` is there until the header is written.
         let written = unsafe {
             let given = self.given_header.as_ref();
             header::write(
@@ -344,7 +344,7 @@ impl State {
         })
     }
 
-    /// Writes what is pending, as far as there is room.
+    /// Writes pending output, as far as there is room.
     ///
     /// # Safety
     /// As [`Self::deflate`].
@@ -378,7 +378,7 @@ impl State {
         self.parameters.wrapper == CheckKind::Crc32 && !self.is_closed
     }
 
-    /// Gives the stream to the base library with a dictionary before what comes next.
+    /// Gives the stream to the base library with a dictionary before the next input.
     pub(super) fn set_dictionary(&mut self, stream: &mut z_stream, dictionary: &[u8]) -> c_int {
         let is_refused = match self.parameters.wrapper {
             // The wrapper of a stream that is closed is none.

@@ -1,10 +1,10 @@
-//! `inflateBack`: a raw stream whose input is asked for and whose output is handed over by
-//! functions of the program, a window at a time.
+//! `inflateBack`: a raw stream whose input and output go through functions of the program, a window
+//! at a time.
 //!
-//! Why here: input is asked for when a bit is missing and not before, and output handed over when
-//! there is no room for a byte. Programs count on where that leaves their input.
-//! Must stay true: the program's window is only written to; what later matches refer to is kept in
-//! one of ours. Source: zlib 1.3, `infback.c`.
+//! Why here: input is requested only when a bit is missing, and output handed over when there is no
+//! room for a byte. Programs depend on the resulting position of their input. Must stay true: the
+//! program's window is only written to; data for later matches is kept in one of ours. Source: zlib
+//! 1.3, `infback.c`.
 
 use super::machine::{Leave, Machine, Mode, Run};
 use crate::forward::is_compatible;
@@ -120,7 +120,7 @@ pub unsafe extern "C" fn inflateBack(
             stream,
         };
         let code = loop {
-            // SAFETY: the caller's promise: what its functions give may be read, and its window
+            // SAFETY: the caller's promise: the input of its functions may be read, and its window
             // written to.
             match unsafe { run.step() } {
                 Ok(()) => continue,

@@ -13,7 +13,7 @@ enum Which {
 
 impl Run<'_> {
     /// # Safety
-    /// The stream's buffers are what they say.
+    /// The stream's buffers are as its fields say.
     pub(super) unsafe fn symbols(&mut self) -> Step {
         // SAFETY: the caller's promise, for all of them.
         unsafe {

@@ -1,11 +1,10 @@
 //! A block's symbols while there is input and room for more than one of them: most of the work.
 //!
-//! Why here: with that much of both, nothing is asked per byte. Eight bytes are loaded at once, and
-//! matches are copied by 16, beyond their ends, which the next symbol overwrites. Near the ends of
-//! input and room a second loop goes on as zlib's own, so that the last symbols are read from the
-//! same bytes.
-//! Must stay true: on leaving, whole bytes that were not used are the program's again. What is
-//! written beyond a match lies inside the room. Any bytes may come in.
+//! Why here: with that much of both, nothing is checked per byte. Eight bytes are loaded at once,
+//! and matches are copied by 16, beyond their ends, which the next symbol overwrites. Near the ends
+//! of input and room a second loop goes on as zlib's own, so that the last symbols are read from
+//! the same bytes. Must stay true: on leaving, whole bytes that were not used are the program's
+//! again. Writes beyond a match lie inside the room. Any bytes may come in.
 
 use super::machine::{Mode, Run};
 use super::tables::Code;
@@ -15,8 +14,8 @@ use std::ptr;
 
 /// Input that one turn of the wide loop may load from: two loads of eight bytes.
 const WIDE_INPUT: usize = 16;
-/// Room that one turn of the wide loop may write to: three literals, the longest match, and what is
-/// written beyond it.
+/// Room that one turn of the wide loop may write to: three literals, the longest match, and the
+/// excess that it writes beyond it.
 const WIDE_ROOM: usize = 3 + 258 + 32;
 /// As zlib has them, for the second loop.
 const INPUT: usize = 6;
@@ -49,18 +48,18 @@ enum End {
 }
 
 impl Run<'_> {
-    /// Goes on at a symbol's beginning, until the block's end, an error, or the end of what is
-    /// there.
+    /// Goes on at a symbol's beginning, until the block's end, an error, or the end of the input or
+    /// room.
     ///
     /// # Safety
-    /// The stream's buffers are what they say; the bit buffer has fewer than 8 bits; there are
+    /// The stream's buffers are as its fields say; the bit buffer has fewer than 8 bits; there are
     /// [`INPUT`] bytes and room for [`ROOM`].
     pub(super) unsafe fn fast(&mut self) {
         let mut held = Held {
             hold: self.machine.hold,
             bits: self.machine.bits,
         };
-        // SAFETY: the caller's promise; each loop looks at what it needs.
+        // SAFETY: the caller's promise; each loop checks its own bounds.
         let ended = unsafe {
             match self.wide(&mut held) {
                 None if self.have >= INPUT && self.left >= ROOM => self.narrow(&mut held),
@@ -85,7 +84,7 @@ impl Run<'_> {
         if self.have < WIDE_INPUT || self.left < WIDE_ROOM {
             return None;
         }
-        // SAFETY: the caller's promise; the processor has what was asked for.
+        // SAFETY: the caller's promise; the processor has the features that were checked.
         unsafe {
             #[cfg(target_arch = "x86_64")]
             if std::arch::is_x86_feature_detected!("bmi2") {
@@ -119,7 +118,7 @@ impl Run<'_> {
         let start_have = self.have;
         let start_left = self.left;
         let (mut next, mut put) = (self.next, self.put);
-        // SAFETY: inside the buffers, by what was looked at.
+        // SAFETY: inside the buffers, by the checks above.
         let (last_next, last_put) = unsafe {
             (
                 next.add(self.have - WIDE_INPUT),

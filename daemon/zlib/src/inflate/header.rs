@@ -7,8 +7,8 @@ use std::ptr;
 
 impl Run<'_> {
     /// # Safety
-    /// The stream's buffers are what they say, and the header that was given has the room that it
-    /// says.
+    /// The stream's buffers are as its fields say, and the given header has the room that its
+    /// fields say.
     pub(super) unsafe fn gzip_header(&mut self) -> Step {
         // SAFETY: the caller's promise, for all of them.
         unsafe {
@@ -111,7 +111,7 @@ impl Run<'_> {
                 if let Some(head) = unsafe { self.given() }
                     && !head.extra.is_null()
                 {
-                    // A header that was asked for in the middle says nothing of what came before.
+                    // A header that is requested in the middle has no earlier bytes.
                     let at = head.extra_len.wrapping_sub(self.machine.length) as usize;
                     let room = (head.extra_max as usize).saturating_sub(at);
                     // SAFETY: there is that room, and input.

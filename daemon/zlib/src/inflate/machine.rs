@@ -1,9 +1,9 @@
-//! A stream's state while it inflates, and the steps that bring it from one mode to the next.
+//! A stream's state while it inflates, and the steps from one mode to the next.
 //!
-//! Why here: where a call stops, what it has taken by then, and what it says of the place
-//! (`data_type`, `inflateMark`, flushes that stop at blocks and trees) is part of zlib's contract,
-//! and no other inflater's steps end at the same bits. The modes are those of zlib's `inflate.c`;
-//! symbols are decoded by `codes` and `fast`, gzip headers read by `header`.
+//! Why here: zlib's contract covers where a call stops, how much input it has taken by then, and
+//! its report of the place (`data_type`, `inflateMark`, flushes that stop at blocks and trees). No
+//! other inflater's steps end at the same bits. The modes are those of zlib's `inflate.c`; symbols
+//! are decoded by `codes` and `fast`, gzip headers read by `header`.
 //!
 //! Must stay true: bytes are pulled one by one, as they are needed, and never kept beyond the seven
 //! bits that a byte may have left. Nothing is read beyond the input or written beyond the room. The
@@ -70,7 +70,7 @@ pub(super) enum Leave {
 
 pub(super) type Step = Result<(), Leave>;
 
-/// Out of input or room: what was done is counted.
+/// Out of input or room: completed work is counted.
 pub(super) const PAUSE: Step = Err(Leave::Counted(Z_OK));
 
 /// The state between two calls.
@@ -206,7 +206,7 @@ impl Machine {
         true
     }
 
-    /// True where nothing was read, and nothing changed what reading means.
+    /// True where nothing was read, and no setting of reading changed.
     pub(super) fn is_fresh(&self) -> bool {
         self.mode == Mode::Head
             && self.bits == 0
@@ -271,7 +271,7 @@ impl Machine {
     /// `inflateSync`.
     ///
     /// # Safety
-    /// The stream's input is what it says.
+    /// The stream's input is as its fields say.
     pub(super) unsafe fn sync(&mut self, stream: &mut z_stream) -> c_int {
         if stream.avail_in == 0 && self.bits < 8 {
             return Z_BUF_ERROR;
@@ -364,7 +364,7 @@ pub(super) struct Run<'a> {
 /// `inflate`, whose stream and buffers were looked at.
 ///
 /// # Safety
-/// The stream's buffers are what they say.
+/// The stream's buffers are as its fields say.
 pub(super) unsafe fn run(machine: &mut Machine, stream: &mut z_stream, flush: c_int) -> c_int {
     if machine.mode == Mode::Type {
         machine.mode = Mode::TypeDo;
@@ -451,7 +451,7 @@ fn count_out(machine: &mut Machine, stream: &mut z_stream, made: usize) {
 
 impl Run<'_> {
     /// # Safety
-    /// The stream's buffers are what they say.
+    /// The stream's buffers are as its fields say.
     pub(super) unsafe fn step(&mut self) -> Step {
         // SAFETY: the caller's promise, for all of them.
         unsafe {
@@ -574,7 +574,7 @@ impl Run<'_> {
             self.drop_all_bits();
             return self.go(Mode::Flags);
         }
-        // SAFETY: null, or what `inflateGetHeader` was given.
+        // SAFETY: null, or the argument of `inflateGetHeader`.
         if let Some(head) = unsafe { self.machine.head.as_mut() } {
             head.done = -1;
         }

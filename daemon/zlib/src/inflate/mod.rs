@@ -1,11 +1,11 @@
 //! zlib's inflating functions: a whole stream at once by libdeflate (`whole`), all else step by
 //! step.
 //!
-//! Top-down: here what programs pass is checked; `machine` has the state and its steps: `header`
+//! Top-down: here programs' arguments are checked; `machine` has the state and its steps: `header`
 //! reads gzip's header, `blocks` a block's beginning, `codes` and `fast` its symbols, with tables
-//! that `tables` builds and what `window` kept. `back` goes the same steps with input and output by
-//! the program's functions.
-//! Must stay true: code, positions, counts, checksum and message of every call are zlib's.
+//! that `tables` builds and the history in `window`. `back` goes the same steps with input and
+//! output by the program's functions. Must stay true: code, positions, counts, checksum and message
+//! of every call are zlib's.
 
 mod back;
 mod blocks;
@@ -42,7 +42,7 @@ impl Handle {
     /// Inflates the stream if nothing of it was read, and all of it is there, with room for it.
     ///
     /// # Safety
-    /// The stream's buffers are what they say.
+    /// The stream's buffers are as its fields say.
     unsafe fn inflate_whole(&mut self, stream: &mut z_stream, flush: c_int) -> Option<c_int> {
         let machine = &mut self.machine;
         if !machine.is_fresh() || matches!(flush, Z_BLOCK | Z_TREES) {
@@ -87,8 +87,8 @@ unsafe fn open<'a>(stream: *const z_stream) -> Option<(&'a mut z_stream, &'a mut
     let stream = stream.cast_mut();
     // SAFETY: the caller's promise.
     let open = unsafe { stream.as_mut() }?;
-    // SAFETY: whoever set it, it is null or the state of some kind of stream, all of which are
-    // longer than the mark.
+    // SAFETY: it is null or the state of some kind of stream, all of which are longer than the
+    // mark.
     let handle = unsafe { open.state.cast::<Handle>().as_mut() }?;
     (handle.magic == MAGIC && handle.owner == stream).then_some((open, handle))
 }
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn inflateGetHeader(stream: z_streamp, header: gz_headerp)
     }
 }
 
-/// Reads bits before what comes next.
+/// Reads bits before the next input.
 ///
 /// # Safety
 /// As zlib's manual says.

@@ -1,9 +1,9 @@
-//! A stream at once, by libdeflate, where all of it is there and room for what it becomes.
+//! A stream at once, by libdeflate, where all of it and enough room for its output are there.
 //!
-//! Why here: that is about twice as fast as step by step. Must stay true: a stream that was tried
-//! in vain is as if it had not been tried. What libdeflate does not check as zlib does is not given
-//! to it: a gzip header's own checksum, smaller windows, and raw streams, in which nothing else
-//! would show that a code which no stream may have was taken for another.
+//! Why here: that is about twice as fast as step by step. Must stay true: a failed try leaves the
+//! stream as if it had not been tried. libdeflate does not get streams that it checks less than
+//! zlib does: a gzip header with its own checksum, smaller windows, and raw streams, in which
+//! nothing else would show that a code which no stream may have was taken for another.
 
 use libdeflate_sys as library;
 use std::cell::RefCell;
@@ -47,7 +47,7 @@ impl Kind {
 /// The stream could not be inflated as a whole: not all there, no room, or damaged.
 pub(crate) struct NotWhole;
 
-/// Inflates a whole stream; the bytes that it takes and becomes. What follows it is left alone.
+/// Inflates a whole stream; returns the bytes that it took and made. Bytes after it are left alone.
 ///
 /// # Safety
 /// `room` bytes may be written at `out`, which `input` does not overlap.
@@ -88,7 +88,8 @@ pub(crate) unsafe fn inflate_at_once(
         }
         kept.as_ref().ok_or(NotWhole).and_then(run)
     });
-    // While a thread ends, what it kept may be gone; it is done step by step then.
+    // While a thread ends, its thread-local value may have been dropped; it is done step by step
+    // then.
     kept.unwrap_or(Err(NotWhole))
 }
 

@@ -14,7 +14,7 @@ pub(super) struct Window {
 }
 
 impl Window {
-    /// Appends what was put out; false without memory for it.
+    /// Appends output; false without memory for it.
     pub(super) fn put(&mut self, out: &[u8], bits: u32) -> bool {
         if self.size == 0 {
             let size = 1 << bits;

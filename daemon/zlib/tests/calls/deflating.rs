@@ -1,11 +1,10 @@
 //! `deflate` and all that goes with it.
 //!
 //! zlib does not promise its bytes, so both libraries are held to its rules, call by call: the code
-//! that the arguments, what is pending and the flushes before ask for; totals and positions;
-//! nothing left when there is room; what was flushed can be inflated; the end where it belongs. A
-//! rule that is wrong here shows with zlib itself. Where there is room for everything in each call,
-//! no rule leaves a choice: codes, counts, checksums, messages and dictionaries of both must be
-//! equal.
+//! that the arguments, the pending output and the flushes before require; totals and positions;
+//! nothing left when there is room; flushed data can be inflated; the end where it belongs. A rule
+//! that is wrong here shows with zlib itself. Where there is room for everything in each call, no
+//! rule leaves a choice: codes, counts, checksums, messages and dictionaries of both must be equal.
 
 use crate::api::{Api, Pair, STREAM_BYTES, text};
 use crate::common;
@@ -204,12 +203,12 @@ fn input(seed: u64, noise: bool) -> std::rc::Rc<Vec<u8>> {
     })
 }
 
-/// The rule's word for how far a stream is.
+/// The rule's state of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Status {
     Init,
     Busy,
-    /// A finish was asked for and is not done; begun or not, which zlib decides by its buffers.
+    /// A requested finish is not done; begun or not, which zlib decides by its buffers.
     MayFinish,
     Finish,
 }
@@ -341,7 +340,7 @@ impl<'a> Side<'a> {
         self.read(true)
     }
 
-    /// Inflates what was made; all that came in is in it.
+    /// Inflates the output so far; all of the input is in it.
     fn read(&self, is_end: bool) -> Result<(), String> {
         if !self.is_readable {
             return Ok(());
@@ -353,7 +352,7 @@ impl<'a> Side<'a> {
         // SAFETY: the buffers are there.
         unsafe {
             let version = (api.zlibVersion)();
-            // zlib deflates with 9 where 8 are asked for.
+            // zlib deflates with 9 for a requested 8.
             let window_bits = match self.start.window_bits {
                 8 => 9,
                 bits => bits,
@@ -672,13 +671,13 @@ impl<'a> Side<'a> {
                     }
                     let before = self.pending();
                     if before.0 > 0 {
-                        // zlib would write over what waits, where part of it is out.
+                        // zlib would overwrite waiting output, where part of it is out.
                         return Ok(String::new());
                     }
                     let code = (0..blocks).map(|_| (api.deflatePrime)(z, 10, 2)).max();
                     let after = self.pending();
                     let bits = |(bytes, bits): (usize, i32)| bytes as i32 * 8 + bits;
-                    // Ours may make blocks of what it gathered, before the bits.
+                    // Ours may make blocks of the gathered input, before the bits.
                     if self.is_begun && bits(after) - bits(before) < 10 * blocks as i32 {
                         return Err(format!("{before:?} became {after:?}"));
                     }
@@ -696,8 +695,8 @@ impl<'a> Side<'a> {
                     let dictionary = &self.raw[self.raw.len() - bytes..];
                     let code = (api.deflateSetDictionary)(z, dictionary.as_ptr(), bytes as u32);
                     if code == Z_OK {
-                        // No reader can be given it in the middle, where zlib drops what level 0
-                        // had not put out.
+                        // A reader cannot be given it in the middle, where zlib drops the output
+                        // that level 0 still held.
                         let is_first = self.at == self.begin && self.dictionary.is_empty();
                         if is_first {
                             self.dictionary = dictionary.to_vec();
@@ -730,7 +729,7 @@ impl<'a> Side<'a> {
                     let take = take.min(self.raw.len() - self.at);
                     let bound = (api.deflateBound)(z, take as u64) as usize;
                     let code = self.deflate(take, bound, Z_FINISH, false)?;
-                    // zlib's own bound is short of what it stores in small windows.
+                    // zlib's own bound is too small for stored blocks in small windows.
                     if self.status == Status::Finish {
                         self.read(true)?;
                     } else if self.start.level > 0 || api.name == "ours" {

@@ -130,7 +130,7 @@ fn every_call_answers_as_zlib_does() {
     }
 }
 
-/// One mode, where it is asked for.
+/// One mode, where it is requested.
 #[test]
 fn sequences() {
     let Ok(mode) = std::env::var("ZLIB_CALLS_WORKER") else {

@@ -20,7 +20,7 @@ pub(crate) enum Single {
         cut: usize,
         start: u32,
     },
-    /// A stream, room, and whether the length that was used is asked for.
+    /// A stream, room, and whether the used length is requested.
     Uncompress(Vec<u8>, usize, bool),
     /// Seed, length, level, room more or less than the bound.
     Compress(u64, usize, i32, i64),
@@ -297,7 +297,7 @@ unsafe fn back(
         outs: Vec::new(),
         refused,
     };
-    // SAFETY: all buffers are there; both functions get what they are written for.
+    // SAFETY: all buffers are there; both functions get their documented arguments.
     unsafe {
         let version = (api.zlibVersion)();
         let window = window.as_mut_ptr();
@@ -414,7 +414,7 @@ impl Case for File {
                 _ => FileOp::Tell,
             }
         };
-        // Both the same: what is read before an error, and `gzoffset`, follow from it.
+        // Both the same: the bytes read before an error, and `gzoffset`, follow from it.
         let buffer = one(choices, &[8, 20, 512, 8_192, 100_000]);
         let ops = (0..count).map(|_| op(choices)).collect();
         Self {

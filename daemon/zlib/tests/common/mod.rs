@@ -40,8 +40,8 @@ pub(crate) fn noise(seed: u64, len: usize) -> Vec<u8> {
     (0..len).map(|_| choices.below(256) as u8).collect()
 }
 
-/// Inflates with this library, a piece of input and a room at a time; what it made, and how much of
-/// the input it took.
+/// Inflates with this library, a piece of input and a room at a time; returns its output, and the
+/// input that it took.
 pub(crate) fn inflate_in_pieces(
     stream: &[u8],
     window_bits: i32,
@@ -115,7 +115,7 @@ pub(crate) mod ours {
         z
     }
 
-    /// One call that asks for all; its code, what it took and made.
+    /// One call for everything; its code, input taken and output made.
     pub(crate) fn inflate_once(
         stream: &[u8],
         window_bits: i32,
@@ -176,7 +176,7 @@ pub(crate) mod theirs {
         (code, z.total_in, out)
     }
 
-    /// What can be had of the beginning of a stream.
+    /// The output that the beginning of a stream gives.
     pub(crate) fn inflate_part(stream: &[u8], window_bits: i32) -> Vec<u8> {
         let mut z = init(window_bits);
         (z.next_in, z.avail_in) = (stream.as_ptr(), stream.len() as u32);

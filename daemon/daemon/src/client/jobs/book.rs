@@ -2,9 +2,9 @@
 //! this process.
 //!
 //! Must stay true: one thread at a time has the book. A place that an engine may still look at is
-//! not used again (`held`). What the daemon wrote is believed as far as its meaning goes, but an
-//! answer for a place that has no job at the daemon is passed over. After an attachment's end
-//! nothing of it is looked at any more.
+//! not used again (`held`). The daemon's answers are trusted in their meaning, but an answer for a
+//! place without a job at the daemon is ignored. After an attachment's end nothing of it is read
+//! any more.
 
 use super::super::call::place_input;
 use super::super::error::ClientError;
@@ -33,7 +33,7 @@ pub(super) struct Key {
 pub(super) enum Owner {
     /// Its ticket.
     Ticket,
-    /// Whoever polls the client.
+    /// A call of `poll`.
     Poll,
     /// None: the ticket was dropped, or the outcome taken.
     Nobody,
@@ -87,10 +87,10 @@ pub(super) struct Book {
     completed: u64,
     /// Places whose number is in a ring.
     held: usize,
-    /// Jobs for whoever polls the client: done, and to be done here.
+    /// Jobs for `poll`: done, and to be done here.
     ready: VecDeque<Key>,
     local: VecDeque<Key>,
-    /// Open jobs for whoever polls the client.
+    /// Open jobs for `poll`.
     pub(super) posted: usize,
     /// Places with a waker.
     pub(super) wakers: usize,
@@ -129,8 +129,8 @@ impl Default for Book {
 }
 
 impl Book {
-    /// Takes in what has come: completions, the end of the attachment, that this is a child of the
-    /// process that attached.
+    /// Takes in the news: completions, the end of the attachment, and a `fork` (this process is a
+    /// child of the one that attached).
     pub(super) fn settle(&mut self) {
         let process = std::process::id();
         if process != self.process {
@@ -317,7 +317,7 @@ impl Book {
         }
     }
 
-    /// The attachment is over: what is open is left to this process.
+    /// The attachment is over: open jobs are left to this process.
     fn give_up(&mut self) {
         if let Some(link) = self.link.take() {
             link.give_up();
@@ -426,7 +426,7 @@ impl Book {
         Some(outcome)
     }
 
-    /// Takes the next outcome for whoever polls the client.
+    /// Takes the next outcome for `poll`.
     pub(super) fn take_ready(&mut self) -> Option<Outcome> {
         while let Some(key) = self.ready.pop_front() {
             if let Some(outcome) = self.take(key) {
@@ -446,12 +446,12 @@ impl Book {
             .is_some_and(|place| matches!(place.state, State::Local(_)))
     }
 
-    /// True if something waits for whoever polls the client.
+    /// True if a job waits for `poll`.
     pub(super) fn is_ready(&self) -> bool {
         !self.ready.is_empty() || !self.local.is_empty()
     }
 
-    /// A job for whoever polls the client that this process has to do.
+    /// A job for `poll` that this process has to do.
     pub(super) fn next_local(&mut self) -> Option<Key> {
         self.local.pop_front()
     }
@@ -536,12 +536,12 @@ fn result(link: &Link, completion: Completion) -> Result<Reply, ClientError> {
         }),
         Some(Status::Failed) => Err(ClientError::Engine { text: slot.text() }),
         Some(Status::TakenBack) => Err(ClientError::Cancelled),
-        // Our numbers and ranges were checked: this daemon is not what it said.
+        // Our numbers and ranges were checked: this daemon breaks the protocol.
         Some(Status::UnknownKernel | Status::BadRange) | None => Err(ClientError::Nonsense),
     }
 }
 
-/// The packet of a job, and the leases that hold copies of what was outside the arena. Outputs move
+/// The packet of a job, and the leases that hold copies of inputs outside the arena. Outputs move
 /// to the arena for good. `None` where the daemon has no such kernel, or the arena no room.
 fn packet(link: &Link, job: &mut Job) -> Option<(JobPacket, Vec<Lease>)> {
     let words = job.request().words;

@@ -3,8 +3,8 @@
 //! Why here: the attachment's own descriptor comes and goes with the daemon, and a job may also be
 //! done by this process; a program wants one descriptor for all of its life. So it gets an epoll
 //! instance, which holds the attachment's and one of this process. Must stay true: readable from a
-//! completion on until [`super::Queue::poll`] gives nothing; what is false is only ever a wake-up
-//! for nothing.
+//! completion on until [`super::Queue::poll`] gives nothing; the only possible error is a spurious
+//! wake-up.
 
 use super::super::link::Link;
 use parking_lot::Mutex;

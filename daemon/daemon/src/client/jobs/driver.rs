@@ -1,8 +1,9 @@
-//! The thread that wakes futures: it sleeps where engines wake it, and does what no engine does.
+//! The thread that wakes futures: it sleeps at the engines' wake-ups, and does jobs that no engine
+//! does.
 //!
-//! Why here: a future may be polled by an executor that knows nothing of engines; somebody has to
-//! sleep for it. Must stay true: it exists only while a future was pending within the last second,
-//! and ends with the client and its tickets.
+//! Why here: a future may be polled by an executor that knows nothing of engines, so another thread
+//! has to sleep for it. Must stay true: it exists only while a future was pending within the last
+//! second, and ends with the client and its tickets.
 
 use super::Queue;
 use super::book::Book;
@@ -19,7 +20,7 @@ pub(super) fn start(queue: &Arc<Queue>) {
         .name("sidecore-jobs".to_owned())
         .spawn(move || drive(&driven));
     if started.is_err() {
-        // Out of threads: whoever polls goes on polling.
+        // Out of threads: callers that poll go on polling.
         queue.with(|book| {
             book.driven = false;
             book.wake_all();

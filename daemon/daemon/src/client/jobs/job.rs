@@ -1,4 +1,4 @@
-//! A job: what is asked, and what came of it. Pure.
+//! A job: its request and its outcome. Pure.
 
 use super::super::KernelId;
 use super::super::buffer::Buffer;
@@ -105,7 +105,7 @@ impl Job {
         self
     }
 
-    /// The next output: all of a buffer. What it held and the kernel does not put is kept.
+    /// The next output: all of a buffer. Bytes that the kernel does not put keep their values.
     #[must_use]
     pub fn output(self, buffer: Buffer) -> Self {
         let all = 0..buffer.len();

@@ -45,9 +45,9 @@ impl Client {
     /// Hands a job over and returns at once. Its outcome is its ticket's; dropping the ticket
     /// cancels it.
     ///
-    /// If there is no daemon, or the arena has no room for the job's memory, the job is done by
-    /// whoever waits for it. Costs an allocation or two and less than a microsecond, a system call
-    /// where an engine sleeps. Any thread.
+    /// If there is no daemon, or the arena has no room for the job's memory, the waiter does the
+    /// job. Costs an allocation or two and less than a microsecond, a system call where an engine
+    /// sleeps. Any thread.
     ///
     /// ```
     /// use sidecore_daemon::client::{Client, ClientOptions, Job};
@@ -66,7 +66,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Refused`], with the job: [`ClientError::Full`] where [`JOBS_MAX`] jobs are open,
-    /// [`ClientError::Limit`] for what a job cannot carry.
+    /// [`ClientError::Limit`] for a job above the limits.
     pub fn submit(&self, job: Job) -> Result<Ticket, Refused> {
         let token = job.mark();
         let key = self.jobs.enter(job, Owner::Ticket, self.link())?;
@@ -99,8 +99,8 @@ impl Client {
         Ok(JobId(self.jobs.enter(job, Owner::Poll, self.link())?))
     }
 
-    /// The outcome of a posted job that has ended, if there is one. Does not wait; but where the
-    /// daemon is gone it does one of the jobs that are open, by the host version of its kernel.
+    /// The outcome of a posted job that has ended, if there is one. Does not wait. But where the
+    /// daemon has ended it does one of the open jobs, by the host version of its kernel.
     pub fn poll(&self) -> Option<Outcome> {
         self.jobs.poll()
     }
@@ -173,7 +173,7 @@ impl Queue {
         counters.given_up += of_jobs.given_up;
     }
 
-    /// Opens the book, up to date; tells whoever waits for what was done in it.
+    /// Opens the book, up to date, and notifies waiters of the changes that `work` made.
     fn with<T>(&self, work: impl FnOnce(&mut Book) -> T) -> T {
         let mut book = self.book.lock();
         book.settle();
@@ -236,7 +236,7 @@ impl Queue {
         self.next()
     }
 
-    /// The next outcome of a posted job, if need be by doing it.
+    /// The next outcome of a posted job; does the job if need be.
     fn next(&self) -> Option<Outcome> {
         loop {
             let (outcome, key) = self.with(|book| match book.take_ready() {

@@ -57,8 +57,8 @@ impl Ticket {
         self.token
     }
 
-    /// True if the job has ended, so that [`Self::wait`] returns at once. Does not wait; but where
-    /// the daemon is gone it does the job, by the host version of its kernel.
+    /// True if the job has ended, so that [`Self::wait`] returns at once. Does not wait. But where
+    /// the daemon has ended it does the job, by the host version of its kernel.
     #[must_use]
     pub fn is_done(&self) -> bool {
         let Some(key) = self.key else {
@@ -71,7 +71,7 @@ impl Ticket {
         self.queue.with(|book| book.is_done(key))
     }
 
-    /// Waits for the job. Where the daemon is gone it is done by this thread.
+    /// Waits for the job. Where the daemon has ended this thread does it.
     ///
     /// # Panics
     /// If its outcome was taken before, by polling it as a future.

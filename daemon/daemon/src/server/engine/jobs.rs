@@ -1,9 +1,9 @@
 //! An engine's turn with a client's jobs.
 //!
-//! Why here: a job is a turn like any other: whose it is, what it costs whom, and how many of a
-//! user's run at once are decided by the same books as for requests. What differs is that every
-//! engine takes from the same ring, so that another may have been quicker. Must stay true: of a job
-//! only a copy is used; one that its client took back is handed back unread; nothing waits.
+//! Why here: a job is a turn like any other: its client, its cost and its user's limit are handled
+//! by the same books as requests. The difference: every engine takes from the same ring, so another
+//! may have been quicker. Must stay true: of a job only a copy is used; one that its client took
+//! back is handed back unread; nothing waits.
 
 use super::{Recent, Seat, Server, Turn};
 use crate::served::{Memory, Registry, Reply, Request};
@@ -37,7 +37,7 @@ impl Server {
         let Some(jobs) = session.jobs() else {
             return;
         };
-        // Counted before it is taken: what was taken must be done.
+        // Counted before it is taken: a taken job must be done.
         let serving = session.load.as_ref().map(|load| load.begin());
         if serving.as_ref().is_some_and(Option::is_none) {
             return;
@@ -205,7 +205,7 @@ mod tests {
             submit(&many, 500);
             submit(&few, 1);
             let mut server = server(&[&many, &few]);
-            // It may look out for somebody else for a moment.
+            // It may look out for another client for a moment.
             while completed(&few) == 0 {
                 assert!(server.look());
             }
