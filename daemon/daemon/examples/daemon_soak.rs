@@ -1,6 +1,6 @@
 //! Kills daemons and clients under load, a thousand times, and looks at every result.
 //!
-//! `cargo run --release -p sidecore-offload --example daemon_soak -- [--rounds N] [--seed S]`
+//! `cargo run --release -p sidecore-daemon --example daemon_soak -- [--rounds N] [--seed S]`
 //!
 //! Ends with a summary line; a wrong result is a panic that names round and seed.
 

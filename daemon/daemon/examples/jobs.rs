@@ -1,6 +1,6 @@
 //! One thread keeps two engines of a daemon busy with jobs of 20 us.
 //!
-//! `cargo run --release -p sidecore-offload --example jobs`
+//! `cargo run --release -p sidecore-daemon --example jobs`
 #![allow(clippy::print_stdout)] // A program for people.
 
 use sidecore_daemon::client::{Client, ClientOptions, Job};

@@ -323,7 +323,7 @@ fn child() {
 #[test]
 fn other_users_attach_only_where_they_are_allowed() {
     if local_socket::effective_uid() != 0 {
-        // Only root can change its user; the rule itself is tested in daemon/admit.rs.
+        // Only root can change its user; `identity.rs` of `sidecore-attach` tests the rule itself.
         return;
     }
     let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 //! The document's figures next to ours, and the meaning of the levels.
 //!
-//! Source: papers/003 (`papers/figures.toml`, `tlb`), papers/000 for the first use.
+//! Source: papers/003 (`cell/papers/data/figures.toml`, `tlb`), papers/000 for the first use.
 
 use crate::access::{Pages, Path, SMALL_BYTES};
 use crate::report::{Level, Report, Row, bytes};

@@ -5,7 +5,7 @@
 //! served lately but have no engine now. It lives in the client, because a policy measures the
 //! client's own work, communication included, and because asking the daemon would cost a round
 //! trip. It need not be trusted: a client that takes more engines than its share still gets only
-//! every other turn at each of them (`daemon/engine.rs`).
+//! every other turn at each of them (`server/engine.rs`).
 //!
 //! **The order of results** is that of the pieces, on whichever engine each was done: a fold over
 //! the replies has the same bits for any number of engines.
