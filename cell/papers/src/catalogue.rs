@@ -1,9 +1,9 @@
 //! The figures, their answers, and the commands that give the answers.
 //!
 //! Why here: the documents' figures are facts, the choice of an answer for each is judgement, and
-//! the commands are neither; each is its own file in `data/`, and this joins them. Must stay true:
-//! [`Catalogue::built_in`] fails where a figure has no answer, an answer no figure, or either names
-//! a command that does not exist.
+//! the commands are neither; each is its own file in `data/`, and this joins them.
+//! Must stay true: [`Catalogue::built_in`] fails where a figure has no answer, an answer no figure,
+//! or either names a command that does not exist.
 //!
 //! ```
 //! use sidecore_papers::catalogue::Catalogue;

@@ -11,7 +11,8 @@
 //! author of a bench need not know the page, nor its reader the benches. Must stay true: no figure
 //! without an answer or a reason, and no answer without a figure (a test). A command's output is
 //! text to be escaped, never markup. Nothing here runs a command or measures. Only
-//! [`results::Store`] touches files. Any thread may call any of it. Source: own.
+//! [`results::Store`] touches files. Any thread may call any of it.
+//! Source: own.
 
 pub mod answer;
 pub mod catalogue;

@@ -4,7 +4,8 @@
 //! not of runs. Must stay true: a result is used again only where the same program measured the
 //! same machine, not too long ago. A damaged file is no result. A file is whole or absent (written
 //! under another name, then renamed), so that two runs at once cannot mix theirs. A lock keeps them
-//! from *measuring* at once; it ends with its process, however that ends. Source: own; flock(2).
+//! from *measuring* at once; it ends with its process, however that ends.
+//! Source: own; flock(2).
 
 use crate::PapersError;
 use rustix::fs::OFlags;
@@ -106,8 +107,8 @@ pub struct Store {
 pub struct Lock(#[expect(dead_code, reason = "it is held, not read")] File);
 
 impl Store {
-    /// The store in `directory`, which is made if it is not there, and must be this user's own and
-    /// closed to the writing of others: its files are taken for measurements.
+    /// The store in `directory`, which is made if missing. It must be this user's own and closed to
+    /// the writing of others: its files are taken for measurements.
     ///
     /// # Errors
     /// [`PapersError::Keep`].

@@ -1,7 +1,7 @@
 //! Rules that answer a figure: a field of a command's result, statements, or words.
 //!
-//! Why here: the pairing of bench rows and figures is data, not code. Must stay true: a rule that
-//! says two things, or none, does not parse.
+//! Why here: the pairing of bench rows and figures is data, not code.
+//! Must stay true: a rule that says two things, or none, does not parse.
 
 use crate::results::{Found, Results};
 use serde::Deserialize;

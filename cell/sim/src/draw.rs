@@ -1,8 +1,8 @@
 //! Random times that are exponential and yet have an exact mean.
 //!
 //! Why here: a model that simulates one off-load in sixteen must not owe its figures to luck. Each
-//! stream deals the same [`STRATA`] quantiles of the exponential distribution in another random
-//! order, again and again: over each full deal the mean is exactly 1.
+//! stream repeatedly deals the same [`STRATA`] quantiles of the exponential distribution, each time
+//! in another random order. So over each full deal the mean is exactly 1.
 //! Must stay true: the same seed deals the same times on every machine.
 
 use sidecore_random::SplitMix;

@@ -105,8 +105,8 @@ pub fn lower_bound_s(machine: &Machine, tasks: u32) -> f64 {
         sum / shares * task.offloads as f64 * 1e-6
     };
     let engines = machine.engines.count;
-    // Least work: for each width, the engine time that it takes; the host's own version is left
-    // out, because it is slower than one engine wherever off-loading is worth it.
+    // Least work: the engine time of each width. The host's own version is left out, because it is
+    // slower than one engine wherever off-loading is worth it.
     let least = |each: &crate::machine::Loop| {
         (1..=engines)
             .map(|width| each.relative_time(width) * f64::from(width))

@@ -1,5 +1,5 @@
 //! Fitting of the built-in machine's constants: each is fitted on one row of the paper, in this
-//! order, and everything else that the model says is a prediction.
+//! order. All other results of the model are predictions.
 //!
 //! | constant | fitted on |
 //! |---|---|

@@ -1,10 +1,10 @@
 //! The host's threads in virtual time: placement of tasks, their speed, and their order.
 //!
-//! Two ways of waiting (`sched::Waiting`). *Yields*: a task leaves its thread when it off-loads,
-//! and a task that comes back takes a thread that is idle (its last one if it can), or queues.
-//! *Keeps*: a task belongs to one thread; while it waits it polls there, which slows the core's
-//! other threads as work does, until its time slice is over and another of the thread's tasks wants
-//! a turn.
+//! Two ways of waiting (`sched::Waiting`). *Yields*: a task leaves its thread when it off-loads.
+//! When it comes back it takes a thread that is idle (its last one if it can), or queues. *Keeps*:
+//! a task belongs to one thread. While it waits it polls there, which slows the core's other
+//! threads as work does, until its time slice is over and another of the thread's tasks wants a
+//! turn.
 //!
 //! Must stay true: a thread runs one task; work is conserved when its speed changes.
 

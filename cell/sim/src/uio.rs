@@ -2,13 +2,13 @@
 //! request's way to the daemon, the spread of its blocks over SPEs, and the cost of untouched
 //! pages.
 //!
-//! A request is handed to the daemon; the daemon maps and sets up; then its blocks go to SPEs in
-//! rounds. Where the kernel's buffers are not in the page table, the SPE's DMA faults on each page,
-//! and the PPE must switch to the daemon's process to mend it.
+//! A request is handed to the daemon, which maps and sets up; then its blocks go to SPEs in rounds.
+//! Where the kernel's buffers are not in the page table, the SPE's DMA faults on each page, and the
+//! PPE must switch to the daemon's process to repair that.
 //!
 //! Source: the paper of 2007 on SPE-assisted user-space drivers (sections IV and V) and its slides
-//! ("Quick estimations"). The slides' cost of a request is in a picture that was lost; it is fitted
-//! on their best case, and their worst case is then a prediction.
+//! ("Quick estimations"). The slides' cost of a request is in a picture that was lost. It is fitted
+//! on their best case; their worst case is then a prediction.
 //!
 //! ```
 //! use sidecore_cell_sim::uio::{self, Kind};

@@ -3,8 +3,8 @@
 //! Why a folder: compilers read headers and libraries from files. Its name has a hash of all of its
 //! contents and of the program's path, so different builds use different folders.
 //!
-//! Must stay true: a kit is written under another name and renamed, so that it is whole or absent;
-//! only the user may write to it, which is checked each time; the SPU's library is compiled once,
+//! Must stay true: a kit is written under another name and renamed, so that it is whole or absent.
+//! Only the user may write to it, which is checked each time. The SPU's library is compiled once,
 //! when a program is linked for the first time.
 
 use crate::files::FILES;

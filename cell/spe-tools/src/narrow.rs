@@ -2,9 +2,9 @@
 //! ordinary 64-bit program.
 //!
 //! Why so: structures with pointers and words that travel by DMA agree with the SPU's, whose code
-//! is x32 code as well, and libspe2 and the C library stay the system's. The compiler makes x32
-//! code, the assembler 64-bit objects of it; all that the program sees lies below 4 GiB. Calls
-//! whose arguments or results have another layout in the C library go through the functions of
+//! is x32 code as well; libspe2 and the C library stay the system's. The compiler makes x32 code,
+//! the assembler 64-bit objects of it; all memory of the program lies below 4 GiB. Some calls have
+//! arguments or results with another layout in the C library. These go through the functions of
 //! `ppu/narrow`, by other names.
 //!
 //! Must stay true: an object says that its pointers have 4 bytes by the symbol [`MARK`], which
@@ -64,9 +64,9 @@ pub(crate) fn assemble(
     tool::run(Command::new("objcopy").arg(names).arg(output))
 }
 
-/// Lines behind an assembly: the mark, and a reference from read-only memory to each symbol that
-/// data has the address of, since a linker gives an address below 4 GiB only to functions that
-/// such memory refers to.
+/// Lines behind an assembly: the mark, and a reference from read-only memory to each symbol whose
+/// address is in data. A linker gives an address below 4 GiB only to functions that such memory
+/// refers to.
 fn additions(text: &[u8]) -> String {
     let mut defined = BTreeSet::new();
     let mut used = BTreeSet::new();

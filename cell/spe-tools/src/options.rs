@@ -1,6 +1,6 @@
 //! Options of the compilers of 2006 to 2010, as gcc of today takes them.
 //!
-//! Must stay true: an option that changes a program's results is never dropped silently; dropped
+//! Must stay true: an option that changes a program's results is never dropped silently. Dropped
 //! options tuned the code for the Cell, named its libraries, or asked the SPU's linker for a
 //! report.
 

@@ -7,9 +7,9 @@
 //! such casts is read a second time, so that its casts of pointers to numbers give the places
 //! again.
 //!
-//! Must stay true: the compiler itself decides, in the macros, what is a number and what a pointer,
-//! so that casts between pointers compile as they did; initializers that it must evaluate, literals
-//! of small numbers and offsets of members stay as they are, and lines keep their numbers.
+//! Must stay true: the compiler itself decides, in the macros, between numbers and pointers, so
+//! casts between pointers compile as they did. Initializers that it must evaluate, literals of
+//! small numbers and offsets of members stay as they are, and lines keep their numbers.
 
 use crate::edits::Edits;
 use crate::lanes::{operand, types::Types};

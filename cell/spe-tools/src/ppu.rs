@@ -1,8 +1,8 @@
 //! `ppu-gcc` and `ppu-g++`: the host's side, for this machine.
 //!
-//! Must stay true: libraries that stand before the objects are linked all the same, since Makefiles
-//! of the time wrote `-lspe2` first; names of assembly that PPE programs use are macros of the
-//! assembler; a host of 32 bits has pointers of 4 bytes ([`crate::narrow`]).
+//! Must stay true: libraries before the objects are linked all the same, since Makefiles of the
+//! time wrote `-lspe2` first. Names of assembly that PPE programs use are macros of the assembler.
+//! A host of 32 bits has pointers of 4 bytes ([`crate::narrow`]).
 
 use crate::flags::NO_ERRORS;
 use crate::narrow::Objects;

@@ -1,9 +1,9 @@
 //! Vectors that programs print as numbers.
 //!
-//! Why: an SPU passes an argument in a register of its own, whatever its type, so that a vector
-//! for `%x` is its first word there. Here vectors and numbers travel by different registers. So
-//! each argument behind a format without a vector's conversion is put through a macro of the
-//! kit's, which gives a vector's first word and anything else as it is.
+//! Why: an SPU passes an argument in a register of its own, whatever its type, so a vector for `%x`
+//! is its first word there. Here vectors and numbers travel by different registers. So each
+//! argument of a format without a vector's conversion is put through a macro of the kit's. The
+//! macro gives a vector's first word, and anything else as it is.
 //!
 //! Must stay true: calls whose format is no literal, or has `%v`, stay as they are.
 

@@ -1,8 +1,8 @@
 //! `vector float` and its like, as compilers of the time read them, in today's words.
 //!
-//! Four things change, in preprocessed source: `vector` before a type's keywords becomes the name
-//! of a type of [`sidecore_vectors.h`]; a list in parentheses behind a cast to a vector becomes one
-//! in braces; a lone number behind such a cast fills all elements; and literals in braces within
+//! Four things change, in preprocessed source. `vector` before a type's keywords becomes the name
+//! of a type of [`sidecore_vectors.h`]. A list in parentheses behind a cast to a vector becomes one
+//! in braces. A lone number behind such a cast fills all elements. Literals in braces within
 //! arguments are put into parentheses, since intrinsics are macros here.
 //!
 //! Must stay true: strings, characters, comments and line markers are copied as they are, lines

@@ -1,7 +1,7 @@
 //! Headers of one function each, as the SDK's libraries had them next to the library's own header.
 //!
-//! Must stay true: `NAME.h` has the function as `_NAME`, inline; the library's header adds `NAME`,
-//! so that a program that includes the one may have a function of its own by the other name.
+//! Must stay true: `NAME.h` has the function as `_NAME`, inline; the library's header adds `NAME`.
+//! So a program that includes the one may have a function of its own by the other name.
 
 /// A library: the header with all its functions, and their names.
 pub(crate) struct Library {

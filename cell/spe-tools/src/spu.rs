@@ -1,7 +1,7 @@
 //! `spu-gcc`, `spu-g++` and `spu-ld`: SPU source into x32 code for a local store.
 //!
 //! Must stay true: an image is position-independent and has relative relocations alone, no
-//! interpreter, and our note; code, data and stack share the 256 KiB, so nothing that the program
+//! interpreter, and our note. Code, data and stack share the 256 KiB, so nothing that the program
 //! does not use is linked.
 
 use crate::flags::{COMPILE, NO_ERRORS};

@@ -1,8 +1,8 @@
 //! Programs that look at the SPU's register 1, the stack's, by a variable of that register.
 //!
 //! Why: `register T name asm("1")` names no register of this machine. A pointer or number becomes
-//! this machine's stack register; a vector, which holds the stack pointer and the bytes between
-//! stack and heap, becomes a call of the library that says both.
+//! this machine's stack register. A vector, which holds the stack pointer and the bytes between
+//! stack and heap, becomes a call of the library that returns both.
 //!
 //! Must stay true: declarations of other registers and all other source stay as they are, and
 //! lines keep their numbers.

@@ -1,10 +1,10 @@
 //! A step of gcc's: its compilers read source after [`crate::rewrite`] and [`crate::lanes`] have.
 //!
-//! Why here: `vector` is a keyword before a type and a name elsewhere, which no macro can say; so
-//! gcc preprocesses in a step of its own, and this program stands before the next one.
+//! Why here: `vector` is a keyword before a type and a name elsewhere, and no macro can distinguish
+//! the two. So gcc preprocesses in a step of its own, and this program runs before the next one.
 //!
-//! Must stay true: steps other than a compiler's run as gcc calls them, and an assembler's where
-//! pointers have 4 bytes; the user's files stay as they are, since the source that the compiler
+//! Must stay true: gcc's steps run unchanged, except a compiler's, and an assembler's where
+//! pointers have 4 bytes. The user's files stay as they are, since the source that the compiler
 //! reads is a copy.
 
 use crate::lanes::{self, Lanes};

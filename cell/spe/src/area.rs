@@ -6,7 +6,7 @@
 //! host's faults and is done in the second page by a single step. Before a load of the outbound
 //! mailbox its word is taken, and a word that was stored is written to the register.
 //!
-//! Must stay true: the table's lock is held only for a look-up, and no context's lock under it; the
+//! Must stay true: the table's lock is held only for a look-up, and no context's lock under it. The
 //! library itself reads and writes the second pages alone, so that the handler's locks are free.
 
 use crate::stray;
@@ -194,8 +194,8 @@ pub(crate) fn memory(address: u64) -> u64 {
     within(address, |_, _, _| address + SHADOW).unwrap_or(address)
 }
 
-/// Sets a plain access of the host's to an area, which has faulted, up to be done by a single step;
-/// false where it is none, or an instruction that is not known.
+/// Prepares a faulted plain access of the host's to an area for a single step. False where it is no
+/// such access, or an instruction that is not known.
 pub(crate) fn redirect(gregs: &mut [i64; 23]) -> bool {
     let address = gregs[libc::REG_CR2 as usize] as u64;
     let Some((context, kind, offset)) = place(address) else {

@@ -409,8 +409,8 @@ impl Context {
         unsafe { &(*self.store.header()).interrupts }
     }
 
-    /// Interrupts the program if an event is there and it enabled that, and sees to it that it is
-    /// looked again where only a look finds one.
+    /// Interrupts the program if an event is there and it enabled that. Schedules another look
+    /// where only a look finds an event.
     fn interrupt(&self, inner: &mut Inner) {
         if !self.interrupts().are_enabled() {
             return;

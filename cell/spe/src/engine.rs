@@ -8,7 +8,7 @@
 //! that poll memory for one another all get on.
 //!
 //! Must stay true: signals of the process are not delivered to engines, whose stack may be a
-//! program's; the queue's lock is taken under a context's, never the other way round.
+//! program's. The queue's lock is taken under a context's, never the other way round.
 
 use crate::fault;
 use crate::interrupt;

@@ -1,7 +1,7 @@
 //! Event handlers: an epoll set over the sources of contexts.
 //!
 //! Must stay true: a registration names its context by the caller's pointer alone, which is given
-//! back as it came and never followed; its source's file goes with the context.
+//! back as it came and never followed. Its source's file ends with the context.
 
 use crate::source::Source;
 use parking_lot::Mutex;

@@ -1,8 +1,8 @@
 //! Faults of programs: SIGSEGV, SIGBUS, SIGILL and SIGFPE inside a store end that program, not the
 //! process; inside the guarded copy they end the copy. Accesses outside of the store are done
-//! within it, as an SPU does them ([`crate::stray`]), unless SIDECORE_SPE_STRICT is set; the host's
-//! to problem-state areas reach the registers ([`crate::area`]). A SIGTRAP that is sent to an
-//! engine's thread is an interrupt of its program's ([`crate::interrupt`]).
+//! within it, as an SPU does them ([`crate::stray`]), unless SIDECORE_SPE_STRICT is set. The host's
+//! accesses to problem-state areas reach the registers ([`crate::area`]). A SIGTRAP that is sent to
+//! an engine's thread is an interrupt of its program's ([`crate::interrupt`]).
 //!
 //! Must stay true: the handler touches only the header of the program that runs on its thread and
 //! the interrupted registers; a fault that is not a program's goes to the signal's previous

@@ -1,8 +1,8 @@
 //! Programs: x32 executables that are position-independent and name the ABI in a note.
 //!
-//! Must stay true: every offset read from a file is checked before it is used; a refused file
-//! leaves a message of one line that names the reason. Source: System V ABI, x86-64, chapter 10
-//! (ILP32), and the generic ABI for RELR.
+//! Must stay true: every offset read from a file is checked before it is used. A refused file
+//! leaves a message of one line with the reason. Source: System V ABI, x86-64, chapter 10 (ILP32),
+//! and the generic ABI for RELR.
 
 use crate::store::{STORE_BYTES, Store};
 

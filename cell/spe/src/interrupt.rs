@@ -1,11 +1,11 @@
-//! Interrupts of programs: an event that the mask lets through makes a program that enabled them go
-//! on in its handler, wherever it is in its store.
+//! Interrupts of programs: an event that the mask lets through makes a program with enabled
+//! interrupts continue in its handler, wherever it is in its store.
 //!
 //! A program enables interrupts by giving the gate the address of its library's entry, which saves
 //! all registers, calls the handler, and returns by `ret 128`. So an interrupt is a return address
-//! below the red zone, and a jump: done by the engine where the program stands in the gate, by the
-//! handler of a signal to the engine's thread where it runs. Taking one disables them, as on an
-//! SPU. A signal that finds the engine outside of the program does nothing; the context sends
+//! below the red zone, and a jump. The engine does it where the program is in the gate; the handler
+//! of a signal to the engine's thread does it where the program runs. Taking one disables them, as
+//! on an SPU. A signal that finds the engine outside of the program does nothing; the context sends
 //! another one a little later, as long as the interrupt is due.
 //!
 //! Must stay true: the thread of [`Interrupts`] is that of an engine which is inside of the
@@ -105,7 +105,7 @@ pub(crate) fn retire() {
     drop(SENDS.lock());
 }
 
-/// Takes an interrupt that is due before the gate returns: the gate's frame is put below the one of
+/// Takes an interrupt that is due before the gate returns. The gate's frame is put below that of
 /// the interrupt, with the entry as its return address.
 ///
 /// # Safety

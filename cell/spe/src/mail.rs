@@ -1,8 +1,8 @@
 //! The mailboxes of one context, without a lock: four places inbound, one outbound, one
 //! interrupting.
 //!
-//! Why: a host and a program that both spin exchange a word in the time that a line of the cache
-//! takes from one core to the other; a lock would add a line for each side.
+//! Why: when a host and a program both spin, a word takes as long as a line of the cache from one
+//! core to the other; a lock would add a line for each side.
 //!
 //! `inward` is the host's line: a ring in which an entry is valid once it carries its number.
 //! `outward` has the outbound words, which the program exchanges for 0 and the host for 0 again.

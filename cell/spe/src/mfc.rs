@@ -262,9 +262,9 @@ pub(crate) fn proxy(store: &Store, command: Command) -> Result<Traffic, u32> {
     Ok(mfc.traffic)
 }
 
-/// Size and notify bit of a list element, of which programs have two layouts: the word of the
-/// hardware (size below, notify in bit 31) and the bit fields of the SDK's structure, which a
-/// little-endian compiler lays out from bit 0 (notify, reserved, size above).
+/// Size and notify bit of a list element. Programs have two layouts: the word of the hardware (size
+/// below, notify in bit 31) and the bit fields of the SDK's structure. A little-endian compiler
+/// lays the latter out from bit 0 (notify, reserved, size above).
 fn element_of(first: u32) -> (u32, bool) {
     if first & 0x7fff_0000 == 0 {
         (first & 0xffff, first >> 31 == 1)
@@ -297,10 +297,10 @@ fn kind(code: u32) -> Result<Kind, u32> {
     })
 }
 
-/// An effective address as 32 bits where it was made of such a pointer by its sign, as hosts with
-/// pointers of 4 bytes cast them to 64-bit numbers, or of two by adding them, as programs do with
-/// the address of another's store and of a variable. Memory is there only if a host asked for it
-/// by its address.
+/// An effective address reduced to 32 bits in two cases. It came from a 32-bit pointer by sign
+/// extension, as hosts with pointers of 4 bytes cast them to 64-bit numbers. Or it is the sum of
+/// two, as programs add the address of another's store and that of a variable. Memory is there only
+/// if a host asked for it by its address.
 fn effective(ea: u64) -> u64 {
     let of_sign = ea >> 31 == 0x1_ffff_ffff;
     if of_sign || ea >> 32 == 1 && !is_mapped(ea) {

@@ -1,12 +1,13 @@
 //! Local stores: 256 KiB below 4 GiB, where the program's 32-bit pointers reach them.
 //!
 //! Layout of one reservation: the header's page, a guard, the store, a guard as large. The same
-//! memory is mapped a second time for the host, so that both an offset and a program's pointer
-//! added to the host's address reach it, its own or one of a program in a slot near by: programs
-//! add the address of a variable of their own to the host's address of another's store.
+//! memory is mapped a second time for the host, so that an offset reaches it as well as a program's
+//! pointer added to the host's address. That pointer may be its own or one of a program in a slot
+//! near by: programs add the address of a variable of their own to the host's address of another's
+//! store.
 //!
-//! The memory is shared without a file, so that a context takes none of the process's descriptors
-//! and gives none back at a moment of its engine's. `mremap` of nothing doubles a shared mapping.
+//! The memory is shared without a file, so a context uses no descriptor of the process. `mremap` of
+//! nothing doubles a shared mapping.
 //!
 //! Must stay true: the store is aligned to its size (the gate masks the stack pointer with it);
 //! nothing but this module maps or unmaps these addresses.

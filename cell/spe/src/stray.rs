@@ -1,14 +1,14 @@
 //! Accesses outside of the store, and quadwords that are not aligned, as an SPU does them.
 //!
 //! Why here: an SPU has no protection. It masks each address with the store's size, and the last
-//! four bits of a quadword's, so old programs write through pointers that they never set, or to
+//! four bits of a quadword's. So old programs write through pointers that they never set, or to
 //! address 0, and run to their end. Here such an access faults. The handler moves the register that
-//! the address stands on, lets the one instruction run by the processor's single step, and puts the
-//! register back. Moves whose address stands in the instruction are done by the handler.
+//! the address is based on, lets the one instruction run by the processor's single step, and
+//! restores the register. The handler itself does moves with an absolute address.
 //!
 //! Must stay true: all of it runs in the signal handler, on the thread that runs the program, and
-//! touches that thread's state and the interrupted registers alone. Where the instruction is none
-//! that this file reads, the fault stays a fault.
+//! touches that thread's state and the interrupted registers alone. An instruction that this file
+//! cannot decode stays a fault.
 //!
 //! Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, chapter 2 and
 //! appendix A; SPU Instruction Set Architecture, section 3 (addresses).
@@ -107,8 +107,8 @@ pub(crate) fn finish(gregs: &mut Registers, done: bool) -> bool {
     true
 }
 
-/// Does a move between memory at an address that stands in the instruction, as compilers write it
-/// for a pointer that was never set, and a register or a number; the address.
+/// Does a move between memory at an absolute address, as compilers write it for a pointer that was
+/// never set, and a register or a number. Returns the address.
 fn fixed(code: &[u8], gregs: &mut Registers, store: u64, mask: u64) -> Option<u64> {
     let (mut at, mut half, mut short, mut rex) = (0, false, false, None);
     while rex.is_none() {
@@ -311,8 +311,8 @@ enum Map {
 }
 
 impl Map {
-    /// Value of the moved register `number` behind it, where the instruction's other operand is in
-    /// `field`; nothing where the instruction needs the register's value, or is not known.
+    /// Value of the moved register `number` after the instruction, whose other operand is in
+    /// `field`. Nothing where the instruction needs the register's value, or is not known.
     fn after(
         self,
         field: usize,

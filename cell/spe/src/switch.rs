@@ -4,8 +4,9 @@
 //! Nothing of the program's is kept on a thread, so any engine may go on with any context.
 //!
 //! Must stay true: the header lies [`HEADER_BEFORE`] bytes below the store, because the gate finds
-//! it from the stack pointer alone; the fields' order, because the assembly knows it; the program
-//! uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a call keeps.
+//! it from the stack pointer alone. The fields keep their order, because the assembly knows it. The
+//! program uses no thread-local storage. Source: System V ABI, x86-64, for the registers that a
+//! call keeps.
 
 use std::arch::global_asm;
 use std::ffi::c_void;

@@ -13,8 +13,7 @@
 //! | `full` | | nothing follows: the file has as many lines as it may |
 //!
 //! Must stay true: without SIDECORE_SPE_TRACE in the environment each call is one load and a
-//! branch; a line is one write, so that a process that is killed leaves whole lines; the file is
-//! bounded.
+//! branch. A line is one write, so a killed process leaves whole lines. The file is bounded.
 
 use crate::mfc::Traffic;
 use std::cell::Cell;

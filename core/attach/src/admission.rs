@@ -9,8 +9,8 @@
 //!
 //! Why here: the daemon's door, the stack's, and listeners on TCP ports need the same rules, and a
 //! rule that is written twice is wrong once. Must stay true: nothing here reads a clock, waits or
-//! does I/O; the number of entries is bounded by the limits; connections that have made their
-//! request are not removed in favour of silent ones. One thread, or under its caller's lock.
+//! does I/O. The limits bound the number of entries. Connections that have made their request are
+//! not removed in favour of silent ones. One thread, or under its caller's lock.
 //!
 //! ```
 //! use sidecore_attach::{Admission, AdmissionLimits, Arrival};
@@ -70,8 +70,8 @@ impl Default for AdmissionLimits {
 }
 
 impl AdmissionLimits {
-    /// The same for a process that has room for `descriptors` more descriptors, of which a silent
-    /// connection takes one: at most half of the room goes to those that wait.
+    /// The same for a process that has room for `descriptors` more descriptors. A silent connection
+    /// takes one; at most half of the room goes to waiting connections.
     #[must_use]
     pub fn within(mut self, descriptors: usize) -> Self {
         // A sixth for root, the server's own user, and all others.
@@ -265,8 +265,8 @@ impl<P: Clone + Ord> Admission<P> {
     }
 }
 
-/// The part of an internet address that stands for one peer: all of an IPv4 address, and of an IPv6
-/// address the 64 bits that a network has, whose hosts may call themselves anything.
+/// The part of an internet address that stands for one peer: all of an IPv4 address; of an IPv6
+/// address the 64 bits of a network, whose hosts may choose the rest freely.
 ///
 /// ```
 /// use sidecore_attach::network_of;

@@ -157,9 +157,9 @@ impl Introduction {
     }
 }
 
-/// The socket of the server `name` that a client should use unless given another: the own user's
-/// where a trusted server listens there, else root's in `/run/sidecore` where one does, else the
-/// first, for the error that it gives. Connects to look, and hangs up at once; does not block.
+/// The default socket of the server `name` for a client. It is the own user's where a trusted
+/// server listens there, else root's in `/run/sidecore` where one does, else the first, for its
+/// error. Connects to look, and hangs up at once; does not block.
 #[must_use]
 pub fn find_socket(name: &str, trust: &Trust) -> PathBuf {
     let own = default_socket(name);

@@ -2,7 +2,8 @@
 //!
 //! One message a packet (`SOCK_SEQPACKET`), little-endian: 8 bytes of magic, the kind (u32), the
 //! version (u32), then the service's body. The format is plain because the C clients read and write
-//! it too. Must stay true: any bytes can be parsed.
+//! it too.
+//! Must stay true: any bytes can be parsed.
 //!
 //! ```
 //! use sidecore_attach::Protocol;

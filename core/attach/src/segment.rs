@@ -95,8 +95,8 @@ enum Task {
     Make(Order),
     /// Make memory of this name and size ready.
     Expect(&'static str, usize),
-    /// Map and lock the pages of a segment here, if it is still there: no client waits for this,
-    /// but it is not put off beyond that turn.
+    /// Map and lock the pages of a segment here, if it still exists. No client waits for this, but
+    /// it is not put off beyond that turn.
     Present(Weak<SharedMap>, u64),
     /// The mapping ends before the charge: a mapped segment cannot be given back.
     Free(Arc<SharedMap>, Option<Charge>),

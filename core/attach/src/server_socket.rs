@@ -212,7 +212,7 @@ fn failed(call: &'static str) -> impl Fn(std::io::Error) -> SysError {
 
 /// Bytes of a lock file that are looked at.
 const LOCK_BYTES_MAX: u64 = 32;
-/// Connections that wait to be accepted. Many, because all users share the queue: a user that fills
+/// Connections that wait to be accepted. Many, because all users share the queue. A user that fills
 /// it keeps others out until the server has turned the connections away, at some ten microseconds
 /// each.
 const BACKLOG: i32 = 1024;

@@ -1,9 +1,9 @@
 //! Values that are the same thing as their bytes.
 //!
-//! Why here: a DMA moves bytes, a kernel computes on numbers; turning one into the other and back
-//! is a cast of a reference, and this module is the only place where it is written. Must stay true:
-//! a [`Plain`] type has no padding, no invalid bit pattern and no interior mutability, so that any
-//! bytes make a value of it and any value is bytes.
+//! Why here: a DMA moves bytes, a kernel computes on numbers. The conversion is a cast of a
+//! reference, and only this module has it. Must stay true: a [`Plain`] type has no padding, no
+//! invalid bit pattern and no interior mutability. So any bytes make a value of it and any value is
+//! bytes.
 //!
 //! ```
 //! use sidecore_bare::plain::{bytes_of, values_of};

@@ -3,7 +3,8 @@
 //! Why here: the Internet checksum touches every byte that crosses a link without hardware for it.
 //! Code for wider registers than every processor has may only be called after a check of this
 //! processor, which the compiler cannot do. Must stay true: all paths give the same sum. Any
-//! thread. Source: RFC 1071 section 2 (words may be summed in any width and order).
+//! thread.
+//! Source: RFC 1071 section 2 (words may be summed in any width and order).
 //!
 //! ```
 //! use sidecore_bare::{plain::bytes_of, sum};

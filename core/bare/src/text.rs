@@ -3,11 +3,12 @@
 //! Why here: a terminal obeys escape sequences, and a reader believes the order and the width of
 //! the letters. Names in images and trees, digests, a server's words, names of programs and files
 //! are untrusted. Every message passes through one of these functions, so that the shown text is
-//! the real text. Must stay true: the output holds no control character except those that a
-//! function names, no character that changes the direction of text, and none without width. Other
-//! text is the same, byte for byte, so a second application changes nothing. Pure. Source: Unicode
-//! Standard Annex 9 (bidirectional formatting characters); ECMA-48 (C0 and C1); Boucher and
-//! Anderson, "Trojan Source", 2021.
+//! the real text.
+//! Must stay true: the output holds no control character except those that a function names, no
+//! character that changes the direction of text, and none without width. Other text is the same,
+//! byte for byte, so a second application changes nothing. Pure.
+//! Source: Unicode Standard Annex 9 (bidirectional formatting characters); ECMA-48 (C0 and C1);
+//! Boucher and Anderson, "Trojan Source", 2021.
 
 use std::borrow::Cow;
 use std::fmt::Write;

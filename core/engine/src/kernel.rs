@@ -1,8 +1,8 @@
 //! Kernels: code that runs on an engine.
 //!
-//! Why here: a kernel is a type, so that its code, its arguments, its result and the state that it
-//! keeps on each engine are known to the compiler; an off-load carries only the arguments. On the
-//! Cell the state was the program and its data, uploaded once and then run again and again.
+//! Why here: a kernel is a type, so the compiler knows its code, its arguments, its result and its
+//! state on each engine; an off-load carries only the arguments. On the Cell the state was the
+//! program and its data, uploaded once and then run again and again.
 //!
 //! ```
 //! use sidecore_engine::{Core, CoreOptions, Ctx, DmaMode, In, Kernel, KernelError, Out};

@@ -1,9 +1,9 @@
 //! Main memory as an engine sees it: borrows that DMA reads from and writes to.
 //!
 //! Why here: a job may touch only memory that its host lent it, and only while it is lent. [`In`]
-//! is memory to read, [`Out`] memory to write, cut in chunks that never overlap; [`Area`] is memory
-//! that one kernel both reads and writes by DMA, where it is the kernel that answers for order
-//! (fences, barriers, waits). Must stay true: safe code only; the lifetimes are the host's.
+//! is memory to read, [`Out`] memory to write, cut in chunks that never overlap. [`Area`] is memory
+//! that one kernel both reads and writes by DMA; there the kernel answers for the order (fences,
+//! barriers, waits). Must stay true: safe code only; the lifetimes are the host's.
 
 use sidecore_sys::{Plain, SharedSlice};
 use std::cell::Cell;

@@ -80,9 +80,8 @@ pub struct PageChoice {
 }
 
 impl PageAdvice {
-    /// Choice for memory of which `working_set_bytes` are in use at a time. Larger pages must
-    /// save at least a cycle per access to be worth asking for, and reserved ones a cycle more than
-    /// those that need no reserving.
+    /// Choice for memory of which `working_set_bytes` are in use at a time. Larger pages must save
+    /// at least a cycle per access; reserved ones a cycle more than those that need no reserving.
     #[must_use]
     pub fn advise(&self, working_set_bytes: usize) -> PageChoice {
         let small = self.pages.iter().min_by_key(|pages| pages.page_bytes);

@@ -1,7 +1,7 @@
 //! A typed ring of buffers between one producer and one consumer, on one thread or two.
 //!
-//! Why here: makers of machines with explicit transfers have converged on four verbs, because users
-//! find bare tagged DMA taxing: the producer **acquires** a buffer, fills and **commits** it; the
+//! Why here: makers of machines with explicit transfers have converged on four verbs, because bare
+//! tagged DMA is hard to use. The producer **acquires** a buffer, fills and **commits** it; the
 //! consumer **waits** for one, uses and **releases** it. Two buffers are enough for one side to
 //! work while the other does.
 //!

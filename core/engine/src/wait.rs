@@ -150,8 +150,8 @@ mod tests {
         }
     }
 
-    /// Looks are counted, not processor time, so that the machine's load does not matter: a waiter
-    /// that polled on would look millions of times, one that sleeps looks no more.
+    /// Counts looks, not processor time, so that the machine's load does not matter. A waiter that
+    /// polls on would look millions of times; one that sleeps looks no more.
     #[test]
     fn an_idle_waiter_sleeps() {
         let (stop, looks) = (AtomicBool::new(false), AtomicU64::new(0));

@@ -1,10 +1,11 @@
 //! Child processes of a bench that speak in lines, seen from the measuring process.
 //!
 //! Why here: processes that spin, block, keep a core busy or serve must be processes; every bench
-//! starts, asks and ends them alike. Must stay true: every child is ended and waited for when its
-//! handle is dropped. No wait is longer than its limit or continues after the run was cancelled. A
-//! child of this project's own ends by itself when its standard input closes, so it never outlives
-//! its parent. One thread, and one reader thread for each child. Source: own.
+//! starts, asks and ends them alike.
+//! Must stay true: every child is ended and waited for when its handle is dropped. No wait is
+//! longer than its limit or continues after the run was cancelled. A child of this project's own
+//! ends by itself when its standard input closes, so it never outlives its parent.
+//! One thread, and one reader thread for each child. Source: own.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Write};

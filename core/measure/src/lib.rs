@@ -13,7 +13,8 @@
 //! - [`child`]: other processes that speak in lines, ended whatever happens.
 //!
 //! Must stay true: no figure without its spread and rounds; losses and misses are written like
-//! wins; the subject of a bench and its peers are not in here. Source: own.
+//! wins; the subject of a bench and its peers are not in here.
+//! Source: own.
 
 pub mod child;
 pub mod distance;

@@ -3,10 +3,10 @@
 //! Why here: a round next to a running compiler measures the compiler, too. Load that the
 //! measurement itself makes (this process, all that it started, the kernel's threads) is its own.
 //! Time of other processes, and time that the hypervisor gave to other machines (steal), is
-//! foreign. Must stay true: reading takes no more than milliseconds and changes nothing. Where
-//! `/proc` cannot be read nothing is called foreign. The kernel counts ticks of 10 ms, so a time
-//! below [`JUDGED_S_MIN`] is not judged. Any thread. Source: proc(5), `/proc/stat` and
-//! `/proc/PID/stat`.
+//! foreign.
+//! Must stay true: reading takes no more than milliseconds and changes nothing. Where `/proc`
+//! cannot be read nothing is called foreign. The kernel counts ticks of 10 ms, so a time below
+//! [`JUDGED_S_MIN`] is not judged. Any thread. Source: proc(5), `/proc/stat` and `/proc/PID/stat`.
 //!
 //! ```
 //! use sidecore_measure::quiet::Watch;

@@ -3,7 +3,8 @@
 //! Why here: scripts read these keys from every bench, so all benches use the same ones. Must stay
 //! true: the keys `rows[]{name paper here unit}` and `peers[]{name metric here peer ratio spread}`
 //! keep their names. Every figure has its spread and rounds. A value that could not be measured has
-//! a line with the reason. Pure. Source: own.
+//! a line with the reason.
+//! Pure. Source: own.
 //!
 //! ```
 //! use sidecore_measure::report::{Better, Comparison, Figures};

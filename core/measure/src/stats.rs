@@ -1,8 +1,9 @@
 //! Rounds, medians and spreads.
 //!
-//! Why here: every figure of every bench goes through this one computation. Must stay true: a ratio
-//! is the median of the rounds' own ratios, because a round's two samples ran side by side under
-//! the same load; a spread is never left out. Pure. Source: own.
+//! Why here: every figure of every bench goes through this one computation.
+//! Must stay true: a ratio is the median of the rounds' own ratios, because a round's two samples
+//! ran side by side under the same load; a spread is never left out.
+//! Pure. Source: own.
 //!
 //! ```
 //! use sidecore_measure::stats::{Series, bytes, median};

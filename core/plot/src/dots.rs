@@ -1,8 +1,9 @@
 //! Values of one thing a line, on a logarithmic axis.
 //!
 //! Why here: 636 us of 2007 are 20 us today, and 0.4 are 0.08. Only a logarithmic axis shows both,
-//! and only dots stand for a value on one (bars have no foot there). Must stay true: each kind of
-//! value has its own shape, not its own colour alone; a value that is not above 0 is left out.
+//! and only dots stand for a value on one (bars have no foot there).
+//! Must stay true: each kind of value has its own shape, not its own colour alone; a value that is
+//! not above 0 is left out.
 
 use crate::chart::RULE;
 use crate::{Area, COLOURS, PlotError, failed, text};

@@ -7,8 +7,8 @@
 //! - [`tree_picture()`]: phylogenetic trees, rectangular and circular.
 //!
 //! Why here: several commands draw, and the page of the papers' figures does. Must stay true: pure,
-//! SVG text comes out; the drawing library escapes everything that is written. Source: own; colours
-//! after Okabe and Ito, which colour-blind readers can distinguish, too.
+//! SVG text comes out; the drawing library escapes everything that is written.
+//! Source: own; colours after Okabe and Ito, which colour-blind readers can distinguish, too.
 
 mod chart;
 mod dots;

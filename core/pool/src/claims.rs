@@ -2,9 +2,10 @@
 //!
 //! Why here: a caller that borrows an idle engine and an engine thread that is given work must
 //! never both drive the same core. The thread that cleared the bit owns the engine until it sets it
-//! again. Must stay true: fences order the operations with the code around them. A releaser sets
-//! its bit and *then* looks for work that came meanwhile; a poster queues its work and *then* looks
-//! for an idle bit: one of the two must see the other (see README.md, "No work is left lying").
+//! again.
+//! Must stay true: fences order the operations with the code around them. A releaser sets its bit
+//! and *then* looks for work that came meanwhile; a poster queues its work and *then* looks for an
+//! idle bit: one of the two must see the other (see README.md, "No work is left lying").
 
 use crate::bits::{AtomicBits, WORD_BITS};
 use crate::sync::{AtomicU64, Ordering};

@@ -2,8 +2,8 @@
 //!
 //! Why here: an engine has at most one command at a time (its idle bit is its lock), so one word is
 //! enough, aligned to 128 bytes as the papers' request packets are. The thread spins on the count
-//! of commands next to it for the grace period and then sleeps ([`MessageCount`]). Must stay true:
-//! only the claimer of an idle engine sends; only its thread takes.
+//! of commands next to it for the grace period and then sleeps ([`MessageCount`]).
+//! Must stay true: only the claimer of an idle engine sends; only its thread takes.
 
 use crate::job::JobTicket;
 use crate::packet::{Packet, Payload, REPLY_WORDS, REQUEST_WORDS};

@@ -1,9 +1,9 @@
 //! Loop jobs whose closure borrows the caller's stack.
 //!
 //! A fixed slab of slots. A caller *opens* a slot with a borrowed closure, hands tickets to idle
-//! engines, works on the loop itself, and *closes* the slot: that shuts the gate and waits until
-//! every helper that got in has come out. A ticket that is used after the close, or after the slot
-//! was reused, finds the gate shut. Nothing is allocated after start-up.
+//! engines, and works on the loop itself. Then it *closes* the slot: that shuts the gate and waits
+//! until every helper that got in has come out. A ticket that is used after the close, or after the
+//! slot was reused, finds the gate shut. Nothing is allocated after start-up.
 //!
 //! Why `unsafe` is here: the closure's lifetime is erased while it lies in the slot (this is the
 //! shared-memory ring of request packets that the design allows it in).

@@ -3,8 +3,9 @@
 //!
 //! Why `unsafe` is here: the work's type is erased on the way (these are the request packets that
 //! the design allows it in). `send.rs` alone makes packets, and describes the order of reads and
-//! writes. Must stay true: a payload is touched by one side at a time, in the order of the messages
-//! around it.
+//! writes.
+//! Must stay true: a payload is touched by one side at a time, in the order of the messages around
+//! it.
 #![allow(unsafe_code)]
 
 use crate::driver::Driver;

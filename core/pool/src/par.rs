@@ -3,9 +3,10 @@
 //!
 //! Why here: most loops need no local store; their bodies are one line, and their users know the
 //! adaptors of other libraries. A loop's class is its place in the source unless it was named, so
-//! measurements of one loop do not affect another. Must stay true: results are in the order of the
-//! items, on any engines; a reduction's shape depends on the number of items and the minimum length
-//! alone. Callers are any threads or tasks; all ends of a chain block as [`Pool::for_each`] does.
+//! measurements of one loop do not affect another.
+//! Must stay true: results are in the order of the items, on any engines; a reduction's shape
+//! depends on the number of items and the minimum length alone. Callers are any threads or tasks;
+//! all ends of a chain block as [`Pool::for_each`] does.
 //! Source: own.
 //!
 //! ```

@@ -276,8 +276,8 @@ impl Pool {
             .map_err(OffloadError::from)
     }
 
-    /// [`Self::off_load`] for work of a class that the policy measures: where it was found to be
-    /// faster on the host, the caller's own core does it (the papers' off-load test).
+    /// [`Self::off_load`] for work of a class that the policy measures. Where measurements show
+    /// that the host is faster, the caller's own core does it (the papers' off-load test).
     ///
     /// # Errors
     /// As [`Self::off_load`].
@@ -388,7 +388,7 @@ impl Pool {
 
     /// Opens a scope for tasks, runs `body` with it, waits until all tasks have ended, and returns
     /// the result of `body`. Called on a plain thread it starts host threads for the tasks and ends
-    /// them afterwards (tens of microseconds each): open a scope for a program's whole work, not
+    /// them afterwards, tens of microseconds each. So open a scope for a program's whole work, not
     /// for a loop's. Called in a task it uses that task's hosts; `options` then do not count.
     ///
     /// # Errors

@@ -7,9 +7,9 @@
 //!
 //! Why `unsafe` is here: the closure's type and lifetime are erased on the way (these are the
 //! request packets that the design allows it in).
-//! Must stay true: a packet is sent to the one engine whose claim its sender holds; that engine's
-//! thread runs it exactly once and then, never before, counts the reply; the sender does not return
-//! or unwind before it has seen that count; a result that lies in the reply is taken out before the
+//! Must stay true: a packet is sent to the one engine whose claim its sender holds. That engine's
+//! thread runs it exactly once and then, never before, counts the reply. The sender does not return
+//! or unwind before it has seen that count. A result that lies in the reply is taken out before the
 //! claim is given back.
 #![allow(unsafe_code)]
 

@@ -318,7 +318,8 @@ impl Shared {
     }
 
     /// As [`Self::acquire`], but never waits for an engine inside of one, where all might wait for
-    /// one another: `None` says that the caller's own core must do with a core that is no engine's.
+    /// one another. With `None` the caller's own core does the work, with a core that is no
+    /// engine's.
     pub(crate) fn acquire_or_host(&self, may_cancel: bool) -> Result<Option<Claim<'_>>, Cancelled> {
         if task::count_drives(0) == 0 {
             return self.acquire(may_cancel).map(Some);
@@ -353,8 +354,8 @@ impl Shared {
                 Some(_) => clock::now_ns() + DEFER.as_nanos() as u64,
                 None => u64::MAX,
             };
-            // Only looked at here and taken when this task goes on, so that no engine is held for a
-            // task that others of its host go before.
+            // Only checked here, and taken when this task goes on. So no engine is held for a task
+            // that waits behind others of its host.
             task::park_until(due_ns, || {
                 self.claims.idle_count() > 0
                     && (urgent || self.urgent_waiters.load(Ordering::Relaxed) == 0)
@@ -410,7 +411,7 @@ impl Shared {
         }
     }
 
-    /// True if the next engine goes to the line of threads rather than to a task: every other one
+    /// True if the next engine goes to the queue of threads rather than to a task: every other one
     /// where tasks wait too, one in a few where those are urgent.
     fn is_turn_of_line(&self) -> bool {
         if !self.tasks_wait() {

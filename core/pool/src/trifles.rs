@@ -3,10 +3,10 @@
 //! Why here: a call of the policy takes longer than a loop of a few tens of nanoseconds. `RUN`
 //! consecutive calls of a class with about as many units, each on the caller's core and over within
 //! a few microseconds, start the bypass. The next `LEFT` calls run there without the policy and
-//! without measurement; then one is measured again. Must stay true: one longer call ends the bypass
-//! for as many measured calls as it took to begin. So a class with long calls among short ones is
-//! measured all the time. Any thread; counts of two threads at once may be lost, which moves a
-//! bound a little. Source: own.
+//! without measurement; then one is measured again.
+//! Must stay true: one longer call ends the bypass for as many measured calls as it took to begin.
+//! So a class with long calls among short ones is measured all the time. Any thread; counts of two
+//! threads at once may be lost, which moves a bound a little. Source: own.
 
 use sidecore_sched::ClassId;
 use sidecore_sched::policy::CLASSES_MAX;

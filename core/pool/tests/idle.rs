@@ -1,8 +1,8 @@
 //! Threads of an idle pool sleep. A process of its own, because all of the process's threads are
 //! looked at.
 //!
-//! Threads are looked at, not processor time: one that polls is always found running or runnable,
-//! however busy the machine is, and one that sleeps is found asleep.
+//! Checks the states of threads, not processor time. A polling thread is always found running or
+//! runnable, however busy the machine is, and a sleeping one is found asleep.
 
 use sidecore_offload::{Cancelled, Pool, PoolConfig, TaskOptions, TasksOptions, task};
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! Random numbers: the same from one seed on every machine.
 //!
-//! Why here: services never import one another, and all of them make runs again from a seed, some
-//! of them years later; no library promises its stream for that long.
+//! Why here: services never import one another, and all of them repeat runs from a seed, some of
+//! them years later. No library promises its stream for that long.
 //!
 //! - [`Random`]: xoshiro256++, for whatever draws much.
 //! - [`SplitMix`]: one word of state, for schedules and impairments; [`split_mix`], its step.

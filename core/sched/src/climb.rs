@@ -9,10 +9,10 @@
 //! While few waves of tasks are left, only such numbers are tried upwards as make one wave less.
 //!
 //! Another number is taken only when it does better beyond doubt, and dropped as soon as that has
-//! become unlikely: the more a candidate would lose, the sooner.
+//! become unlikely. The more a candidate would lose, the sooner it is dropped.
 //!
 //! Must stay true: never fewer live tasks than engines, never more than [`LIVE_PER_ENGINE_MAX`] for
-//! each; nothing is tried while there are not enough tasks to keep the present number live; a lost
+//! each. Nothing is tried while there are not enough tasks to keep the present number live. A lost
 //! trial doubles the time to the next.
 //!
 //! Source: own.

@@ -5,28 +5,28 @@
 //! to the host where the paper's test says so: off-load when
 //! `t_engine + t_code + 2 t_comm < t_host`. Both sides have to be measured, the host's too.
 //!
-//! A width's cost is a line over the *work* of a call, `a + c work`: splitting costs something once
-//! (`a`), and leaves a share of the work (`c`, at best one part in `width`). So what was learned of
-//! short calls holds for long ones of the same class. The work of a call is known beforehand only
-//! by those before it: [`Sizes`] keeps the time of a unit for each power of two of units, in a mean
-//! that follows within a few calls. Drivers that measure the time that their units took
-//! ([`Departure::work_ns`]) have each call judged by its own work, whatever its size; of other
-//! drivers, units are taken to be alike, and width by width only the elapsed times tell. Where
-//! units become slower the more engines work on them (memory, shared caches), `slowing` knows by
-//! how much, from calls one after the other.
+//! A width's cost is a line over the *work* of a call, `a + c work`: splitting has a fixed cost
+//! (`a`), and leaves a share of the work (`c`, at best one part in `width`). So samples of short
+//! calls hold for long ones of the same class. The work of a call is known beforehand only from
+//! earlier calls: [`Sizes`] keeps the time of a unit for each power of two of units, in a mean that
+//! follows within a few calls. With drivers that measure the time of their units
+//! ([`Departure::work_ns`]) each call is judged by its own work, whatever its size. With other
+//! drivers units are taken to be alike, and only the elapsed times distinguish widths. Where units
+//! become slower the more engines work on them (memory, shared caches), `slowing` has the factor,
+//! from calls one after the other.
 //!
 //! The estimate must bear two kinds of noise. Where cores are shared, one loop in a hundred is held
-//! up for milliseconds; so a sample counts for at most four times the estimate, and an estimate
+//! up for milliseconds. So a sample counts for at most four times the estimate, and an estimate
 //! rises slowly while it rests on few samples. Where tasks differ in size from one off-load to the
-//! next, single samples say little; so it becomes a mean over up to [`SAMPLES_MAX`] of them. A
-//! width that became fast again is known by [`LOW_RUN`](crate::entry::LOW_RUN) samples in a row
-//! below a quarter of it; two are enough as long as it rests on few. And an engine that was asleep
+//! next, single samples say little. So it becomes a mean over up to [`SAMPLES_MAX`] of them. A
+//! width that became fast again shows in [`LOW_RUN`](crate::entry::LOW_RUN) samples in a row below
+//! a quarter of it; two are enough as long as it rests on few. And an engine that was asleep
 //! answers its first call late: drivers that measure work have widths tried [`RUN`] calls in a row.
 //!
-//! Must stay true: with nothing measured the answer is optimistic (off-load, and as wide as asked
-//! for); nothing is ruled out for good; and once each width that comes near the best was seen a few
-//! times, trying things that look worse costs at most one part in [`TRIAL_SHARE`] of the class's
-//! time and one task on the host beyond it.
+//! Must stay true: with nothing measured the answer is optimistic (off-load, and as wide as
+//! requested). Nothing is ruled out for good. Once each width that comes near the best was seen a
+//! few times, trials of widths that look worse cost at most one part in [`TRIAL_SHARE`] of the
+//! class's time and one task on the host beyond it.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.2 (granularity test).
 
@@ -268,7 +268,7 @@ impl Curve {
             .min_by_key(|&width| self.at(width).samples())
     }
 
-    /// The paper's off-load test at this width for calls as large as the last one: true if the
+    /// The paper's off-load test at this width for calls as large as the last one. True if the
     /// engines' measured time, code loading and communication included, beats the host's, and while
     /// either side is unmeasured.
     #[must_use]
@@ -337,8 +337,8 @@ impl Curve {
     }
 }
 
-/// The widths worth telling apart up to `limit`, widest first: the limit itself, all up to eight,
-/// and above that eight steps to each doubling or fewer.
+/// The distinct widths up to `limit`, widest first: the limit itself, all up to eight, and above
+/// that eight steps to each doubling or fewer.
 fn widths(limit: u32) -> impl Iterator<Item = u32> {
     let worth = move |&width: &u32| {
         let step = (width.next_power_of_two() / 8).max(1);
@@ -368,9 +368,9 @@ fn decision_of(place: usize) -> Decision {
 }
 
 /// Ratio of the costs of a width that was seen too seldom and of the best one, up to which it is
-/// looked at again, since tasks of one class differ in size, and the first one of all often does
-/// more than those that come after it. (With one sample each, a search's loops of a class were
-/// never split again where the first had been the long one.)
+/// tried again. Tasks of one class differ in size, and the very first often does more than later
+/// ones. (With one sample each, a search's loops of a class were never split again where the first
+/// had been the long one.)
 const CLOSE: f64 = 2.0;
 
 /// Samples that an estimate is a mean over where each is judged by its own work.

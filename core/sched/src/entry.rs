@@ -4,11 +4,11 @@
 //! with its work; calls of any size show both. Each error is assigned to the two parts in
 //! proportion to their shares of the cost. So short calls correct the first and long ones the
 //! second, whatever the sizes are, and neither part ever becomes negative. For the second each call
-//! counts by its work, so that ten short ones, which waking an engine made slow, do not outweigh
-//! the long one for which it was woken. Where all calls were of one size the parts are not known;
-//! longer calls then look as good as they can be: the first call's work is taken to have been
-//! divided ideally, and the rest to be the fixed part. Must stay true: among calls of one size the
-//! cost is the mean of their times. Pure.
+//! counts by its work. So ten short ones, which waking an engine made slow, do not outweigh the
+//! long one for which it was woken. Where all calls were of one size the parts are not known, and
+//! longer calls look as good as they can be: the first call's work is taken to have been divided
+//! ideally, and the rest to be the fixed part.
+//! Must stay true: among calls of one size the cost is the mean of their times. Pure.
 
 /// Largest number of samples that an estimate is a mean over.
 pub(crate) const SAMPLES_MAX: u32 = 1024;

@@ -1,8 +1,8 @@
 //! `equi`: the grain follows the load, and so does the number of live tasks.
 //!
 //! Two steps. At each off-load a task gets the best *measured* width that is no more than the idle
-//! engines divided by the tasks that want them (itself and those ready on the host): one reader of
-//! a device gets all engines, many readers one each. And where there are more tasks than engines,
+//! engines divided by the tasks that want them (itself and those ready on the host). So one reader
+//! of a device gets all engines, many readers one each. Where there are more tasks than engines,
 //! the number that is kept live climbs to where the most work gets done ([`crate::climb`]).
 //!
 //! Source: own; it is meant to beat the multigrain paper's MGPS, which knows only

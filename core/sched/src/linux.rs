@@ -1,8 +1,8 @@
 //! `linux`: the scheduling of an operating system without knowledge of engines. The paper's
 //! baseline, for the model; no pool should be driven by it.
 //!
-//! Each process stays on the host it was given and polls while its off-load is under way, until its
-//! time slice of 10 ms is over: two orders of magnitude longer than an off-load.
+//! Each process stays on its host and polls while its off-load is under way, until its time slice
+//! of 10 ms is over: two orders of magnitude longer than an off-load.
 //!
 //! Source: the multigrain scheduling paper of 2007, section 5.2, Figure 2(b) and Table 1.
 

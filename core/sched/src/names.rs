@@ -1,7 +1,7 @@
 //! Policies by name, as `--policy` writes them.
 //!
-//! Why here: every command and every test makes its policies from one list. Must stay true: a
-//! policy's own name ([`Policy::name`]) is read back as the same policy.
+//! Why here: every command and every test makes its policies from one list.
+//! Must stay true: a policy's own name ([`Policy::name`]) is read back as the same policy.
 
 use crate::equi::Equi;
 use crate::measured::Measured;

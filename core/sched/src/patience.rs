@@ -5,10 +5,11 @@
 //! next event is far off; this is the same rule for waits instead of loops. A waiter that polls no
 //! longer than a wake-up costs loses at most as much as it could have won. So the caller's limit is
 //! about that long, and this type says whether the waits that ended within it are frequent enough
-//! to poll at all. Must stay true: a sleeper's own wait says little, since its wake-up is in it; so
-//! some waits poll all the same, as probes. Source: Karlin, Li, Manasse and Owicki, "Empirical
-//! studies of competitive spinning for a shared-memory multiprocessor" (1991), section 4, for the
-//! rule; own for the probes.
+//! to poll at all.
+//! Must stay true: a sleeper's own wait says little, since its wake-up is in it; so some waits poll
+//! all the same, as probes. Source: Karlin, Li, Manasse and Owicki, "Empirical studies of
+//! competitive spinning for a shared-memory multiprocessor" (1991), section 4, for the rule; own
+//! for the probes.
 
 /// Judgement of one waiter's waits.
 ///

@@ -158,9 +158,9 @@ pub trait Policy: Send {
     fn tick(&mut self, now: Nanos);
 
     /// Number of tasks that the driver should keep live at once on a machine of `engines`, if it
-    /// has that many. As many as engines by default. The answer may change with every departure: a
-    /// driver that has more live parks the youngest as they come back from an off-load, and lets
-    /// parked ones go on, the oldest first, before it begins new ones.
+    /// has that many. As many as engines by default. The answer may change with every departure. A
+    /// driver with more live tasks parks the youngest as they come back from an off-load. It
+    /// resumes parked ones, the oldest first, before it begins new ones.
     fn live_tasks(&self, engines: u32) -> u32 {
         engines
     }

@@ -1,11 +1,11 @@
 //! Work of calls to come, by their number of units: the time of a unit in calls of about as many.
 //!
 //! Why here: an arrival has the number of its units, not their time; loops of one class may be few
-//! long units now and many short ones then. Must stay true: a mean, so that a class whose calls of
-//! equal units differ in work is judged by their average time. It is the larger of one that follows
-//! within a few calls, and one over many, because splitting a short call in vain costs little, and
-//! not splitting a long one much. Samples of other numbers of units count only where there is none
-//! of this one. Pure.
+//! long units now and many short ones then.
+//! Must stay true: a mean, so that a class whose calls of equal units differ in work is judged by
+//! their average time. It is the larger of a fast mean, which follows within a few calls, and a
+//! long one: splitting a short call in vain costs little, and not splitting a long one much.
+//! Samples of other numbers of units count only where there is none of this one. Pure.
 
 /// Time of a unit alone on one engine, for each power of two of units.
 #[derive(Debug, Clone, Default)]

@@ -1,6 +1,6 @@
 //! A word of 32 bits to sleep on, private to a process or shared by several.
 //!
-//! Why here: the one place that knows the two kinds of futex, and their stand-in under loom: a lock
+//! Why here: only this module knows the two kinds of futex, and their stand-in under loom: a lock
 //! and a condition variable, which keep a futex's promise (sleep only while the word is unchanged).
 
 use crate::atomic::AtomicU32;

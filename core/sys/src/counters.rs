@@ -1,8 +1,8 @@
 //! The processor's event counters, for this thread.
 //!
 //! Why here: only the kernel can program them. They often are missing (virtual machines) or
-//! forbidden; then opening one fails, and its user goes without. One thread: a counter counts for
-//! the thread that opened it. Source: perf_event_open(2).
+//! forbidden; then opening one fails, and its user goes without.
+//! One thread: a counter counts for the thread that opened it. Source: perf_event_open(2).
 //!
 //! ```
 //! use sidecore_sys::counters::{Event, EventCounter};

@@ -9,9 +9,9 @@ use rustix::io::Result;
 use rustix::ioctl::{Setter, ioctl, opcode};
 use std::os::fd::AsFd;
 
-/// Writes all that programs have written to a file system (`root` is any file in it), and has every
-/// later request fail with EIO; no write comes between the two. ext4, XFS and f2fs can do this.
-/// Needs `CAP_SYS_ADMIN`.
+/// Writes all pending data of a file system to disk (`root` is any file in it), and has every later
+/// request fail with EIO; no write comes between the two. ext4, XFS and f2fs can do this. Needs
+/// `CAP_SYS_ADMIN`.
 ///
 /// # Errors
 /// ENOTTY and the like where the file system cannot do it, or why it could not write; it goes on

@@ -6,7 +6,8 @@
 //! contents through the descriptor. Must stay true: check and use go through the same descriptor.
 //! No link of another user is followed, and below an open folder none at all. Nothing is written
 //! under its final name before all of it is there. Any thread may call any of them; they wait for
-//! the file system only. Source: openat2(2), open(2), renameat(2), path_resolution(7).
+//! the file system only.
+//! Source: openat2(2), open(2), renameat(2), path_resolution(7).
 
 use rustix::fs::{self, AtFlags, CWD, FileType, Mode, OFlags, RawMode, ResolveFlags, Stat};
 use rustix::io::Errno;
@@ -149,7 +150,7 @@ impl Folder {
 
     /// Opens a folder that belongs to this user or root and is closed to the writing of others, and
     /// makes the missing components, with `mode` less the umask. The folders above it are not
-    /// checked: others may put another folder in its place, which then is not one's own, but they
+    /// checked. Others may put another folder in its place, which then is not one's own, but they
     /// change nothing in this one.
     ///
     /// # Errors
@@ -199,9 +200,9 @@ impl Folder {
         self.descriptor
     }
 
-    /// A path by which this process reaches `name` in this folder, wherever the folder has been
-    /// moved to: for calls that take no descriptor, as bind(2) of a local socket does. `name`
-    /// itself is looked up anew, links included.
+    /// A path by which this process reaches `name` in this folder, even after the folder was moved.
+    /// For calls that take no descriptor, as bind(2) of a local socket does. `name` itself is
+    /// looked up anew, links included.
     #[must_use]
     pub fn reach(&self, name: &OsStr) -> PathBuf {
         PathBuf::from(format!("/proc/self/fd/{}", self.descriptor.as_raw_fd())).join(name)
@@ -383,11 +384,11 @@ pub fn open_named(path: &Path, flags: OFlags, mode: RawMode) -> io::Result<File>
     Ok(way.file(flags, mode).map_err(way::plain)?.into())
 }
 
-/// Gives the file at a path that the user named new contents: all of them, on the disk, or, where
-/// anything fails, none ([`Folder::replace`]). A link of root or this user stays one, and the old
-/// file's mode stays; `mode` is that of a new file. A pipe, a device and the like is written to as
-/// it is, and so is a file that is open already (`/dev/stdout`, `/dev/fd/3`), at its end: its
-/// opener writes to it as well.
+/// Replaces the contents of the file at a path that the user named: all of them, on the disk, or,
+/// where anything fails, none ([`Folder::replace`]). A link of root or this user stays one, and the
+/// old file's mode stays; `mode` is that of a new file. A pipe, a device and the like is written to
+/// as it is. So is a file that is open already (`/dev/stdout`, `/dev/fd/3`), at its end: its opener
+/// writes to it as well.
 ///
 /// # Errors
 /// Those of `write` and of the file system; [`FolderError::Link`] within.

@@ -7,8 +7,8 @@
 //! [`FuseQueue::wait`] hands it out with a request in it, and ours until [`FuseQueue::answer`].
 //!
 //! Must stay true: memory of an entry that is the kernel's is neither read, written nor freed. When
-//! a queue is dropped, such memory is leaked, unless the kernel has given it back. Source:
-//! `Documentation/filesystems/fuse/fuse-io-uring.rst`, `include/uapi/linux/fuse.h`.
+//! a queue is dropped, such memory is leaked, unless the kernel has given it back.
+//! Source: `Documentation/filesystems/fuse/fuse-io-uring.rst`, `include/uapi/linux/fuse.h`.
 #![allow(unsafe_code)] // the kernel reads and writes memory by its address
 
 use io_uring::{IoUring, cqueue, squeue};

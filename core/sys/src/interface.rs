@@ -3,7 +3,8 @@
 //! Why here: a program that makes a TAP or binds to a device must set its other end up, and the
 //! requests are untyped. Must stay true: the request has the kernel's layout, which the sizes below
 //! check; names are at most 15 bytes. Any thread; acts in the network namespace of the calling
-//! thread. Source: netdevice(7), `include/uapi/linux/if.h` and `ipv6.h`.
+//! thread.
+//! Source: netdevice(7), `include/uapi/linux/if.h` and `ipv6.h`.
 //!
 //! ```
 //! use sidecore_sys::interface;

@@ -185,9 +185,9 @@ const SO_PASSRIGHTS: libc::c_int = 83;
 
 /// A descriptor of the process that made a connection, which becomes readable when it ends. The
 /// kernel gives the process itself (`SO_PEERPIDFD`, Linux 6.5 and newer), in whatever PID namespace
-/// it is; an older one gives the process that has `peer`'s id now. `None` where the process has
-/// ended, and where it has no id here and the kernel is older: then the connection's hang-up alone
-/// tells of its end.
+/// it is. An older one gives the process that has `peer`'s id now. `None` where the process has
+/// ended, and where it has no id here and the kernel is older: then only the connection's hang-up
+/// shows its end.
 #[must_use]
 #[allow(unsafe_code)] // An option that has no safe wrapper.
 pub fn process_of(socket: BorrowedFd<'_>, peer: &Peer) -> Option<OwnedFd> {

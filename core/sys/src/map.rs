@@ -211,8 +211,8 @@ impl Drop for FileMap {
 /// One map's entry in the table that the signal handler reads. `version` is 0 when free, odd while
 /// it changes, even and not 0 when it holds.
 ///
-/// The handler may look at an entry while another thread changes it, so it reads it like a seqlock:
-/// an entry that changed meanwhile is not the one it looks for, because the faulting thread borrows
+/// The handler may read an entry while another thread changes it, so it reads it like a seqlock. An
+/// entry that changed meanwhile is not the one it looks for, because the faulting thread borrows
 /// its map.
 #[derive(Debug)]
 pub(crate) struct Guard {

@@ -214,8 +214,8 @@ impl Listener {
         self.is_there(looked, LOOKING)
     }
 
-    /// Why a caller may wait for an answer that it will not get: an answer could not be given, or
-    /// it could not be seen whether the caller waits.
+    /// The reason why a caller may wait for an answer in vain: an answer could not be given, or it
+    /// could not be seen whether the caller waits.
     #[must_use]
     pub fn failure(&self) -> Option<SysError> {
         let (call, errno) = self.failure.get()?;

@@ -2,12 +2,12 @@
 //!
 //! Why here: requests cross from one process to another over such memory, and the other side is
 //! untrusted: it may write anywhere in it at any time. So no reference to its plain bytes is ever
-//! made. A [`SharedSlice`] is an address and a length; its bytes are copied in and out by
+//! made. A [`SharedSlice`] is an address and a length. Its bytes are copied in and out by
 //! instructions that the compiler cannot look into or repeat, and its words are atomics. The file
 //! is sealed: it can be neither cut short (which would make an access a `SIGBUS`) nor grown.
 //!
-//! No seal prevents a process with write access from punching a hole. It reads as zeros, a page is
-//! taken for it at the next access, and if the machine then has none left (`vm.overcommit_memory` =
+//! No seal prevents a process with write access from punching a hole. The hole reads as zeros, and
+//! the next access takes a page for it. If the machine then has none left (`vm.overcommit_memory` =
 //! 2, at its limit), that is a `SIGBUS` after all. So memory that this process made and shares for
 //! writing is guarded as maps of files are ([`crate::FileMap`]): a page of zeros takes the place,
 //! and [`SharedMap::damaged`] reports it.
@@ -176,8 +176,8 @@ impl SharedMap {
             unsafe { mm::madvise(self.start.as_ptr().add(at).cast(), step, advice) }.ok();
             between();
         }
-        // All or nothing: a part would only use up the user's lock limit. SAFETY: the range is this
-        // mapping.
+        // All or nothing: a part would only use up the user's lock limit.
+        // SAFETY: the range is this mapping.
         let locked = unsafe { mm::mlock(self.start.as_ptr().cast(), self.len) }.is_ok();
         // Relaxed: a figure for people.
         self.locked.store(locked, Ordering::Relaxed);

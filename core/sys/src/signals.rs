@@ -2,7 +2,7 @@
 //!
 //! Why here: `signal-hook`'s own iterators panic where the system is out of memory for a moment,
 //! and a server without the thread that waits for signals cannot be ended any more. Must stay true:
-//! no error of the system ends the wait; no signal is lost, neither one that came before the wait
+//! no error of the system ends the wait. No signal is lost, neither one that came before the wait
 //! nor one whose handler could not send its wake-up byte, for which the kernel may have no memory.
 //! One thread waits; any may close.
 

@@ -145,9 +145,9 @@ impl SlotBuf {
     }
 
     /// Gives the slot's physical pages back to the machine and keeps the addresses: it then reads
-    /// as zeros, and the next write to each page faults one in. Says whether the machine took them:
-    /// reserved huge pages are given back only by slots that are whole huge pages. Costs one system
-    /// call.
+    /// as zeros, and the next write to each page faults one in. Returns whether the machine took
+    /// them: reserved huge pages are given back only by slots that are whole huge pages. Costs one
+    /// system call.
     ///
     /// # Errors
     /// The operating system's error, other than that such pages cannot be given back.

@@ -3,8 +3,9 @@
 //! Why here: making one needs untyped requests. Every frame has a header in front, in the machine's
 //! own byte order, with the rest of its checksum work and whether it is a super-segment
 //! (`include/uapi/linux/virtio_net.h`). Must stay true: reads and writes never wait; the interface
-//! goes with the last descriptor unless it was made persistent. One thread at a time reads, one
-//! writes. Source: Documentation/networking/tuntap.rst, `drivers/net/tun.c`.
+//! goes with the last descriptor unless it was made persistent.
+//! One thread at a time reads, one writes. Source: Documentation/networking/tuntap.rst,
+//! `drivers/net/tun.c`.
 //!
 //! ```
 //! use sidecore_sys::namespace;
@@ -38,12 +39,11 @@ pub struct Tap {
 }
 
 impl Tap {
-    /// Makes the interface `name`, or takes one that was made to stay. With `%d` in it the kernel
-    /// chooses a number. Each frame gets a header of `header_bytes`, 10 or 12; `offload`:
-    /// super-segments of TCP and incomplete checksums come through. With [`Queues::Several`] each
-    /// further one that is opened under the same name is another queue of the interface: a flow
-    /// comes to the queue by which its other direction went out last, and where none did, to that
-    /// of its hash.
+    /// Makes the interface `name`, or opens a persistent one. With `%d` in it the kernel chooses a
+    /// number. Each frame gets a header of `header_bytes`, 10 or 12. With `offload`, super-segments
+    /// of TCP and incomplete checksums come through. With [`Queues::Several`] each further one that
+    /// is opened under the same name is another queue of the interface. A flow comes to the queue
+    /// by which its other direction went out last, and without one, to that of its hash.
     ///
     /// # Errors
     /// [`SysError::Call`]: `ENOENT` without /dev/net/tun, `EPERM` without CAP_NET_ADMIN, `EBUSY`

@@ -5,8 +5,8 @@
 //! that a processor could profit from is removed. The order is a random single cycle. Nodes lie in
 //! different lines of their pages, so that they do not crowd one set of the data cache. Where few
 //! frames show in many pages, nodes share lines, so that few lines serve many pages. Must stay
-//! true: every node has a place of its own in the frame that its page shows. Pure. Source:
-//! docs/tlb.md, "Method".
+//! true: every node has a place of its own in the frame that its page shows. Pure.
+//! Source: docs/tlb.md, "Method".
 
 /// Placement of nodes on the cache lines of their pages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,9 +84,9 @@ pub(crate) fn places(ground: Ground, layout: Layout, pages: &[(usize, usize)]) -
     places
 }
 
-/// At how many places in a page blocks lie: so few that at least [`LANE_BLOCKS`] blocks compete for
-/// the same set of the nearest cache, whose sets are chosen by the place in a page; but no fewer
-/// than one frame needs.
+/// The number of places in a page at which blocks lie. So few that at least [`LANE_BLOCKS`] blocks
+/// compete for the same set of the nearest cache, whose sets are chosen by the place in a page; but
+/// no fewer than one frame needs.
 fn lanes(layout: Layout, blocks: usize, frames: usize, page_blocks: usize) -> usize {
     match layout {
         Layout::Near => page_blocks,

@@ -1,7 +1,7 @@
 //! From a curve to the levels of translation buffers behind it.
 //!
-//! Why here: a tool that prints a curve leaves the reader to find the knee; this finds it, says how
-//! sure it is, and says when there is none.
+//! Why here: a tool that prints a curve leaves the reader to find the knee. This module finds it,
+//! states its confidence, and reports when there is none.
 //!
 //! Three shapes are fitted, with place and width free, and the best one counts:
 //!
@@ -12,7 +12,7 @@
 //!   where half of the accesses miss, and the width of the step, from which follows the W of a set
 //!   that would rise as widely; the capacity is then H(W+1/2)/(W+1).
 //! - A buffer that replaces any entry misses a share m = 1 - exp(-(m+d)N/C), where d is the number
-//!   of entries that others put into the level for each access: an entry survives a lap of N
+//!   of entries that others put into the level for each access. An entry survives a lap of N
 //!   accesses, (m+d)N of which replace something, with probability exp(-(m+d)N/C). Half of the
 //!   accesses miss only at 1.39 C, nearly all at 4 C; with d = 0.02 a tenth of them miss at 0.86 C
 //!   already. So neither H nor the place where the step begins is the capacity: C is fitted.
@@ -37,8 +37,8 @@ pub struct Knee {
     pub base_cycles: f64,
     /// Cycles that a miss costs more.
     pub penalty_cycles: f64,
-    /// Confidence from 0 to 1: how little of the step is noise, how little the capacity depends on
-    /// which points are taken, and on which statistic of the windows.
+    /// Confidence from 0 to 1: the smaller the noise in the step, and the less the capacity depends
+    /// on the chosen points and on the statistic of the windows, the higher.
     pub confidence: f64,
 }
 

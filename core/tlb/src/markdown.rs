@@ -1,6 +1,7 @@
 //! A run as Markdown tables, ready for `docs/results`.
 //!
-//! Why here: figures are pasted, not retyped. Must stay true: a missing measurement is named. Pure.
+//! Why here: figures are pasted, not retyped. Must stay true: a missing measurement is named.
+//! Pure.
 //! Source: own.
 
 use crate::cpuid::CpuidLevel;

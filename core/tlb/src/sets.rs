@@ -2,8 +2,9 @@
 //!
 //! Why here: when only every S-th page is visited, a level whose set is chosen by the low bits of
 //! the page's number has only every S-th set for them. Its knee comes S times earlier, until only
-//! one set is left, whose ways remain. A level without sets shows no change. Must stay true:
-//! nothing is reported that the knees do not show. Pure. Source: notes in docs/tlb.md.
+//! one set is left, whose ways remain. A level without sets shows no change.
+//! Must stay true: nothing is reported that the knees do not show. Pure. Source: notes in
+//! docs/tlb.md.
 //!
 //! ```
 //! use sidecore_tlb::sets::{Indexing, indexing};
@@ -36,10 +37,10 @@ pub enum Indexing {
 }
 
 /// Judges by `knees`: pages held, for strides in pages, ascending, of a level of `entries` by its
-/// own knee. Says the entries, too: where low bits choose the set, each stride counts them once
+/// own knee. Returns the entries, too. Where low bits choose the set, each stride counts them once
 /// more, and the median of the wide ones is surer than any, or than the own knee: the longer a lap,
 /// the more entries do others put between two visits of a page. `None` where the knees are too few,
-/// or say neither.
+/// or show neither.
 #[must_use]
 pub fn indexing(entries: f64, knees: &[(usize, f64)]) -> Option<(Indexing, f64)> {
     let widest = knees.iter().max_by_key(|&&(stride, _)| stride)?;

@@ -201,7 +201,7 @@ fn a_client_that_left_is_forgotten() {
 }
 
 /// Spins for some microseconds and replies with the number of turns that the engine had served
-/// before: time in turns, which passes however busy the machine is.
+/// before. Turns are a clock that passes however busy the machine is.
 struct Turn;
 
 static TURNS: AtomicU64 = AtomicU64::new(0);

@@ -28,9 +28,9 @@ pub struct Deflater {
 }
 
 impl Deflater {
-    /// Deflates `raw`, at most [`BLOCK_BYTES`] unless it is a stream of its own, at `level` (0 to
-    /// [`LEVEL_MAX`]; more is as [`LEVEL_MAX`]), into `out`; returns the bytes written. `None`
-    /// where `out` is shorter than [`block_bytes_max`].
+    /// Deflates `raw` into `out`; returns the bytes written. `raw` has at most [`BLOCK_BYTES`]
+    /// unless it is a stream of its own. `level` is 0 to [`LEVEL_MAX`]; more is as [`LEVEL_MAX`].
+    /// `None` where `out` is shorter than [`block_bytes_max`].
     ///
     /// The last block ends the stream; any other ends at a byte's end with an empty stored block.
     pub fn block(&mut self, raw: &[u8], level: u8, is_last: bool, out: &mut [u8]) -> Option<usize> {

@@ -1,10 +1,11 @@
 //! The kernels `deflate` and `inflate`, which `sidecore daemon` serves.
 //!
 //! Why here: a program's blocks are deflated by whichever engine is free, and by the program itself
-//! where there is none; both run this code. Must stay true: inputs are untrusted, and may change
-//! meanwhile: they are copied from the client's memory once, and only the copy is read. Outputs are
-//! put when they are whole. The copies lie in memory that the engine keeps, because a block and its
-//! result are longer than a local store. Called on engines, or on a client's own thread.
+//! where there is none; both run this code.
+//! Must stay true: inputs are untrusted, and may change meanwhile: they are copied from the
+//! client's memory once, and only the copy is read. Outputs are put when they are whole. The copies
+//! lie in memory that the engine keeps, because a block and its result are longer than a local
+//! store. Called on engines, or on a client's own thread.
 
 use crate::block::{BLOCK_BYTES, Deflater, block_bytes_max};
 use crate::check::CheckKind;

@@ -1,11 +1,11 @@
 //! AES-256-GCM: the kernels `aes256gcm_seal` and `aes256gcm_open`.
 //!
-//! Input 0 is the data. Input 1 is the key, 32 bytes, and behind it N rows (N is word 0) of eight
+//! Input 0 is the data. Input 1 is the key, 32 bytes, followed by N rows (N is word 0) of eight
 //! words: offset and length of the item in input 0; offset and length of its associated data there;
-//! offset and room in output 0; 12 bytes of nonce, and 4 bytes of 0. An item that is sealed becomes
-//! its ciphertext with the tag of 16 bytes behind it; such an item is opened. Output 1 gets N
-//! results of two words: bytes put, and an [`ItemStatus`]. Word 0 of the reply is N, word 1 how
-//! many items were not done.
+//! offset and room in output 0; 12 bytes of nonce, and 4 bytes of 0. A sealed item becomes its
+//! ciphertext followed by the tag of 16 bytes; such an item is opened. Output 1 gets N results of
+//! two words: bytes put, and an [`ItemStatus`]. Word 0 of the reply is N, word 1 the number of
+//! items that were not done.
 //!
 //! Must stay true: nothing of an item that is not authentic is put. Key and plaintext are nowhere
 //! in texts or logs, and are wiped from the engine's memory before the request ends; a nonce is the

@@ -136,9 +136,9 @@ impl Foreign for LoadedKernel {
             inputs: memory.inputs() as u32,
             outputs: memory.outputs() as u32,
         };
-        // SAFETY: everything that it points to is as the header says (of the lengths, those of the
-        // ranges that there are, which were written above) and lives until `run` returns;
-        // the state is this kernel's, and borrowed by this run alone.
+        // SAFETY: all of its pointers are as the header says and live until `run` returns. (Of the
+        // lengths, those of the ranges that there are, which were written above.) The state is this
+        // kernel's, and borrowed by this run alone.
         let status = self
             .spoiler
             .guard(&self.name, || unsafe { (self.run)(&mut raw) });

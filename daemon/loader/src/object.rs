@@ -1,11 +1,11 @@
 //! One shared object: linked, and its table of kernels checked.
 //!
-//! Why here: this is where foreign code comes in. Must stay true: a table is believed only after
-//! its version and counts were checked; names and functions are copied out of it once. The library
-//! is never unloaded, so that addresses of its functions stay good, and the descriptor of its bytes
-//! is never closed: the linker knows objects by their path, and a number that is used again would
-//! name the older object. Modes of floating-point arithmetic that initializers change are set back
-//! before any other code runs: threads that start later would have them, too.
+//! Why here: this is where foreign code comes in. Must stay true: a table is trusted only after its
+//! version and counts were checked; names and functions are copied out of it once. The library is
+//! never unloaded, so that addresses of its functions stay valid. The descriptor of its bytes is
+//! never closed: the linker knows objects by their path, and a reused number would name the older
+//! object. Modes of floating-point arithmetic that initializers change are restored before any
+//! other code runs: threads that start later would have them, too.
 #![allow(unsafe_code)] // Links foreign code and reads its table.
 
 use crate::error::ObjectError;
@@ -24,9 +24,9 @@ use std::sync::Arc;
 /// Links an object and returns its kernels.
 pub(crate) fn load(copy: Copy) -> Result<Vec<LoadedKernel>, ObjectError> {
     let path = format!("/proc/self/fd/{}", copy.memory.as_raw_fd());
-    // All symbols now: a missing one is found at the start, not by a request. SAFETY: its
-    // initializers run here. Only root and this user could have written them, and the user that
-    // puts an object into the folder answers for it (SECURITY.md).
+    // All symbols now: a missing one is found at the start, not by a request.
+    // SAFETY: its initializers run here. Only root and this user could have written them, and the
+    // user that puts an object into the folder answers for it (SECURITY.md).
     let open = || unsafe { Library::open(Some(&path), RTLD_NOW | RTLD_LOCAL) };
     let (library, left) = isolated(open);
     if let Some(left) = left {

@@ -1,11 +1,12 @@
 //! Placement of blocks: on the engines of a daemon where there is one, else on the caller.
 //!
 //! Why here: a block has the same bytes wherever it is made, so everything about engines
-//! (attaching, loss) stays in this file. Must stay true: no thread is started in a host program's
-//! process. A child of `fork` does not use its parent's attachment, nor any lock of it: it makes
-//! its own. An attachment that was lost is never dropped, because a program may have closed its
-//! descriptors, ours among them, and opened its own under their numbers. Nothing waits for a daemon
-//! that does not answer, except [`ATTACH_LOOKS`] once in a while. Any thread.
+//! (attaching, loss) stays in this file.
+//! Must stay true: no thread is started in a host program's process. A child of `fork` does not use
+//! its parent's attachment, nor any lock of it: it makes its own. An attachment that was lost is
+//! never dropped, because a program may have closed its descriptors, ours among them, and opened
+//! its own under their numbers. Nothing waits for a daemon that does not answer, except
+//! [`ATTACH_LOOKS`] once in a while. Any thread.
 
 use crate::memory::{Bytes, NoMemory};
 use crate::settings::{Use, settings};

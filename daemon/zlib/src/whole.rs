@@ -170,7 +170,8 @@ pub unsafe extern "C" fn uncompress2(
                 return Z_OK;
             }
         }
-        // The base library gives the error. SAFETY: the caller's promise.
+        // The base library gives the error.
+        // SAFETY: the caller's promise.
         unsafe { base::uncompress2(target, target_bytes, source, source_bytes) }
     })
 }

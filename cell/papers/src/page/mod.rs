@@ -2,9 +2,9 @@
 //!
 //! Why here: everything is in the file, so that it can be sent, kept and printed: no network, no
 //! script, no font of its own.
-//! Must stay true: whatever comes from a command or the machine is escaped (the templates do it);
-//! only pictures and the style sheet, both made here, go in as they are. Every name of a figure is
-//! an `id`, once. A cell's `data-value` is the number as it is, whatever is printed.
+//! Must stay true: all output of a command or the machine is escaped (the templates do it); only
+//! pictures and the style sheet, both made here, go in as they are. Every name of a figure is an
+//! `id`, once. A cell's `data-value` is the exact number, whatever is printed.
 //! Source: own.
 
 mod cells;

@@ -3,7 +3,7 @@
 /// An instruction's operands and value.
 ///
 /// Operands, a letter each: `d` a register that is written, `r` one that is read, `z` one that is
-/// read or a 0 for none, `i` a number, `D` and `f` registers of floats.
+/// read or a 0 for none. `i` is a number, `D` and `f` are registers of floats.
 #[derive(Debug)]
 pub(super) struct Instruction {
     pub(super) operands: &'static str,

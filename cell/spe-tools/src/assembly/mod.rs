@@ -4,9 +4,9 @@
 //! zeros in asm statements of a few instructions. These become C that the compiler knows all of;
 //! atomic updates keep what a reservation promises, by `sidecore_powerpc.h`.
 //!
-//! Must stay true: a statement is translated whole or left as it is; statements without an
-//! instruction that is the PowerPC's alone, this machine's own among them, are left without a word;
-//! lines keep their numbers.
+//! Must stay true: a statement is translated whole or left as it is. Statements without an
+//! instruction of the PowerPC alone, such as this machine's own, are left without a warning. Lines
+//! keep their numbers.
 
 mod instructions;
 mod powerpc;

@@ -1,7 +1,7 @@
 //! A statement's template, instruction for instruction, as C.
 //!
-//! Must stay true: each register is a variable of 64 bits, so an operand that an input and an
-//! output share on the PowerPC is two here, which a statement must allow; a register that no
+//! Must stay true: each register is a variable of 64 bits. So an operand that an input and an
+//! output share on the PowerPC is two here, which a statement must allow. A register that no
 //! operand names is not read before it is written.
 
 use super::instructions::{self, Instruction};

@@ -2,10 +2,10 @@
 //! register has.
 //!
 //! Why here: on the SPU byte 0 of a register is the most significant one of element 0; here bytes
-//! within an element have this machine's order. A cast that moves every byte to the place it has on
-//! the SPU makes all that follows exact, since the intrinsics count bytes by the element's size.
-//! The type of a cast's operand is decided by the compiler, in the macros of
-//! `sidecore_lane_macros.h` that this pass writes: where sizes agree, nothing is done.
+//! within an element have this machine's order. A cast that moves every byte to its place on the
+//! SPU makes all later operations exact, since the intrinsics count bytes by the element's size.
+//! The compiler decides the type of a cast's operand, in the macros of `sidecore_lane_macros.h`
+//! that this pass writes: where sizes agree, nothing is done.
 //!
 //! Must stay true: source of system headers, the kit's among them, is not touched, and lines keep
 //! their numbers; memory has the element size that its declaration says.

@@ -172,8 +172,8 @@ impl<'a> Pass<'a> {
         Some(to)
     }
 
-    /// `(T){…}` in an initializer that the compiler must evaluate: where it is the whole of an
-    /// element, the braces alone, since the compiler takes no literal for a constant object.
+    /// `(T){…}` in an initializer that the compiler must evaluate. Where it is the whole of an
+    /// element, only the braces stay, since the compiler takes no literal for a constant object.
     fn literal(&mut self, open: usize, close: usize) {
         let text = self.text;
         let Some(end) = text.partner(close + 1) else {

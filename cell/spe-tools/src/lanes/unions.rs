@@ -2,8 +2,8 @@
 //!
 //! Why: no one order of bytes in memory is every member's own. Such a union therefore holds the
 //! register's bytes from the last to the first, which is this machine's order for an element of any
-//! size: element i of an array stands as far from the end as on an SPU from the begin, and a vector
-//! is turned where it is read or written.
+//! size. Element i of an array is as far from the end as on an SPU from the begin, and a vector is
+//! turned where it is read or written.
 //!
 //! Must stay true: this is done only where the source shows every use of such a union. Its members
 //! are vectors and arrays of the register's size, its variables are its file's own, and its uses

@@ -81,8 +81,8 @@ fn line_round_trips() -> Vec<f64> {
     samples.split_off(1)
 }
 
-/// Nanoseconds a round trip by mailbox: a sample for each slice of rounds, since a thread of
-/// another program that takes a processor spoils the slice that it falls into, not the others.
+/// Nanoseconds a round trip by mailbox, a sample for each slice of rounds. If a thread of another
+/// program takes a processor, it spoils the slice that it falls into, not the others.
 fn round_trips(program: &Program) -> Vec<f64> {
     let spe = Spe::load(program);
     let thread = spe.start(0, 0, beside);

@@ -52,7 +52,7 @@ thread_local! {
 /// Failed looks after which a polling thread lets others have its processor at each further one.
 const VAIN_MAX: u32 = 400;
 
-/// Notes the outcome of a look that never blocks: a host that polls while processors are few would
+/// Notes the outcome of a look that never blocks. A host that polls while processors are few would
 /// otherwise keep the program that it waits for from running.
 fn looked(count: c_int) -> c_int {
     let vain = VAIN.with(|vain| {
@@ -78,7 +78,7 @@ const GRACE_LOOKS: u32 = 100;
 
 /// Waits a while for a place inbound, once until words go in again.
 ///
-/// On the Cell the host's write was slower than the program's read: hosts of the time write more
+/// On the Cell the host's write was slower than the program's read. So hosts of the time write more
 /// words than the mailbox has places for, do not block, and do not look at the result.
 fn gives_place(own: &Context) -> bool {
     // Relaxed: a hint, which decides only whether to wait.

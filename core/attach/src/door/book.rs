@@ -4,9 +4,9 @@
 //! *attached* until it parts, and *closing* until its owner takes it out ([`Book::take_closed`]).
 //! `C` is the owner's data with it: descriptors in the door, a model in the simulation.
 //!
-//! Must stay true: the time comes in as an argument; the number of entries is bounded by the limits
-//! of waiting connections and by the quota of segments; a connection that is closing takes part in
-//! nothing. One thread.
+//! Must stay true: the time comes in as an argument. The limits of waiting connections and the
+//! quota of segments bound the number of entries. A closing connection takes part in nothing. One
+//! thread.
 
 use crate::{Admission, AdmissionLimits, Arrival};
 use std::collections::BTreeMap;

@@ -1,9 +1,9 @@
 //! Lending a job to a thread that outlives it.
 //!
 //! Why here: a job borrows its host's memory for `'s`, an engine's thread lives longer, and no safe
-//! type says "it will be done by then". This is the one place in the crate that says it. Must stay
-//! true: a [`Lent`] that was made is dropped, and with it every use of the job by others, before
-//! [`Loans::wait`] returns; the maker waits before `'s` ends.
+//! type says "it will be done by then". Only this place in the crate says it. Must stay true: a
+//! [`Lent`] that was made is dropped before [`Loans::wait`] returns, and with it every use of the
+//! job by others. The maker waits before `'s` ends.
 #![allow(unsafe_code)] // Extends a lifetime; the argument is at the block.
 
 use crate::core::Core;

@@ -66,8 +66,9 @@ impl<'c> Issue<'c> {
         self.issue_get(buffer, source, Plan::Whole)
     }
 
-    /// Gathers the stretches of `source` that `list` names into `buffer`, one after another, each
-    /// from a 16-byte boundary on (one below 16 bytes at the place within it that main memory has).
+    /// Gathers the stretches of `source` that `list` names into `buffer`, one after another. Each
+    /// begins at a 16-byte boundary; one below 16 bytes keeps its offset in the 16 bytes of main
+    /// memory.
     ///
     /// # Errors
     /// As [`Self::get`] for each element; [`DmaError::ListLength`], [`DmaError::ListElement`].

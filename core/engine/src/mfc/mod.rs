@@ -32,21 +32,22 @@
 //! ```
 //!
 //! **Rules of the hardware, kept and stated in errors.** A command moves 1, 2, 4, 8 or a multiple
-//! of 16 bytes, at most 16 KiB; below 16 bytes both addresses are aligned to the size and agree in
+//! of 16 bytes, at most 16 KiB. Below 16 bytes both addresses are aligned to the size and agree in
 //! their low four bits, else both are aligned to 16. A list has at most 2,048 elements, each under
 //! the same rules. 32 tag groups. At most 16 commands queue; one more stalls until one is done.
-//! `get_large` and `put_large` are for any size and alignment: they stand for the list that a
+//! `get_large` and `put_large` are for any size and alignment. They stand for the list that a
 //! program would write, and for the shifting that it would do where main memory is not aligned.
 //!
-//! **Order.** Within a tag group commands may be done in any order, except that one with a *fence*
-//! comes after all earlier ones of its group, and one with a *barrier* also before all later ones.
-//! Only an [`Area`](crate::Area) can show the difference: `In` and `Out` chunks never overlap.
+//! **Order.** Within a tag group commands may be done in any order, with two exceptions. One with a
+//! *fence* comes after all earlier ones of its group; one with a *barrier* also before all later
+//! ones. Only an [`Area`](crate::Area) can show the difference: `In` and `Out` chunks never
+//! overlap.
 //!
-//! **Modes.** [`DmaMode::Borrow`], the default, lends: a get of an [`In`] is prefetched into the
-//! cache and hands out main memory itself until it is written to, and a [`Window`] is the output
-//! chunk itself. No core has a second unit that moves memory while it computes, so the kernel waits
-//! for a copy; only the processor's prefetcher works in parallel. [`DmaMode::Copy`] copies when a
-//! command is issued: the kernel works on bytes of its own store, which lie together in few pages.
+//! **Modes.** [`DmaMode::Borrow`], the default, lends. A get of an [`In`] is prefetched into the
+//! cache and hands out main memory itself until it is written to; a [`Window`] is the output chunk
+//! itself. No core has a second unit that moves memory while it computes, so the kernel waits for a
+//! copy; only the processor's prefetcher works in parallel. [`DmaMode::Copy`] copies when a command
+//! is issued: the kernel works on bytes of its own store, which lie together in few pages.
 //! [`DmaMode::Checked`] does everything as late as the rules allow and in the order that a program
 //! least expects. A transfer happens when it is waited for (or when the queue is full), newest
 //! first, and a get's buffer holds [`POISON`] until then. Every mode copies puts, lists, an
@@ -54,7 +55,7 @@
 //! otherwise change under the kernel.
 //!
 //! **Cost.** A double-buffered loop of lent gets and windows takes as long as the plain loop over
-//! the same memory; a put adds a second pass over its bytes, and a copied get one over its own
+//! the same memory. A put adds a second pass over its bytes, and a copied get one over its own
 //! (`sidecore offload bench --only streaming`).
 //!
 //! Must stay true: a run ends only when every command that it issued is done. One thread: the one
@@ -262,8 +263,8 @@ impl<'c> Mfc<'c> {
         self.tag(Tag::default()).put_large(buffer, target)
     }
 
-    /// Fetches memory of any size as a whole, to be read: prefetched and lent in `Borrow` mode (any
-    /// size), else in a buffer that this call takes from the local store.
+    /// Fetches memory of any size as a whole, to be read. In `Borrow` mode it is prefetched and
+    /// lent (any size), else copied to a buffer that this call takes from the local store.
     ///
     /// # Errors
     /// [`DmaError::Store`] where it does not fit, [`DmaError::ListLength`] above 32 MiB; neither in

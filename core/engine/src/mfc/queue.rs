@@ -1,10 +1,10 @@
 //! Commands that are issued but not waited for, in `Checked` mode.
 //!
 //! Why here: real DMA is late and out of order. This queue is as late as it can be and does the
-//! newest first, so that a program which forgot a wait, a fence or a barrier computes something
-//! wrong every time, not once in a month. Must stay true: a fence's command is done after all
-//! earlier ones of its group, a barrier's also before all later ones; at most 16 commands are not
-//! done; the buffer of a command stays here until its handle takes it.
+//! newest first. So a program that forgot a wait, a fence or a barrier is wrong every time, not
+//! once in a month. Must stay true: a fence's command is done after all earlier ones of its group,
+//! a barrier's also before all later ones. At most 16 commands are not done. The buffer of a
+//! command stays here until its handle takes it.
 
 use super::command::{Command, Order};
 use super::{IN_FLIGHT_MAX, QUEUE_COMMANDS, Tag, TagMask};

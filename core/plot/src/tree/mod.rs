@@ -4,7 +4,7 @@
 //! depth and a row; `form` places these on the sheet, as rows or around a circle; `sheet` writes
 //! SVG. Rows keep a height that can be read: a large tree makes a large picture, not small letters.
 //! Why here: the charts' drawing library turns text by quarters and counts whole pixels; names
-//! around a circle need neither. Must stay true: pure; all text is escaped; every colour is its
+//! around a circle need neither. Must stay true: pure; all text is escaped. Every colour is its
 //! page's where the page names one (as in [`crate::themed()`]), else that of the reader's light or
 //! dark mode.
 //! Sources: own; the layout is the usual one of rectangular and circular phylograms.

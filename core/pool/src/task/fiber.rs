@@ -5,10 +5,10 @@
 //! thread blocks.
 //!
 //! Why `unsafe` is here: the code on a fiber finds its way back through a pointer that its host
-//! thread keeps while it runs, and a parked fiber's condition is looked at from its host's stack.
+//! thread keeps while it runs, and the host calls a parked fiber's condition from its own stack.
 //! Must stay true: a fiber is resumed only by the thread that started it (its stack may hold values
-//! that are not `Send`, and addresses of thread-locals); `CURRENT` names a context exactly while
-//! its fiber runs; a condition is looked at only while its fiber is suspended in [`park`].
+//! that are not `Send`, and addresses of thread-locals). `CURRENT` names a context exactly while
+//! its fiber runs. A condition is called only while its fiber is suspended in [`park`].
 #![allow(unsafe_code)]
 
 use super::accounts::{Accounts, Counts};

@@ -156,8 +156,8 @@ struct Host<'g> {
     /// True if this host keeps the place of a task that ended for the next one: it is counted as
     /// live and ready all the while.
     keeps_place: bool,
-    /// Tasks that were begun, and tasks of one scope that have ended, not yet counted: while empty
-    /// tasks follow one another, nothing that hosts share is written to.
+    /// Tasks that were begun, and tasks of one scope that have ended, not yet counted. So while
+    /// empty tasks follow one another, no shared line is written to.
     begun: u64,
     ended: usize,
     ended_of: Option<Arc<ScopeCore>>,

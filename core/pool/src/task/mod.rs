@@ -1,11 +1,11 @@
 //! Tasks: any number of streams of ordinary synchronous code, run as fibers by a few host threads.
 //!
 //! [`Pool::tasks`](crate::Pool::tasks) opens a [`Scope`]. Tasks spawned in it may borrow from
-//! around it, and the call returns when all of them have ended. Wherever a task would wait (for an
-//! engine, for the last helpers of its loop, for another task, for a moment in time) it is parked
-//! and its host runs another one. Unmodified code works inside tasks, with one rule: *do not hold a
-//! lock across an off-load or another wait if a task of the same host may block on that lock*; wait
-//! for it with [`wait_until`] and a `try_lock` instead.
+//! around it, and the call returns when all of them have ended. Wherever a task would wait it is
+//! parked and its host runs another one: for an engine, for the last helpers of its loop, for
+//! another task, for a moment in time. Unmodified code works inside tasks, with one rule: *do not
+//! hold a lock across an off-load or another wait if a task of the same host may block on that
+//! lock*. Wait for it with [`wait_until`] and a `try_lock` instead.
 //!
 //! Started tasks stay on the host thread that started them. A task that has not begun is taken by
 //! whichever host is free, or by the task that joins it. `README.md` next to this file describes
@@ -80,10 +80,10 @@ pub fn yield_now() {
     }
 }
 
-/// Parks this task until `condition` is true. The host looks whenever it comes round, and while it
-/// sleeps after 50 us, 100 us and so on up to every millisecond; [`TaskRef::wake`] has it look at
+/// Parks this task until `condition` is true. The host checks it in every round, and while it
+/// sleeps after 50 us, 100 us and so on up to every millisecond; [`TaskRef::wake`] has it check at
 /// once. `condition` runs on the host's own stack: it must be quick and must not wait. A plain
-/// thread looks in the same way.
+/// thread checks in the same way.
 ///
 /// # Errors
 /// [`Cancelled`] where the task was cancelled before the condition was true.

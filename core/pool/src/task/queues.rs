@@ -3,7 +3,8 @@
 //! Why here: with one queue that all hosts take from one at a time, they contend for its line at
 //! every task. So a host takes a few at a time into its own deque, from which others steal when
 //! they have nothing else: a long task delays no task behind it. Urgent tasks are taken one at a
-//! time. Must stay true: after several were taken at once, a sleeping host is notified
+//! time.
+//! Must stay true: after several were taken at once, a sleeping host is notified
 //! (`Group::announce`). It may have looked here after they left the one queue and before they were
 //! in the other.
 

@@ -2,7 +2,7 @@
 //!
 //! Why `unsafe` is here: a task lies in a queue that knows nothing of its closure's borrows. Must
 //! stay true: `Pool::tasks` returns or unwinds only when every task spawned in its scope was
-//! counted as ended, that is when each closure was run or dropped; the `'scope` lifetime is
+//! counted as ended, that is when each closure was run or dropped. The `'scope` lifetime is
 //! invariant, so that nothing shorter can be smuggled in. Source: the shape of
 //! `std::thread::scope`.
 #![allow(unsafe_code)]
@@ -30,8 +30,8 @@ pub struct TasksOptions {
     pub cpus: Vec<usize>,
     /// True if hosts are pinned, each to its core.
     pub pin: bool,
-    /// Bytes of each task's stack, rounded up to whole pages; below it lies a guard page, so that a
-    /// task that overflows its stack ends the process rather than write into another's.
+    /// Bytes of each task's stack, rounded up to whole pages. Below it lies a guard page: a task
+    /// that overflows its stack ends the process rather than write into another's.
     pub stack_bytes: usize,
     /// The most tasks that are live at once; further ones wait as closures. `None`: as many as the
     /// pool's policy says.

@@ -438,8 +438,8 @@ fn three_hosts() -> TasksOptions {
 
 #[test]
 fn the_youngest_are_held_while_more_are_live_than_the_policy_wants() {
-    // All eight begin, then two are wanted. The six others are held, each for a bounded time: on a
-    // busy machine it may need many rounds until a look finds several of them held at once.
+    // All eight begin, then two are wanted. The six others are held, each for a bounded time. On a
+    // busy machine it may take many rounds until several are seen held at once.
     let pool = moody(|departures| if departures < 100 { 8 } else { 2 });
     let (begun, ended) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let held_most = AtomicU64::new(0);

@@ -110,8 +110,8 @@ fn each_class_has_a_curve_of_its_own_and_those_beyond_the_last_share_one() {
     assert_eq!((unit_ns(63), unit_ns(1_000)), (Some(630.0), Some(630.0)));
 }
 
-/// With more live tasks a tenth less gets done, and each off-load takes three times as long: two
-/// numbers of them are compared by work that does not grow with the time it takes.
+/// With more live tasks a tenth less gets done, and each off-load takes three times as long. Two
+/// numbers of tasks are compared by work that does not grow with the time it takes.
 #[test]
 fn equi_counts_a_slower_unit_for_no_more_work_while_it_tries() {
     let (mut equi, mut now) = (Equi::default(), 0);

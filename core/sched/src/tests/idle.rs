@@ -10,8 +10,8 @@
 //! - *Width.* While engines are spare, a loop that could use them gets them. `equi`: at its next
 //!   off-load all that are idle, shared with those that are ready on the host. MGPS: after three
 //!   windows (three times as many off-loads as there are engines), where tasks take half of the
-//!   engines or fewer, but for the remainder of engines by tasks. EDTLP, `llp(n)` and `hybrid(n)`
-//!   promise no width but their own; `linux` promises only what it off-loads.
+//!   engines or fewer, except for the remainder of engines by tasks. EDTLP, `llp(n)` and
+//!   `hybrid(n)` promise no width but their own; `linux` promises only its off-loads.
 //!
 //! Replay one mix with `SIDECORE_SEED=N`.
 

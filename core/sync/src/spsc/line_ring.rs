@@ -2,8 +2,8 @@
 //! belong to.
 //!
 //! Why here: a message between two cores costs the lines that move. The turn lies in the entry's
-//! own line, so one line moves a message; the reader's position is looked at only where the writer
-//! believes that the ring is full, and the reader publishes it once in an eighth of a ring.
+//! own line, so one line moves a message. The writer reads the reader's position only where the
+//! ring seems full, and the reader publishes it once in an eighth of a ring.
 //!
 //! Must stay true: partners are the Release of a line's turn and its Acquire, and those of the
 //! reader's position in `positions`. A turn that is none of the reader's next is an old entry or

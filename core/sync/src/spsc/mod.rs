@@ -7,8 +7,8 @@
 //! - [`ring`]: values of a type, in this process: acquire, commit, wait, release.
 //!
 //! All three are the same protocol: an end knows its own position, which no other memory can
-//! change, and keeps the last copy of the other's; it looks at the other's only where the copy does
-//! not suffice. Such a look copies the position once and checks the copy: positions never fall, a
+//! change, and keeps the last copy of the other's. It reads the other's only where the copy does
+//! not suffice. Such a read copies the position once and checks the copy: positions never fall, a
 //! consumer is never ahead of its producer, a producer never more than the capacity ahead of its
 //! consumer. So no value that the other side writes makes this side index out of bounds or loop.
 //!

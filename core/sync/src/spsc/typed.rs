@@ -7,8 +7,8 @@
 //!
 //! Why `unsafe` is here: the borrow checker cannot see that a place belongs to one end at a time.
 //! Must stay true: the producer touches only places between its position and the consumer's plus
-//! the capacity, the consumer only those between its position and the published one; each end is
-//! one value that is neither cloned nor shared.
+//! the capacity. The consumer touches only those between its position and the published one. Each
+//! end is one value that is neither cloned nor shared.
 #![allow(unsafe_code)]
 
 use super::positions::{Consumer, Producer};

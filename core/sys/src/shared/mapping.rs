@@ -7,8 +7,8 @@ use std::marker::PhantomData;
 use std::os::fd::BorrowedFd;
 use std::ptr::NonNull;
 
-/// Memory of another process's, mapped here for reading and writing, of which no descriptor is
-/// kept: for a library in a program whose descriptors are not its own.
+/// Memory of another process, mapped here for reading and writing without keeping a descriptor: for
+/// a library in a program whose descriptors are not its own.
 #[derive(Debug)]
 pub struct SharedMapping {
     start: NonNull<u8>,

@@ -1,13 +1,13 @@
 //! AF_XDP: frames of one queue of an interface, through memory that we share with the kernel.
 //!
-//! Four rings lead into one memory of chunks: *fill* (ours: chunks for frames to come), *receive*
 //! Four rings lead into one memory of chunks: *fill* (to the kernel: chunks for frames to come),
 //! *receive* (from it: chunks with frames), *transmit* (to it: chunks to send), *completion* (from
 //! it: chunks that were sent). Half of the chunks are for receiving, half for sending.
 //! Why here: rings shared with the kernel, a memory that it writes to, and a program that redirects
 //! frames. Must stay true: a chunk has one owner at a time; a reference to its bytes exists only
 //! while it is ours; contents of rings are checked against the memory's bounds. One thread at a
-//! time. Source: Documentation/networking/af_xdp.rst.
+//! time.
+//! Source: Documentation/networking/af_xdp.rst.
 #![allow(unsafe_code)] // rings and memory shared with the kernel; bpf(2)
 
 mod program;

@@ -1,7 +1,7 @@
 //! One of the rings between us and the kernel.
 //!
 //! Must stay true: the kernel writes one of the two positions, we the other; ours are counted here
-//! and only ever written there; an entry is read after the Acquire of the position that covers it
+//! and only ever written there. An entry is read after the Acquire of the position that covers it,
 //! and written before the Release of the one that publishes it. Partners: the kernel's
 //! `smp_store_release` and `smp_load_acquire` in `net/xdp/xsk_queue.h`.
 

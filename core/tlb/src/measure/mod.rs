@@ -1,8 +1,8 @@
 //! The measuring part.
 //!
 //! Why here: everything that needs a clock, memory and a core. [`run`] measures on a thread of its
-//! own, which it pins; any thread may call it. It takes tens of seconds. Must stay true: when it
-//! returns or panics, the machine's settings are restored.
+//! own, which it pins; any thread may call it. It takes tens of seconds.
+//! Must stay true: when it returns or panics, the machine's settings are restored.
 
 mod control;
 mod corroborate;

@@ -1,8 +1,8 @@
 //! The machine's settings for huge pages: read, changed when asked to, put back.
 //!
-//! Why here: nothing may stay changed, whatever happens. A [`Change`] puts the old value back when
-//! dropped: at the end, at an error, at a panic; signals end the run in order (the command turns
-//! them into cancellation), so they come by here as well. Only SIGKILL does not.
+//! Why here: no setting may stay changed, in any case. A [`Change`] restores the old value when
+//! dropped: at the end, at an error, at a panic. Signals end the run in order (the command turns
+//! them into cancellation), so they drop it as well. Only SIGKILL does not.
 //! Source: Documentation/admin-guide/mm/{hugetlbpage,transhuge}.rst, proc(5).
 
 use super::TlbError;

@@ -1,9 +1,9 @@
 //! Indexing of a level (sets and ways): its knee measured against the stride of the pages.
 //!
-//! Why here: sets are why a working set much smaller than a level can still miss in it. The levels
-//! before would hide small knees, so every other access of a lap goes to filler pages, as many as
-//! push the pages in question out of those levels, in sets of their own. The first level needs
-//! none, and a layout that stays in the nearest cache.
+//! Why here: because of sets, a working set much smaller than a level can still miss in it. The
+//! levels before would hide small knees. So every other access of a lap goes to filler pages, as
+//! many as push the pages in question out of those levels, in sets of their own. The first level
+//! needs none, and a layout that stays in the nearest cache.
 //! Source: docs/tlb.md, "Sets".
 
 use super::memory::Memory;
@@ -93,8 +93,8 @@ fn knee(
     Ok(knee.map(|knee| knee.entries))
 }
 
-/// Pages at the end of the memory, none of which meets the multiples of `stride` in a set, about
-/// twice as many as the level before holds.
+/// Pages at the end of the memory, about twice as many as the level before holds. None of them
+/// meets the multiples of `stride` in a set.
 fn fillers(small_pages: usize, stride: usize, before: f64) -> Vec<usize> {
     let wanted = (before * FILLERS) as usize;
     let first = (small_pages - FILLER_SPAN).next_multiple_of(STRIDE_MAX);

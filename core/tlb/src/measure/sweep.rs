@@ -24,7 +24,7 @@ pub(crate) struct Range {
 
 impl Range {
     /// The first `count` pages. Where they are more than a small page apart, the place within them
-    /// moves on, too, as neighbouring pages' numbers do: else all would meet in few sets.
+    /// moves on, too, as neighbouring pages' numbers do: else all would share few sets.
     pub(crate) fn pages(self, count: usize) -> Vec<usize> {
         let place = |index: usize| match self.stride {
             1 => index,

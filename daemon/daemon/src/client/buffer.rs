@@ -1,9 +1,9 @@
 //! Buffers: memory that calls read and write, in the arena where there is one.
 //!
 //! Why here: a kernel's result comes without a copy, so its memory is shared with the daemon; and a
-//! daemon that was given up may still write to it. So a buffer is a handle: when a call was given
-//! up, its outputs move to memory of this process alone, with all they held, and the old place is
-//! never looked at again. Owner: one thread at a time, as with a `Vec`.
+//! daemon that was given up may still write to it. So a buffer is a handle. When a call is given
+//! up, its outputs move to memory of this process alone, with their contents, and the old place is
+//! never read again. Owner: one thread at a time, as with a `Vec`.
 
 use crate::shm::segment::{Lease, Segment};
 use sidecore_sys::plain::{self, Plain};

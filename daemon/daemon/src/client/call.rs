@@ -237,12 +237,12 @@ impl<'a> Pending<'a> {
         self.pair.call.answered(self.sequence)
     }
 
-    /// Looks for an answer that comes at once; whether it came. The first look waits about as long
+    /// Looks for an answer that comes at once; true if it came. The first look waits about as long
     /// as the last quick answers took: one that comes too early takes the line from the engine,
-    /// which then has to fetch it back to answer. `patience` is how long: less after every answer
+    /// which then has to fetch it back to answer. `patience` is that wait: less after every answer
     /// that was there at the first look, more after one that was not but followed soon, unchanged
-    /// after one that took long. It counts turns of an empty loop: they cost no clock, and how long
-    /// one takes does not matter.
+    /// after one that took long. It counts turns of an empty loop: they need no clock, and their
+    /// exact length does not matter.
     #[inline]
     fn is_answered_after(&self, patience: &Cell<u32>) -> bool {
         let turns = patience.get();
@@ -393,9 +393,9 @@ impl Watch {
 
 /// Looks without the processor's pause.
 const TIGHT_LOOKS: u32 = 200;
-/// The change of the first look's wait: less after one that was late enough, more after one that
-/// was too early (so that about one in nine is), and the longest wait: some 300 ns, which a call
-/// may also lose after longer ones.
+/// The change of the first look's wait, and the longest wait. It becomes less after a look that was
+/// late enough, more after one that was too early (so that about one in nine is). The longest is
+/// some 300 ns, which a call may also lose after longer ones.
 const PATIENCE_STEP: u32 = 4;
 const PATIENCE_LEAP: u32 = 32;
 const PATIENCE_MAX: u32 = 1200;

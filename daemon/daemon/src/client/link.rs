@@ -2,7 +2,7 @@
 //! the end.
 //!
 //! Why here: a client that lost its daemon attaches anew, and threads may still be in calls on the
-//! old attachment; so an attachment is one shared value that only ever goes from alive to dead.
+//! old attachment. So an attachment is one shared value that only ever goes from alive to dead.
 //! Must stay true: once dead, nothing is read from its outputs any more. Any thread; a pair only
 //! under the lock of its [`Slot`].
 
@@ -63,8 +63,8 @@ pub(crate) struct Slot {
 pub(crate) struct Waits {
     /// The wait before the first look for an answer, in turns of an empty loop.
     pub(crate) patience: Cell<u32>,
-    /// Halvings of the time for which a thread looks before it sleeps: looking costs a core
-    /// that others may need, and the engine too, where answers come late all the same.
+    /// Halvings of the time for which a thread polls before it sleeps. Polling costs a core that
+    /// others may need, the engine among them, and gains nothing where answers come late.
     pub(crate) halvings: Cell<u32>,
     /// When the thread last left the engine's core, in cycles.
     stepped_aside: Cell<u64>,

@@ -31,9 +31,9 @@
 //! await, [`Client::post`] leaves the outcome to [`Client::poll`] and [`Client::wait`].
 //! [`Attachment`] is for callers that have no use for buffers and host versions of ours.
 //!
-//! Must stay true: no system call on the fast path; nothing here trusts the *timing* of the daemon,
-//! but a client trusts the daemon's *writing*: it is a process of the same user or of root.
-//! Every method may be called from any thread.
+//! Must stay true: no system call on the fast path. Nothing here trusts the *timing* of the daemon,
+//! but a client trusts the daemon's *writing*: it is a process of the same user or of root. Every
+//! method may be called from any thread.
 //!
 //! ```
 //! use sidecore_daemon::client::{Args, Client, ClientOptions};
@@ -95,7 +95,7 @@ pub struct ClientOptions {
     /// same.
     pub silence_max: Duration,
     /// Time for which a call waits at an engine without progress on another client's request (or
-    /// without a core, on a busy machine) before it is done on the caller's own core; 1 ms. The
+    /// without a core, on a busy machine); 1 ms. Then it is done on the caller's own core. The
     /// engine may do the call, too, when it comes to it; that result is never read.
     pub held_up_max: Duration,
     /// The same for a kernel that only the daemon has ([`Registry::with_remote`]), its own run
@@ -334,9 +334,9 @@ impl Client {
         }
     }
 
-    /// The pair of an engine that no other thread of this process uses: of the one used last if it
-    /// is free, else of another; waits where other threads have them all. `None` where there are no
-    /// engines, or all are held up for longer than `wait` says.
+    /// The pair of an engine that no other thread of this process uses: of the last one if it is
+    /// free, else of another. Waits where other threads have them all. `None` where there are no
+    /// engines, or all are held up beyond the limit of `wait`.
     #[inline]
     fn claim(&self, wait: Wait) -> Option<(usize, MutexGuard<'_, Slot>)> {
         let engines = self.engines.load(Ordering::Relaxed);

@@ -372,7 +372,7 @@ struct Lane<'a> {
     pending: Option<(usize, Pending<'a>)>,
     /// While this thread naps for the answer.
     progress: Option<Progress>,
-    /// True if the engine does not move on: it gets no other piece, and its last one is left to it
+    /// True if the engine does not move on. It gets no other piece, and its last one is left to it
     /// unless the answer comes before all others are done.
     held_up: bool,
 }

@@ -377,9 +377,9 @@ impl Registry {
         self.with_entry(foreign::entry(Box::new(kernel)))
     }
 
-    /// Adds a kernel that only a daemon has: calls of it fail where no daemon serves it in this
-    /// version, and with this hash where one is given. Where one does, they wait for an engine, up
-    /// to the caller's limit (`ClientOptions::remote_time_max`, `Args::within`).
+    /// Adds a kernel that only a daemon has. Calls of it fail where no daemon serves it in this
+    /// version, and with this hash where one is given. Else they wait for an engine, up to the
+    /// caller's limit (`ClientOptions::remote_time_max`, `Args::within`).
     ///
     /// # Errors
     /// As [`Self::with`].

@@ -3,8 +3,8 @@
 //! Why here: floating-point addition is not associative, so a loop that is cut in other places, or
 //! finishes in another order, would give another sum. Here blocks of a fixed size are added up in a
 //! fixed order, and their sums in the tree of a binary counter. Cut at whole subtrees (any power of
-//! two of blocks) the partial sums are nodes of the same tree, so that one engine or many give the
-//! same bits. Pure.
+//! two of blocks) the partial sums are nodes of the same tree. So one engine or many give the same
+//! bits. Pure.
 
 /// Values of a block: 16 KiB, one DMA.
 pub const SUM_BLOCK_VALUES: usize = 2048;

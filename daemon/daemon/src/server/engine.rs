@@ -116,10 +116,10 @@ struct Seat {
     had_job: bool,
 }
 
-/// The client that was served last. A look at its line right after the answer takes the line from
-/// a client that is about to ring again and then has to fetch it back; so it is left alone for
-/// about as long as it takes to ring again. Ends as soon as another client is served: a turn that
-/// is due is never put off by other turns.
+/// The client that was served last. A look at its line right after the answer takes the line from a
+/// client that is about to ring again and then has to fetch it back. So it is left alone for about
+/// as long as it takes to ring again. Ends as soon as another client is served: other turns never
+/// delay a turn that is due.
 #[derive(Debug, Default)]
 struct Recent {
     seat: usize,
@@ -547,7 +547,7 @@ const TIGHT_ROUNDS: u32 = 256;
 /// Number of looks within which a client that rings again was looked at too early.
 const LOOKS_SOON: u32 = 32;
 /// Looks by which the time that a client is left alone grows, and its greatest value: some 200 ns,
-/// which a client may also lose that rings earlier than before.
+/// which a client that rings earlier than before may also lose.
 const PATIENCE_LEAP: u32 = 8;
 const PATIENCE_MAX: u32 = 40;
 const ROUNDS_PER_CLOCK_READ: u32 = 64;

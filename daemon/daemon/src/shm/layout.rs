@@ -149,8 +149,8 @@ pub(crate) mod activity {
     /// Grows every [`super::TICK_MS`] while the daemon lives and is not stopped.
     pub(crate) const HEARTBEAT: usize = 64;
 
-    /// Offset of the client that the engine serves at this moment, plus 1, or 0 for none, in the
-    /// lower half; a count of the requests that it began in the upper.
+    /// Offset of a word about the client that the engine serves at this moment. The lower half is
+    /// its number plus 1, or 0 for none; the upper half counts the requests that the engine began.
     pub(crate) const fn serving(engine: usize) -> usize {
         128 + engine * 128
     }

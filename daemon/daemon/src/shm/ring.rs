@@ -1,9 +1,10 @@
 //! Jobs: asynchronous requests, and their two rings.
 //!
 //! A client has [`JOBS_MAX`] places for jobs, in a [`JobSlot`] each, and two rings of numbers of
-//! such places: **submitted**, from which any engine takes, and **completed**, to which any engine
-//! adds. An entry of a ring holds the place and the number of times that the ring was filled up to
-//! it (its *lap*), so that a reader looks at the entry alone: no position lies in shared memory.
+//! such places. **submitted** is the ring from which any engine takes, **completed** the one to
+//! which any engine adds. An entry of a ring holds the place and the number of times that the ring
+//! was filled up to it (its *lap*). So a reader looks at the entry alone: no position lies in
+//! shared memory.
 //!
 //! ```text
 //!          client                                        engines

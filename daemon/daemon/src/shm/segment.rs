@@ -78,8 +78,8 @@ impl Segment {
         // to while this process reads its own.
         let taken = bytes.max(1).next_multiple_of(ARENA_ALIGN);
         let mut free = self.free.lock();
-        // First fit: buffers of a program come in few sizes and go in the order they came, so that
-        // a list of stretches stays short and the front of the arena stays warm.
+        // First fit: a program has few sizes of buffers and frees them in the order of allocation.
+        // So the list of stretches stays short and the front of the arena stays warm.
         let Some(place) = free.iter().position(|&(_, size)| size >= taken) else {
             return Err(free.iter().map(|&(_, size)| size).max().unwrap_or(0));
         };
@@ -99,7 +99,7 @@ impl Segment {
     fn give_back(&self, offset: usize, bytes: usize) {
         let bytes = bytes.max(1).next_multiple_of(ARENA_ALIGN);
         let mut free = self.free.lock();
-        // Joined with both neighbours at once, the later first while its index still holds: so no
+        // Joined with both neighbours at once, the later first while its index still holds. So no
         // two free stretches ever touch, and the largest one is as large as it can be.
         let place = free.partition_point(|&(start, _)| start < offset);
         free.insert(place, (offset, bytes));

@@ -235,8 +235,8 @@ pub(crate) struct Answer {
     pub(crate) words: [u64; WORDS],
 }
 
-/// Sleep words of a pair, each written by its side when it goes to sleep, and looked at by the
-/// other after it has handed something over.
+/// Sleep words of a pair. Each is written by its side when it goes to sleep, and read by the other
+/// after it has handed something over.
 #[derive(Debug)]
 #[repr(C, align(128))]
 pub(crate) struct SleepSlot {

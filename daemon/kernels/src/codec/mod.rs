@@ -2,10 +2,10 @@
 //!
 //! A request without a table takes input 0 as one item and puts the result to output 0; word 0 of
 //! the reply is the bytes put, and an item that is not done is an error. With word 0 = N, input 1
-//! has N rows of four words: offset and length in input 0, offset and room in output 0; output 1
+//! has N rows of four words: offset and length in input 0, offset and room in output 0. Output 1
 //! gets N results of two words: bytes put, and an [`ItemStatus`]. Word 0 of the reply is N, word 1
-//! how many items were not done. Word 1 of the request is the format ([`Format`]), word 2 the
-//! level; 0 is each codec's usual one.
+//! the number of items that were not done. Word 1 of the request is the format ([`Format`]), word 2
+//! the level; 0 is each codec's usual one.
 //!
 //! Must stay true: the output of an item never exceeds its room, whatever size it claims. An item
 //! has at most [`ITEM_BYTES_MAX`] bytes and fills as many, compressed ones a few more; a request's

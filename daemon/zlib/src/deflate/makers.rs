@@ -202,7 +202,7 @@ impl State {
         }
     }
 
-    /// Blocks of all that was gathered, then an empty stored block: programs look for its last four
+    /// Blocks of all gathered input, then an empty stored block. Programs look for its last four
     /// bytes, or cut them off (RFC 7692), and a block that was stored does not end with them.
     fn emit_flushed(&mut self) -> Result<(), c_int> {
         self.pending.reserve(EMPTY_STORED.len())?;

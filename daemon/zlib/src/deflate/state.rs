@@ -9,17 +9,18 @@
 //!                           base library (raw, with the last 32 KiB as its dictionary)
 //! ```
 //!
-//! Blocks know nothing of one another. That is what makes them parallel, and what makes them wrong
-//! for a program that flushes every few bytes: from its first such flush on, the base library has
-//! the stream. Where the parameters never suit blocks, it has it from the beginning. Header,
-//! trailer and the rules of `deflate` are here in both cases.
+//! Blocks are independent of one another. So they can be made in parallel, but do not suit a
+//! program that flushes every few bytes: from its first such flush on, the base library has the
+//! stream. Where the parameters never suit blocks, it has it from the beginning. Header, trailer
+//! and the rules of `deflate` are here in both cases.
 //!
 //! Must stay true: each call takes the steps of zlib's own `deflate`, in their order, with the same
-//! answers: what is pending first, then whether there is anything to do, the header, the input, the
-//! flush, the trailer. Pending is what waits here and in the base library. Block boundaries depend
-//! on the bytes and flushes alone, not on how input and room were cut, nor on engines. All memory
-//! is the stream's own ([`Memory`]). A call that runs out of memory may be repeated: nothing was
-//! taken that is not put out. One thread at a time, as zlib asks. Source: zlib 1.3, `deflate.c`.
+//! answers: first the pending output, then whether there is anything to do, the header, the input,
+//! the flush, the trailer. Pending is the output that waits here and in the base library. Block
+//! boundaries depend on the bytes and flushes alone, not on how input and room were cut, nor on
+//! engines. All memory is the stream's own ([`Memory`]). A call that runs out of memory may be
+//! repeated: it took no input without its output. One thread at a time, as zlib asks. Source: zlib
+//! 1.3, `deflate.c`.
 
 use super::header;
 use super::parameters::{HISTORY_BYTES, Parameters};

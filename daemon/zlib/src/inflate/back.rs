@@ -2,9 +2,9 @@
 //! at a time.
 //!
 //! Why here: input is requested only when a bit is missing, and output handed over when there is no
-//! room for a byte. Programs depend on the resulting position of their input. Must stay true: the
-//! program's window is only written to; data for later matches is kept in one of ours. Source: zlib
-//! 1.3, `infback.c`.
+//! room for a byte. Programs depend on the resulting position of their input.
+//! Must stay true: the program's window is only written to; data for later matches is kept in one
+//! of ours. Source: zlib 1.3, `infback.c`.
 
 use super::machine::{Leave, Machine, Mode, Run};
 use crate::forward::is_compatible;

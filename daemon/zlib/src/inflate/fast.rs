@@ -3,8 +3,9 @@
 //! Why here: with that much of both, nothing is checked per byte. Eight bytes are loaded at once,
 //! and matches are copied by 16, beyond their ends, which the next symbol overwrites. Near the ends
 //! of input and room a second loop goes on as zlib's own, so that the last symbols are read from
-//! the same bytes. Must stay true: on leaving, whole bytes that were not used are the program's
-//! again. Writes beyond a match lie inside the room. Any bytes may come in.
+//! the same bytes.
+//! Must stay true: on leaving, whole bytes that were not used are the program's again. Writes
+//! beyond a match lie inside the room. Any bytes may come in.
 
 use super::machine::{Mode, Run};
 use super::tables::Code;

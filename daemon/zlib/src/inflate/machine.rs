@@ -332,8 +332,8 @@ impl Machine {
     }
 }
 
-/// Looks for the end of a flush, 0, 0, 0xff, 0xff, of which `have` bytes were found before; how
-/// many are found now, and how many bytes were looked at.
+/// Looks for the end of a flush, 0, 0, 0xff, 0xff, of which `have` bytes were found before. Returns
+/// the number found now, and the number of bytes searched.
 fn search(mut have: usize, bytes: &[u8]) -> (usize, usize) {
     let mut next = 0;
     while next < bytes.len() && have < 4 {

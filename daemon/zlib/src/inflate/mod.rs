@@ -4,8 +4,8 @@
 //! Top-down: here programs' arguments are checked; `machine` has the state and its steps: `header`
 //! reads gzip's header, `blocks` a block's beginning, `codes` and `fast` its symbols, with tables
 //! that `tables` builds and the history in `window`. `back` goes the same steps with input and
-//! output by the program's functions. Must stay true: code, positions, counts, checksum and message
-//! of every call are zlib's.
+//! output by the program's functions.
+//! Must stay true: code, positions, counts, checksum and message of every call are zlib's.
 
 mod back;
 mod blocks;

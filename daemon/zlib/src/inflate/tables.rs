@@ -1,8 +1,8 @@
 //! Decoding tables of a block's codes, from the codes' lengths (RFC 1951, 3.2.2). Pure.
 //!
 //! Why here: programs see which sets of lengths zlib refuses, and at which bits a damaged stream
-//! stops; the tables are therefore built as zlib's `inftrees.c` builds them. Only the first level
-//! is wider, which has no visible effect. Must stay true: whatever the lengths, each index that an
+//! stops. So the tables are built as zlib's `inftrees.c` builds them. Only the first level is
+//! wider, which has no visible effect. Must stay true: whatever the lengths, each index that an
 //! entry leads to lies inside the table.
 
 /// An entry of a table.

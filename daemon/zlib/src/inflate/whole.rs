@@ -18,7 +18,8 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// The kind of a stream that begins with these bytes, read with these wrappers (bit 0 zlib's,
-    /// bit 1 gzip's) and this window; `None` where it is none that libdeflate checks as zlib does.
+    /// bit 1 gzip's) and this window. `None` where it is of no kind that libdeflate checks as zlib
+    /// does.
     pub(super) fn of(wrap: i32, window_bits: u32, input: &[u8]) -> Option<Self> {
         if !matches!(window_bits, 0 | 15) {
             return None;

@@ -124,11 +124,11 @@ impl Client {
         self.jobs.with(|book| book.open())
     }
 
-    /// A descriptor that is readable, for `poll`, `epoll` and their like, from when a job ends
-    /// until [`Self::poll`] gives `None`. It stays the same when a daemon comes or goes, and is
-    /// readable as soon as one has ended; that one was *stopped* shows when [`Self::poll`] is
-    /// called, so a program that wants to notice waits for 100 ms at most. Asking for it makes
-    /// completions cost a system call for each time that [`Self::poll`] gave `None`.
+    /// A descriptor for `poll`, `epoll` and their like, readable from when a job ends until
+    /// [`Self::poll`] gives `None`. It stays the same when a daemon comes or ends, and is readable
+    /// as soon as one has ended. A *stopped* daemon shows only when [`Self::poll`] is called, so a
+    /// program that wants to notice waits for 100 ms at most. Asking for it makes completions cost
+    /// a system call for each time that [`Self::poll`] gave `None`.
     ///
     /// # Errors
     /// [`ClientError::System`] where the system has no descriptor left.
