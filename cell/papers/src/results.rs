@@ -47,7 +47,7 @@ pub struct Kept {
     pub program: String,
     /// The machine, with its load at the beginning of this part.
     pub machine: Machine,
-    /// When it began, in seconds since 1970.
+    /// Start time, in seconds since 1970.
     pub began_unix_s: u64,
     /// Duration in seconds.
     pub seconds: f64,
@@ -141,7 +141,7 @@ impl Store {
         }
     }
 
-    /// The kept result of `part`, of a quick or a full run; none if there is none that can be read.
+    /// The kept result of `part`, of a quick or a full run; `None` if there is no readable one.
     #[must_use]
     pub fn load(&self, part: &str, quick: bool) -> Option<Kept> {
         let name = name(part, quick);

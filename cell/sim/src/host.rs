@@ -69,7 +69,7 @@ impl Hosts {
         }
     }
 
-    /// When the next thread has something to tell.
+    /// Time of the next thread's event.
     pub(crate) fn next_at(&self) -> f64 {
         let each = self.threads.iter().map(|t| t.due.min(t.slice_ends));
         each.fold(f64::INFINITY, f64::min)

@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Alone,
     /// A tool of binutils that reads both sides' objects as they are.
     Binutils(&'static str),
-    /// A tool that there is none of here.
+    /// A tool without a counterpart here.
     Refused(&'static str),
     /// A step of gcc's, called by gcc itself.
     Step,

@@ -74,7 +74,7 @@ pub(crate) struct Channels {
     decrementer: (Instant, u32),
     decrementer_armed: bool,
     save: u32,
-    /// Conditions of the last look, to find what became true.
+    /// Conditions of the last look, to find those that became true.
     before: u32,
 }
 

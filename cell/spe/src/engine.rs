@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// An operation that a program asked for at the gate.
+/// An operation that a program requested at the gate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) op: u64,
@@ -63,7 +63,7 @@ pub(crate) trait Work: Send + Sync {
     /// Serves one request. `None`: the program parked or stopped, and may be elsewhere by now.
     fn serve(&self, request: Request) -> Option<u64>;
 
-    /// The time came that a parked program asked for.
+    /// Handles the end of the time that a parked program set.
     fn remind(&self);
 }
 
@@ -212,7 +212,7 @@ fn wake_warden(pool: &mut Pool) {
     WARDEN.notify_one();
 }
 
-/// Notes that the word which a context asked for again and again came while it waits for an engine.
+/// Notes that the word which a context polled for came while it waits for an engine.
 pub(crate) fn came(id: u32) {
     let mut pool = POOL.lock();
     pool.ready.came(|context| context.id() == id);

@@ -96,7 +96,7 @@ fn before(signal: c_int) -> Option<&'static libc::sigaction> {
 pub(crate) fn raise_handled(signal: c_int) -> bool {
     let handled = before(signal).is_some_and(|action| action.sa_sigaction > libc::SIG_IGN);
     if handled {
-        // SAFETY: the handler is the program's, which asked for such signals.
+        // SAFETY: the handler is the program's, which requested such signals.
         unsafe { libc::raise(signal) };
     }
     handled

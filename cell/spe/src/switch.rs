@@ -79,7 +79,7 @@ pub(crate) const OP_FAULT: u64 = u64::MAX;
 global_asm!(
     ".text",
     ".balign 16",
-    // (header: rdi, value: rsi): saves what a call keeps, goes on with the program.
+    // (header: rdi, value: rsi): saves the callee-saved registers, goes on with the program.
     ".globl sidecore_spe_enter",
     ".hidden sidecore_spe_enter",
     "sidecore_spe_enter:",

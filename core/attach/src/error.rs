@@ -47,7 +47,7 @@ pub enum ListenError {
         /// Its permission bits.
         mode: u32,
     },
-    /// The socket's folder is none; a link is none either.
+    /// The socket's parent is not a folder; a link does not count as one.
     #[error("{} is no folder (links are not followed); give another path", folder.display())]
     NotAFolder {
         /// Its path.

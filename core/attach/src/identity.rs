@@ -38,7 +38,7 @@ impl Allow {
     }
 }
 
-/// Whose servers a client talks to: its own user's and root's, and those of users that were named.
+/// The users whose servers a client trusts: its own user, root, and users that were named.
 ///
 /// A server sees its clients' data and writes their results. The path of a socket alone is no
 /// reason to trust it, because others may be able to write to that folder.

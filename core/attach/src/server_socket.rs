@@ -179,7 +179,7 @@ fn take_lock(folder: &Folder, path: &Path) -> Result<OwnedFd, ListenError> {
     Ok(lock.into())
 }
 
-/// The state of a file in a folder, links not followed; none where there is none.
+/// The state of a file in a folder, links not followed; `None` without such a file.
 fn look(folder: &Folder, name: &OsStr) -> Result<Option<Stat>, ListenError> {
     match rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
         Ok(found) => Ok(Some(found)),

@@ -5,7 +5,7 @@
 //! object for each access would cost more than the access. So the start and the length are kept
 //! next to the owner, which is asked once. Must stay true: while the memory lives, the owner is
 //! never reached again except to be dropped.
-#![allow(unsafe_code)] // Keeps a slice beside its owner, and asks the allocator for zeroed pages.
+#![allow(unsafe_code)] // Keeps a slice next to its owner, and asks the allocator for zeroed pages.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;

@@ -117,7 +117,7 @@ pub fn copy_to_cells(bytes: &[u8], cells: &[Cell<u8>]) {
     }
 }
 
-/// How many values of `T` the memory holds, if it is aligned for them and holds a whole number.
+/// Number of values of `T` in the memory, if it is aligned for them and holds a whole number.
 fn fitting<T: Plain>(start: *const u8, bytes: usize) -> Option<usize> {
     const { assert!(size_of::<T>() != 0, "a plain type of no bytes") };
     let aligned = start.addr().is_multiple_of(align_of::<T>());

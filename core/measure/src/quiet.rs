@@ -332,7 +332,7 @@ mod tests {
             process(11, 10, 2, false),
             process(12, 11, 4, false),
             process(2, 0, 8, true),
-            process(20, 1, 16, false), // somebody else's
+            process(20, 1, 16, false), // another program's
             process(30, 31, 32, false),
             process(31, 30, 64, false), // a torn reading
         ];

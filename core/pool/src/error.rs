@@ -42,10 +42,10 @@ pub enum OffloadError {
         /// The operating system's error.
         source: SysError,
     },
-    /// The number of engines asked for is out of range.
+    /// The requested number of engines is out of range.
     #[error("{engines} engines asked for; a pool has 1 to {max}")]
     EngineCount {
-        /// The number asked for.
+        /// The requested number.
         engines: usize,
         /// The most a pool has.
         max: usize,
@@ -67,10 +67,10 @@ pub enum OffloadError {
         /// The panic's message.
         message: String,
     },
-    /// The number of host threads asked for is out of range, or other scopes have them.
+    /// The requested number of host threads is out of range, or other scopes have them.
     #[error("{hosts} hosts asked for; a process has 1 to {max} at once; ask for fewer")]
     HostCount {
-        /// The number asked for.
+        /// The requested number.
         hosts: usize,
         /// The most a process has.
         max: usize,

@@ -48,7 +48,7 @@ pub(crate) struct Worker {
     /// Items of its next chunk, and the least that are worth a look at the others' shares.
     chunk: u64,
     least: u64,
-    /// Least number that its caller asked for.
+    /// Least number, set by its caller.
     floor: u64,
 }
 

@@ -155,7 +155,7 @@ impl<T> ReadyQueue<T> {
         self.taken - first.taken >= TURNS + others * TURNS_EACH
     }
 
-    /// Makes a program ready by an event: the word that it asked for again and again came. False
+    /// Makes a program ready by an event: the word that it polled for came. False
     /// if it is not in the queue as one that polls.
     pub fn came(&mut self, is_it: impl Fn(&T) -> bool) -> bool {
         let polls = &mut self.kinds[POLL];

@@ -5,8 +5,8 @@
 //! of a device gets all engines, many readers one each. Where there are more tasks than engines,
 //! the number that is kept live climbs to where the most work gets done ([`crate::climb`]).
 //!
-//! Source: own; it is meant to beat the multigrain paper's MGPS, which knows only
-//! what the last eight off-loads did, and never runs more tasks than engines.
+//! Source: own; it is meant to beat the multigrain paper's MGPS, which knows only the last eight
+//! off-loads, and never runs more tasks than engines.
 
 use crate::climb::Climb;
 use crate::curve::Curve;

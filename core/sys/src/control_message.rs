@@ -15,7 +15,7 @@ pub struct ControlMessage {
     pub kind: i32,
     /// Its range, with the padding up to the next one.
     pub whole: Range<usize>,
-    /// Where its value lies.
+    /// Range of its value.
     pub value: Range<usize>,
 }
 

@@ -9,7 +9,7 @@ pub enum SysError {
     /// Memory could not be allocated or mapped.
     #[error("cannot map {bytes} bytes of memory: {source}; ask for less or raise the memory limit")]
     Map {
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
         /// The operating system's error.
         source: io::Error,
@@ -17,9 +17,9 @@ pub enum SysError {
     /// A file could not be mapped.
     #[error("cannot map {bytes} bytes of the file from offset {offset}: {source}")]
     MapFile {
-        /// First byte asked for.
+        /// First requested byte.
         offset: u64,
-        /// Bytes asked for.
+        /// Requested bytes.
         bytes: usize,
         /// The operating system's error.
         source: io::Error,
@@ -48,7 +48,7 @@ pub enum SysError {
         "cannot pin this thread to core {cpu}: {source}; allowed are the cores in `taskset -p $$`"
     )]
     Pin {
-        /// The core asked for.
+        /// The requested core.
         cpu: usize,
         /// The operating system's error.
         source: io::Error,

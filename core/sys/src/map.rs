@@ -39,7 +39,7 @@ const MAPS_MAX: usize = 256;
 /// A read-only map of a stretch of a file.
 #[derive(Debug)]
 pub struct FileMap {
-    /// The first byte asked for; inside the first mapped page.
+    /// The first requested byte; inside the first mapped page.
     start: NonNull<u8>,
     len: usize,
     map_start: NonNull<u8>,

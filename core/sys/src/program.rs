@@ -11,7 +11,7 @@
 //! assert!(shell.is_absolute());
 //! assert_eq!(program::find("no-such-program-here"), None);
 //! ```
-#![allow(unsafe_code)] // What a child does between fork and exec.
+#![allow(unsafe_code)] // The code of a child between fork and exec.
 
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};

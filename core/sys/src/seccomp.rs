@@ -17,14 +17,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// When a call is handed over.
+/// Condition under which a call is handed over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum When {
     /// Always.
     Always,
-    /// Where the argument (0 to 5) is not 0: a pointer that was given.
+    /// If the argument (0 to 5) is not 0: a pointer that was given.
     Given(u8),
-    /// Where the lower 32 bits of the argument are one of these.
+    /// If the lower 32 bits of the argument are one of these.
     OneOf(u8, &'static [u32]),
     /// Unless the argument is this.
     Unless(u8, u64),

@@ -397,7 +397,7 @@ mod tests {
     #[test]
     fn intels_codes_where_there_is_nothing_newer() {
         let mut leaves = Leaves::of("GenuineIntel", 6);
-        // As a core of 2013: 64 entries, 1,024 behind them; the codes of caches are none of ours.
+        // As a core of 2013: 64 entries, 1,024 behind them; the codes of caches are ignored.
         leaves.set(LEAF_CODES, 0, [0x7603_6301, 0x00f0_b5ff, 0, 0x00c1_0000]);
         let levels = decode(&leaves);
         assert_eq!(said(&levels), [(1, 64, Some(4)), (2, 1024, Some(8))]);

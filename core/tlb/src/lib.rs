@@ -10,7 +10,7 @@
 //!   strides to sets and ways), `chain` (the places of a chase's nodes).
 //!
 //! Must stay true: the machine's settings are as they were when a run has ended, however it ended;
-//! nothing is changed at all unless asked for. No unsafe code. Source: papers/003; docs/tlb.md.
+//! nothing is changed at all without a request. No unsafe code. Source: papers/003; docs/tlb.md.
 
 pub mod access;
 mod chain;

@@ -118,7 +118,7 @@ pub(crate) unsafe fn rescue(outputs: &[*mut RawBuffer]) -> bool {
         if buffer.own != 0 || buffer.data.is_null() || is_known {
             continue;
         }
-        // SAFETY: any size may be asked for.
+        // SAFETY: any size is allowed.
         let memory = unsafe { libc::malloc(buffer.bytes.max(1)) };
         if memory.is_null() {
             for (_, memory) in moved {

@@ -2,7 +2,7 @@
 //!
 //! One test, because the library reads its environment once and attaches once.
 
-#![allow(unsafe_code)] // C functions are what is tested
+#![allow(unsafe_code)] // the tests call C functions
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 mod common;

@@ -1,7 +1,7 @@
 //! Use at the edges of a stream: memory that runs out, fork and threads in the middle,
 //! calls that zlib answers in its own way. Each case is one that went wrong before.
 
-#![allow(unsafe_code)] // C functions are what is tested
+#![allow(unsafe_code)] // the tests call C functions
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 mod common;

@@ -1,6 +1,6 @@
 //! Any sequence of calls gives a stream that the base library inflates, and the other way about.
 
-#![allow(unsafe_code)] // C functions are what is tested
+#![allow(unsafe_code)] // the tests call C functions
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 mod common;

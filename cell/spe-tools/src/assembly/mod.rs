@@ -2,7 +2,7 @@
 //!
 //! Why here: programs of the PPE update words by `lwarx` and `stwcx.`, read the time base and count
 //! zeros in asm statements of a few instructions. These become C that the compiler knows all of;
-//! atomic updates keep what a reservation promises, by `sidecore_powerpc.h`.
+//! atomic updates keep the promise of a reservation, by `sidecore_powerpc.h`.
 //!
 //! Must stay true: a statement is translated whole or left as it is. Statements without an
 //! instruction of the PowerPC alone, such as this machine's own, are left without a warning. Lines

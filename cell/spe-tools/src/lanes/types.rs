@@ -52,7 +52,7 @@ impl Types {
         types
     }
 
-    /// Finds arrays that look into their union's vector or number, but for unions at the places
+    /// Finds arrays that look into their union's vector or number, except unions at the places
     /// `exact`, whose accesses are known.
     pub(super) fn find_shared(&mut self, text: &Text<'_>, exact: &BTreeSet<usize>) {
         let mut others = BTreeSet::new();

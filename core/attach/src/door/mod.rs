@@ -59,7 +59,7 @@ pub enum Event<S> {
     Question {
         /// Its connection.
         from: ConnectionId,
-        /// Whose it is.
+        /// Its credentials.
         peer: Peer,
         /// True if it is attached already, or a segment is made for it.
         is_attached: bool,
@@ -72,7 +72,7 @@ pub enum Event<S> {
     Made {
         /// The client's connection.
         to: ConnectionId,
-        /// Whose it is.
+        /// Its credentials.
         peer: Peer,
         /// As it was given to [`Door::order`].
         tag: u64,

@@ -28,7 +28,7 @@ pub(super) struct Context {
     yielder: Cell<*const Yielder<(), ()>>,
     /// Condition that it waits for while parked; on its own stack.
     condition: Cell<Option<*mut dyn FnMut() -> bool>>,
-    /// When a parked fiber is resumed at the latest, on the clock of `sidecore_sys::clock`.
+    /// Latest time at which a parked fiber is resumed, on the clock of `sidecore_sys::clock`.
     due_ns: Cell<u64>,
     /// True if no notification will announce the condition, so that the host has to look now and
     /// then.

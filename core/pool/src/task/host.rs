@@ -339,7 +339,7 @@ impl Host<'_> {
                 self.count();
             }
             if !task.begin(self.link.bell) {
-                continue; // Cancelled, or run by who joined it.
+                continue; // Cancelled, or run by its joiner.
             }
             self.begun += 1;
             let spare = self.spares.pop().or_else(|| {

@@ -162,7 +162,7 @@ fn a_disaster_ends_a_trial_after_one_round() {
             (8, window(8) + 4 * 512 + window(8)),
         ]
     );
-    // A loss of seven hundredths is none: the second round decides.
+    // A loss of seven hundredths does not count: the second round decides.
     let slower = |live: u32| if live > 8 { 1_070 } else { 1_000 };
     let held = timeline(100, 8_000, slower);
     assert_eq!(held[2..4], [(8, 2 * window(8)), (12, 2 * window(8))]);
@@ -216,7 +216,7 @@ fn lost_trials_become_rarer_up_to_a_bound() {
     assert_eq!(trials[..3], [12, 10, 10]);
     assert!(trials[3..].iter().all(|&live| live == 9), "{trials:?}");
     let longest = held.iter().map(|&(_, departures)| departures).max();
-    // Down is tried in vain after a pause, and then up again after another.
+    // A trial downwards fails after a pause, and then one upwards after another.
     let most = 2 * 65_536 + 2 * window(8);
     assert_eq!(longest, Some(most));
 }

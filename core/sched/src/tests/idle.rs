@@ -4,7 +4,7 @@
 //! The promises, and the policies that make them:
 //! - *Waiting.* While an off-load waits for an engine, none is idle. All policies, the static ones
 //!   too, at every moment: hysteresis 0. A policy breaks it by keeping work on the host that
-//!   engines do faster; `Decision::Host` counts as waiting here, but for the bounded looks.
+//!   engines do faster; `Decision::Host` counts as waiting here, except for the bounded looks.
 //! - *Beginning.* While a task has not begun, as many are live as there are engines. EDTLP, MGPS
 //!   and `equi`; `hybrid(n)` promises one task for each group, and keeps that.
 //! - *Width.* While engines are spare, a loop that could use them gets them. `equi`: at its next

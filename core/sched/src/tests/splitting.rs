@@ -49,7 +49,7 @@ proptest! {
     fn the_share_is_tuned_until_nobody_waits(
         units in 200u32..20_000, width in 2u32..9, part in 0.0..0.9f64, unit_ns in 1.0..1e5f64,
     ) {
-        // Late by a part of an even share: within what the bound lets the first engine make up for.
+        // Late by a part of an even share: the first engine can make up for it within the bound.
         let late_ns = part * f64::from(units / width) * unit_ns;
         let mut split = Split::default();
         for _ in 0..60 {

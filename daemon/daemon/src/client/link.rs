@@ -66,7 +66,7 @@ pub(crate) struct Waits {
     /// Halvings of the time for which a thread polls before it sleeps. Polling costs a core that
     /// others may need, the engine among them, and gains nothing where answers come late.
     pub(crate) halvings: Cell<u32>,
-    /// When the thread last left the engine's core, in cycles.
+    /// Time at which the thread last left the engine's core, in cycles.
     stepped_aside: Cell<u64>,
 }
 

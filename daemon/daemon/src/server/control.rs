@@ -452,7 +452,7 @@ fn client_status(client: &Client, share_percent: f64, engines: &[EngineStatus]) 
         .iter()
         .filter(|engine| engine.client == Some(session.client))
         .count();
-    // A process of another PID namespace has none here, and 0 is none.
+    // A process of another PID namespace has no id here, and 0 is no id.
     let command = std::fs::read_to_string(format!("/proc/{}/comm", session.peer.pid));
     ClientStatus {
         client: session.client,

@@ -40,7 +40,7 @@ pub(crate) struct Bench {
     pub(crate) failures: AtomicU64,
     /// Cycles spent serving.
     pub(crate) busy_cycles: AtomicU64,
-    /// When the request that is being served began; 0 between requests.
+    /// Start of the current request; 0 between requests.
     pub(crate) begun_cycles: AtomicU64,
     /// Times that the engine's core was taken from it while it polled, and for how long in all.
     pub(crate) stalls: AtomicU64,

@@ -47,7 +47,7 @@ pub enum DaemonError {
     /// The number of engines is out of range.
     #[error("{engines} engines asked for; a daemon has 1 to {ENGINES_MAX}")]
     EngineCount {
-        /// The value asked for.
+        /// The requested value.
         engines: usize,
     },
     /// More engines than cores.
@@ -56,7 +56,7 @@ pub enum DaemonError {
          cores with --oversubscribe"
     )]
     TooManyEngines {
-        /// The value asked for.
+        /// The requested value.
         engines: usize,
         /// Cores that this process may use.
         cores: usize,
@@ -64,7 +64,7 @@ pub enum DaemonError {
     /// The number of clients is out of range.
     #[error("room for {clients} clients asked for; a daemon has room for 1 to {CLIENTS_MAX}")]
     ClientCount {
-        /// The value asked for.
+        /// The requested value.
         clients: usize,
     },
     /// A kernel does not fit the engines.

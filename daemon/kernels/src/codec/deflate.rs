@@ -22,7 +22,7 @@ pub type DeflateCompress = Coded<Deflater>;
 /// Decompresses: the kernel `deflate_decompress`.
 pub type DeflateDecompress = Coded<Inflater>;
 
-/// An engine's compressors, each made when first asked for.
+/// An engine's compressors, each made at its first use.
 #[derive(Default)]
 pub struct Deflater([Option<Compressor>; LEVEL_MAX as usize + 1]);
 

@@ -314,7 +314,7 @@ impl State {
                     // SAFETY: the caller's promise.
                     unsafe { self.drain(stream) };
                     if stream.avail_out == 0 {
-                        // There may be more: the same flush may be asked for again.
+                        // There may be more: the program may repeat the same flush.
                         self.last_flush = -1;
                     }
                     return Ok(Z_OK);

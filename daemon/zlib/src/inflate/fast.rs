@@ -349,8 +349,8 @@ impl Run<'_> {
 }
 
 impl Window {
-    /// Where the byte stands that is `back` bytes before the window's end, and how many follow it
-    /// without a break.
+    /// Place of the byte that is `back` bytes before the window's end, and the number of bytes that
+    /// follow it without a break.
     pub(super) fn before_next(&self, back: usize) -> (usize, usize) {
         if back > self.next {
             let back = back - self.next;

@@ -1,4 +1,4 @@
-//! The steps of a gzip header (RFC 1952, 2.3), and the fields that a program asked for.
+//! The steps of a gzip header (RFC 1952, 2.3), and the fields that a program requested.
 
 use super::machine::{Mode, PAUSE, Run, Step, crc32};
 use libc::c_int;

@@ -135,7 +135,7 @@ pub(super) fn build(
         }
     }
     if huff != 0 {
-        // One code of one bit: the other is none.
+        // One code of one bit: the other bit has no code.
         table[next + huff] = Code {
             bits: (len - drop) as u8,
             ..NO_CODE
@@ -218,7 +218,7 @@ const NO_CODE: Code = Code {
 };
 /// As an extra, no code: 16 and this is zlib's 64 and more, which no base has.
 const NONE: u8 = 64 - 16;
-/// Base and extra bits of each length's symbol, from 257 on; the last two are none.
+/// Base and extra bits of each length's symbol, from 257 on; the last two are invalid.
 const LENGTHS: [(u16, u8); 31] = [
     (3, 0),
     (4, 0),
@@ -252,7 +252,7 @@ const LENGTHS: [(u16, u8); 31] = [
     (0, NONE),
     (0, NONE),
 ];
-/// Base and extra bits of each distance's symbol; the last two are none.
+/// Base and extra bits of each distance's symbol; the last two are invalid.
 const DISTANCES: [(u16, u8); 32] = [
     (1, 0),
     (2, 0),

@@ -15,7 +15,7 @@
 //!
 //! A difference is reported with the shortest sequence found that shows it.
 
-#![allow(unsafe_code)] // C functions are what is tested
+#![allow(unsafe_code)] // the tests call C functions
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 #![allow(clippy::print_stdout)] // the long run says where it is
 
