@@ -8,9 +8,9 @@
 //! loops (LLP, MGPS) have no part in it: a program is one task of one engine, and splits its work
 //! itself.
 //!
-//! Must stay true: no program starves. A program that was overtaken by more turns than a round of
-//! its own kind has goes before younger ones of a better kind, the longest waiting first. Turns are
-//! counted, not time: engines may share processors with others' work.
+//! Must stay true: no program starves. A program that was overtaken by many more turns than a round
+//! of its own kind has goes before younger ones of a better kind, the longest waiting first. Turns
+//! are counted, not time: engines may share processors with others' work.
 //!
 //! Source: the multigrain scheduling paper of 2007, sections 5.2 and 5.4; the kinds with ageing are
 //! a feedback queue (Corbato, Daggett and Daley, "An experimental time-sharing system", 1962).

@@ -14,7 +14,7 @@ use std::ptr;
 /// A message that was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Received {
-    /// Number of bytes; with `MSG_TRUNC` among the flags asked for, of all that there were.
+    /// Number of bytes; with `MSG_TRUNC` among the requested flags, of the whole message.
     pub bytes: usize,
     /// `struct sockaddr` of its sender.
     pub name: Vec<u8>,

@@ -44,8 +44,8 @@ forward! {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gzgets(file: gzFile, text: *mut c_char, len: c_int) -> *mut c_char {
     if len == 1 && !text.is_null() {
-        // Room for the end alone is none for a line, which is nothing to read; a seek that waits is
-        // carried out all the same.
+        // Room for the terminating zero alone means that nothing is read; a pending seek is carried
+        // out all the same.
         let mut end = 0;
         // SAFETY: the caller's promise; room for the end.
         unsafe { base::gzgets(file, &mut end, len) };

@@ -191,8 +191,8 @@ impl Link {
             .map(|kernel| kernel.number)
     }
 
-    /// An engine without other clients, if `engine` has one and the activity page shows such an
-    /// engine: the last call there was slow.
+    /// An engine that serves no other client, if `engine` serves one and the activity page shows
+    /// such an engine: the last call there was slow.
     pub(crate) fn better_engine(&self, engine: usize) -> Option<usize> {
         let free = |engine: &usize| {
             let serving = self.activity.serving(*engine);

@@ -1,4 +1,4 @@
-//! A client's segment as the daemon sees it: memory that the client may write to at any time.
+//! A client's segment as the daemon sees it: memory that its holders may write to at any time.
 //!
 //! Why here: this is the trust boundary. A request's ranges are checked here, on a copy, before a
 //! kernel sees them; behind it a kernel can only copy in and out of the client's own arena. Must

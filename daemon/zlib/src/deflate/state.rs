@@ -382,7 +382,7 @@ impl State {
     /// Gives the stream to the base library with a dictionary before the next input.
     pub(super) fn set_dictionary(&mut self, stream: &mut z_stream, dictionary: &[u8]) -> c_int {
         let is_refused = match self.parameters.wrapper {
-            // The wrapper of a stream that is closed is none.
+            // A closed stream has no wrapper any more.
             _ if self.is_closed => false,
             CheckKind::None => false,
             CheckKind::Adler32 => self.status != Status::Init,
