@@ -2,7 +2,7 @@
 //!
 //! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`pair`] to
 //! another stack, [`spread`] to several; [`middleware`] puts a bad network in between.
-//! `tests/nic.rs` is what each must pass.
+//! `tests/suite/nic.rs` is what each must pass.
 //!
 //! Segmentation and checksums are part of the trait from the start: where a NIC cuts super-segments
 //! and completes checksums, the stack hands it up to 64 KiB at a time and touches no payload byte.

@@ -4,7 +4,7 @@
 //! once into a type whose values are right ([`arp::Arp`], [`ndisc::Message`], [`igmp::Message`])
 //! and written as an array of its own length, so that neither side counts bytes. ICMP's errors and
 //! echoes quote other packets and are read where they are answered (`stack/icmp.rs`). Must stay
-//! true: nothing here panics or allocates, whatever the bytes. `tests/wire.rs` compares each of the
+//! true: nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` compares each of the
 //! small formats with another implementation, in both directions.
 //!
 //! ```

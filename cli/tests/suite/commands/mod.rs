@@ -1,0 +1,263 @@
+//! Every command of docs/commands.md, run as scripts run it: exit status, one JSON object and
+//! nothing else, the promised keys with units in their names, pictures, and one line where it
+//! cannot run.
+//!
+//! Why here: the parts test what they do; this tests that they are one program. Needs root and
+//! `scripts/setup`, as they do. Must stay true: a command that is put on the page and not run here
+//! fails; the whole takes less than a minute.
+
+#![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
+
+mod contract;
+mod inputs;
+use crate::namespace;
+mod refusals;
+mod services;
+
+use contract::Promise;
+use inputs::sidecore;
+use std::collections::BTreeSet;
+
+/// Command line of each command that ends by itself: its name on the page, and its arguments.
+const RUNS: [(&str, &str); 39] = [
+    (
+        "block pack",
+        "raw.bin -o packed.img --format cloop --frame 64KiB --level 1 --engines 1",
+    ),
+    ("block unpack", "made.img -o unpacked.bin"),
+    ("block info", "made.img --json"),
+    ("block verify", "made.img --json"),
+    ("block index", "frames.zst --json"),
+    ("block clone", "made.img one.ovl --json"),
+    ("block diff", "raw.bin other.bin --json"),
+    ("block commit", "made.img kept.ovl -o committed.img --json"),
+    (
+        "block export",
+        "made.img --overlay kept.ovl --qcow2 -o exported.qcow2 --json",
+    ),
+    ("block bench", "--quick --only lzo,stages --rounds 1 --json"),
+    ("cell table1", "--machine cell.toml --svg table1.svg --json"),
+    ("cell table2", "--machine cell.toml --svg table2.svg --json"),
+    (
+        "cell fig7",
+        "--bootstraps 1,9 --machine cell.toml --svg fig7.svg --json",
+    ),
+    (
+        "cell fig8",
+        "--bootstraps 1,9 --machine cell.toml --svg fig8.svg --json",
+    ),
+    (
+        "cell fig9",
+        "--bootstraps 1,9 --machine cell.toml --svg fig9.svg --json",
+    ),
+    ("cell uio", "--svg uio.svg --json"),
+    ("offload run", "-- true"),
+    ("net run", "--loopback -- true"),
+    (
+        "offload bench",
+        "--quick --only trips,edtlp,loops,callers,async --workers 1 --json",
+    ),
+    (
+        "phylo evaluate",
+        "--msa made.phy --tree made.nwk --model JC --opt branches --brlen linked \
+         --site-lnl site.lnl --tree-out used.nwk --json",
+    ),
+    (
+        "phylo search",
+        "--msa made.phy --model JC --brlen unlinked --starts 1 --bootstraps 1 --seed 1 --engines 1 \
+         --policy equi --prefix found --json",
+    ),
+    (
+        "phylo simulate",
+        "--tree made.nwk --sites 60 --model JC --seed 1 -o again.phy",
+    ),
+    ("phylo compare", "made.nwk made.nwk --json"),
+    (
+        "phylo support",
+        "--tree made.nwk --msa made.phy --model JC --support sh-alrt --replicates 200 --json",
+    ),
+    (
+        "phylo models",
+        "--msa made.phy --free-rates-max 2 --engines 1 -o made.models --json",
+    ),
+    (
+        "phylo test",
+        "--msa made.phy --trees two.nwk --model JC --replicates 500 --engines 1 --json",
+    ),
+    (
+        "phylo ancestors",
+        "--msa made.phy --tree made.nwk --model JC --engines 1 -o states.tsv --tree-out nodes.nwk \
+         --fasta nodes.fasta --json",
+    ),
+    ("phylo consensus", "two.nwk --rule extended --json"),
+    ("phylo root", "made.nwk --mad --json"),
+    ("phylo draw", "made.nwk -o made.svg --form circular --json"),
+    ("phylo bench kernels", "--quick --json"),
+    (
+        "phylo bench grain",
+        "--bootstraps 1 --rounds 1 --taxa 6 --sites 100 --json",
+    ),
+    ("tlb", "--quick --levels-only --json"),
+    ("spe env", ""),
+    ("spe run", "--timeline spe.svg -- true"),
+    ("spe document", "--quick --json"),
+    ("doctor", "--json"),
+    (
+        "net bench",
+        "--quick --only rpc,papers --rounds 1 --svg net.svg --json",
+    ),
+    (
+        "papers",
+        "--quick --only cell-table2,cell-uio --state kept -o page.html --json",
+    ),
+];
+
+/// The tour packs what the machine has and takes a minute: `.ci/run` runs it.
+const NOT_HERE: &str = "tour";
+
+fn run_group(group: &str) {
+    for promise in contract::read() {
+        let Some((_, rest)) = RUNS.iter().find(|(name, _)| *name == promise.name) else {
+            continue;
+        };
+        if promise.name.starts_with(group) {
+            keeps(&promise, rest);
+        }
+    }
+}
+
+/// Runs the command and holds it to its promise.
+fn keeps(promise: &Promise, rest: &str) {
+    let words = format!("{} {rest}", promise.name);
+    let output = sidecore(&words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    // A claim of a small measurement beside other tests need not hold, and a busy machine may show
+    // no level of translation.
+    let may_fail = ["phylo bench grain", "tlb"].contains(&&*promise.name);
+    let status = output.status.code();
+    assert!(
+        status == Some(0) || may_fail && status == Some(1),
+        "{words}: {status:?} {said}"
+    );
+    if promise.has("--json") {
+        let sees_nothing = promise.name == "tlb" && status == Some(1);
+        let keys = promise.keys.iter();
+        let keys = keys.filter(|key| !(sees_nothing && key.starts_with("levels[].")));
+        json(keys, &words, &output.stdout);
+    }
+    if promise.has("--svg") {
+        let (_, file) = rest.split_once("--svg ").expect("the picture is asked for");
+        let file = file.split(' ').next().unwrap();
+        let drawn = std::fs::read_to_string(inputs::folder().join(file)).unwrap();
+        assert!(
+            drawn.starts_with("<svg") && drawn.trim_end().ends_with("</svg>"),
+            "{words}"
+        );
+    }
+}
+
+/// One object, all keys, units in names.
+fn json<'k>(keys: impl IntoIterator<Item = &'k String>, words: &str, text: &[u8]) {
+    let report: serde_json::Value = serde_json::from_slice(text)
+        .unwrap_or_else(|error| panic!("{words}: {error}: {}", String::from_utf8_lossy(text)));
+    assert!(report.is_object(), "{words}: {report}");
+    for key in keys {
+        if let Some(problem) = contract::missing(&report, key) {
+            panic!("{words}: {problem}");
+        }
+    }
+    let unitless = contract::unitless(&report);
+    assert!(
+        unitless.is_empty(),
+        "{words}: no unit in the name of {unitless:?}"
+    );
+}
+
+#[test]
+fn images() {
+    run_group("block");
+    let raw = std::fs::read(inputs::folder().join("raw.bin")).unwrap();
+    assert!(raw == std::fs::read(inputs::folder().join("unpacked.bin")).unwrap());
+}
+
+#[test]
+fn the_cell() {
+    run_group("cell");
+}
+
+#[test]
+fn engines_translation_and_the_machine() {
+    run_group("offload");
+    run_group("tlb");
+    run_group("spe");
+    run_group("doctor");
+    run_group("papers");
+}
+
+#[test]
+fn phylogenies() {
+    run_group("phylo");
+    let sites = std::fs::read_to_string(inputs::folder().join("site.lnl")).unwrap();
+    assert_eq!(sites.lines().count(), 60);
+    let drawn = std::fs::read_to_string(inputs::folder().join("made.svg")).unwrap();
+    assert!(drawn.starts_with("<svg ") && drawn.ends_with("</svg>\n"));
+    let states = std::fs::read_to_string(inputs::folder().join("states.tsv")).unwrap();
+    assert_eq!(states.lines().count(), 1 + 4 * 60);
+    // What was chosen is a model that the other commands take.
+    let rest = "phylo evaluate --msa made.phy --tree made.nwk --model made.models --json";
+    assert_eq!(sidecore(rest).status.code(), Some(0));
+}
+
+#[test]
+fn the_stack_measured() {
+    run_group("net");
+}
+
+#[test]
+fn each_command_of_the_page_is_run_and_refuses_what_is_wrong() {
+    let page: BTreeSet<String> = contract::read()
+        .into_iter()
+        .map(|promise| promise.name)
+        .collect();
+    let run: BTreeSet<String> = RUNS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain(services::RUN)
+        .chain([NOT_HERE])
+        .map(str::to_owned)
+        .collect();
+    assert_eq!(
+        page, run,
+        "docs/commands.md on the left, what is run here on the right"
+    );
+    let refused: BTreeSet<String> = refusals::names();
+    let missing: Vec<_> = page.difference(&refused).collect();
+    assert!(missing.is_empty(), "no bad input is tried for {missing:?}");
+}
+
+#[test]
+fn help_knows_every_option_of_the_page() {
+    for promise in contract::read() {
+        let output = sidecore(&format!("{} --help", promise.name));
+        let help = String::from_utf8_lossy(&output.stdout);
+        assert_eq!(output.status.code(), Some(0), "{}", promise.name);
+        for option in &promise.options {
+            let listed = help.lines().any(|line| {
+                let mut words = line.split([' ', ',']);
+                line.starts_with(' ') && words.any(|word| word == option)
+            });
+            assert!(
+                listed,
+                "sidecore {} --help has no {option}: {help}",
+                promise.name
+            );
+        }
+    }
+    for format in ["zstd", "lz4", "cloop", "cloop-lzo", "raw"] {
+        let help = sidecore("block pack --help").stdout;
+        assert!(
+            String::from_utf8_lossy(&help).contains(format),
+            "--format {format}"
+        );
+    }
+}

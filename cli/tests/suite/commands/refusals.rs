@@ -1,0 +1,191 @@
+//! Bad input is refused alike everywhere: exit status 2, nothing on standard output, one line on
+//! standard error that names the program and the fault.
+
+use crate::commands::inputs::sidecore;
+use std::collections::BTreeSet;
+
+/// The command, what is wrong about the rest, and a word that the message must have.
+const REFUSALS: [(&str, &str, &str); 88] = [
+    ("block pack", "nowhere -o x.img", "nowhere"),
+    ("block pack", "raw.bin -o x.img --format zsdt", "zstd"),
+    ("block pack", "raw.bin -o x.img --frame 64XB", "64KiB"),
+    ("block pack", "raw.bin", "--output"),
+    ("block pack", "raw.bin -o x.img --encrypt", "--recipient"),
+    (
+        "block pack",
+        "raw.bin -o x.img --encrypt --recipient age1x",
+        "age-keygen",
+    ),
+    (
+        "block pack",
+        "raw.bin -o x.img --recipient age1x",
+        "--encrypt",
+    ),
+    (
+        "block pack",
+        "raw.bin -o x.img --encrypt --passphrase-file nowhere",
+        "nowhere",
+    ),
+    ("block pack", "empty -o x.img", "empty holds no bytes"),
+    ("block unpack", "bad.img -o x.bin", "bad.img"),
+    ("block info", "nowhere.img --json", "nowhere.img"),
+    ("block info", "made.img --jsn", "--jsn"),
+    ("block info", "tree", "tree: it is a directory"),
+    ("block verify", "tree", "tree: it is a directory"),
+    ("block index", "raw.bin", "no zstd file"),
+    ("block verify", "frames-cut.zst", "sidecore block index"),
+    ("block attach", "tree", "tree: it is a directory"),
+    ("block mount", "tree tree", "tree: it is a directory"),
+    ("block mount", "made-tree.img nowhere", "name a directory"),
+    ("block bench", "--rounds x", "no whole number"),
+    ("net echo", "10.77.0.2", "with the port"),
+    ("block verify", "bad.img --json", "bad.img"),
+    ("block mount", "nowhere.img tree", "nowhere.img"),
+    ("block clone", "nowhere one.ovl", "nowhere"),
+    ("block clone", "made.img kept.ovl", "exists"),
+    ("block clone", "made.img x.ovl --grain 5KiB", "power of two"),
+    ("block diff", "raw.bin made-tree.img", "of one size"),
+    (
+        "block commit",
+        "made-tree.img kept.ovl -o x.img",
+        "another image",
+    ),
+    ("block commit", "made.img raw.bin -o x.img", "no overlay"),
+    ("block export", "bad.img -o x.bin", "bad.img"),
+    (
+        "block serve",
+        "made-tree.img --nbd unix:x.sock --overlay kept.ovl",
+        "another image",
+    ),
+    ("block umount", "tree", "tree"),
+    ("block attach", "bad.img", "bad.img"),
+    ("block detach", "/dev/null", "/dev/null"),
+    ("block serve", "made.img --nbd nonsense", "unix:PATH"),
+    ("block bench", "--only everything", "everything"),
+    ("cell table1", "--machine bad.toml", "bad.toml"),
+    ("cell table2", "--machine nowhere.toml", "nowhere.toml"),
+    ("cell fig7", "--svg /nowhere/x.svg", "/nowhere/x.svg"),
+    ("cell fig8", "--machine bad.toml", "bad.toml"),
+    ("cell fig9", "--seed many", "many"),
+    ("cell uio", "--machine cell.toml", "--machine"),
+    ("daemon", "--engines 0", "1 engine"),
+    ("daemon", "--grace-ms long", "long"),
+    ("top", "--once --socket nowhere.sock", "nowhere.sock"),
+    ("offload bench", "--only nonsense", "nonsense"),
+    ("offload kernels", "--socket nowhere.sock", "nowhere.sock"),
+    ("daemon", "--kernels nowhere", "nowhere"),
+    (
+        "offload run",
+        "-- /nonexistent/program",
+        "/nonexistent/program",
+    ),
+    ("offload run", "true", "--"),
+    (
+        "net run",
+        "--loopback -- /nonexistent/program",
+        "/nonexistent/program",
+    ),
+    ("net run", "--config nowhere.toml -- true", "nowhere.toml"),
+    ("net run", "true", "--"),
+    (
+        "rdma serve",
+        "127.0.0.1:0 --socket nowhere.sock",
+        "nowhere.sock",
+    ),
+    ("rdma ping", "127.0.0.1:1 --bytes 70000", "65535"),
+    (
+        "phylo evaluate",
+        "--msa made.phy --tree bad.nwk --model JC",
+        "bad.nwk",
+    ),
+    (
+        "phylo evaluate",
+        "--msa made.phy --tree made.nwk --model NOPE",
+        "NOPE",
+    ),
+    (
+        "phylo search",
+        "--msa nowhere.phy --model JC --prefix x",
+        "nowhere.phy",
+    ),
+    ("phylo simulate", "--sites 10 --model JC -o x.phy", "--taxa"),
+    ("phylo compare", "made.nwk bad.nwk", "bad.nwk"),
+    ("phylo support", "--tree made.nwk", "--bootstraps"),
+    (
+        "phylo support",
+        "--tree made.nwk --bootstraps two.nwk --support sh-alrt",
+        "--msa",
+    ),
+    ("phylo models", "--msa nowhere.phy", "nowhere.phy"),
+    ("phylo models", "--msa made.phy --merge", "--partitions"),
+    (
+        "phylo test",
+        "--msa made.phy --trees made.nwk --model JC",
+        "2",
+    ),
+    (
+        "phylo ancestors",
+        "--msa made.phy --tree two.nwk --model JC",
+        "two.nwk has 2 trees",
+    ),
+    ("phylo consensus", "bad.nwk", "bad.nwk"),
+    ("phylo consensus", "two.nwk --skip 2", "--skip 2"),
+    ("phylo root", "made.nwk", "--outgroup"),
+    ("phylo root", "made.nwk --outgroup nobody", "nobody"),
+    ("phylo draw", "bad.nwk -o x.svg", "bad.nwk"),
+    ("phylo bench kernels", "--msa made.phy", "--tree"),
+    ("phylo bench grain", "--rounds 0", "0"),
+    ("tlb", "--core 9999", "9999"),
+    ("spe env", "--nonsense", "--nonsense"),
+    ("spe run", "/nonexistent/program", "/nonexistent/program"),
+    ("spe document", "--folder", "--folder"),
+    ("net up", "bad.toml", "line 1"),
+    ("net status", "--socket nowhere.sock", "nowhere.sock"),
+    ("net echo", "nowhere:7", "nowhere:7"),
+    (
+        "net discard",
+        "0.0.0.0:7 --socket nowhere.sock",
+        "nowhere.sock",
+    ),
+    (
+        "net source",
+        "0.0.0.0:7 --socket nowhere.sock",
+        "nowhere.sock",
+    ),
+    ("net bench", "--only nonsense", "nonsense"),
+    ("papers", "--only nonsense", "--list"),
+    ("tour", "--dir /nowhere", "/nowhere"),
+    ("doctor", "--loud", "--loud"),
+    ("papers", "--only everything --state kept", "everything"),
+    ("blok", "pack", "blok"),
+];
+
+/// The commands that have something wrong in the list.
+pub(crate) fn names() -> BTreeSet<String> {
+    REFUSALS
+        .iter()
+        .map(|(name, _, _)| (*name).to_owned())
+        .collect()
+}
+
+#[test]
+fn what_is_wrong_is_one_line_and_exit_status_2() {
+    let problems: Vec<String> = REFUSALS.iter().filter_map(|case| problem(*case)).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}
+
+fn problem((name, rest, word): (&str, &str, &str)) -> Option<String> {
+    let output = sidecore(&format!("{name} {rest}"));
+    let said = String::from_utf8_lossy(&output.stderr)
+        .trim_end()
+        .to_owned();
+    let good = output.status.code() == Some(2)
+        && output.stdout.is_empty()
+        && said.lines().count() == 1
+        && said.starts_with("sidecore: ")
+        && said.contains(word)
+        // Each cause is said once.
+        && said.matches("os error").count() <= 1;
+    let status = output.status;
+    (!good).then(|| format!("{name} {rest} ({word}): {status}: {said}"))
+}

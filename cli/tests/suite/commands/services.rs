@@ -1,0 +1,170 @@
+//! Commands that stay in the foreground, and those that need one of them or a mount.
+//!
+//! Must stay true: whatever a test starts ends with it, also when it fails.
+
+use crate::commands::{contract, inputs, json, namespace};
+use rustix::process::{Pid, Signal, kill_process};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// The commands that are run here.
+pub(crate) const RUN: [&str; 15] = [
+    "block mount",
+    "block umount",
+    "block attach",
+    "block detach",
+    "block serve",
+    "daemon",
+    "top",
+    "offload kernels",
+    "net up",
+    "net status",
+    "net echo",
+    "net discard",
+    "net source",
+    "rdma serve",
+    "rdma ping",
+];
+
+/// A command in the foreground that has said its first line; killed on drop.
+struct Service(Child);
+
+impl Service {
+    /// Starts it and looks at its first line.
+    fn start(words: &str, expected: &str) -> Self {
+        let (service, line) = Self::first_line(words);
+        assert_eq!(line, expected, "{words}");
+        service
+    }
+
+    /// Starts it; its first line.
+    fn first_line(words: &str) -> (Self, String) {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+            .args(words.split_whitespace())
+            .current_dir(inputs::folder())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut line = String::new();
+        let stdout = child.stdout.take().unwrap();
+        BufReader::new(stdout).read_line(&mut line).unwrap();
+        (Self(child), line.trim_end().to_owned())
+    }
+
+    /// Ends it as a service manager does; it must end well.
+    fn end(mut self) {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).unwrap();
+        assert_eq!(self.0.wait().unwrap().code(), Some(0));
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        // Ended in order already, mostly.
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
+}
+
+fn ok(words: &str) -> String {
+    let output = inputs::sidecore(words);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{words}: {said}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Undoes a mount or a device also when the test fails.
+struct Undo(String);
+
+impl Drop for Undo {
+    fn drop(&mut self) {
+        // Undone in order already, mostly.
+        inputs::sidecore(&self.0);
+    }
+}
+
+#[test]
+fn mount_and_attach() {
+    let folder = inputs::folder();
+    std::fs::create_dir_all(folder.join("on")).unwrap();
+    let undo = Undo("block umount on".to_owned());
+    ok("block mount made-tree.img on");
+    assert_eq!(
+        std::fs::read_to_string(folder.join("on/hello")).unwrap(),
+        "hello\n"
+    );
+    ok("block umount on");
+    drop(undo);
+    let device = ok("block attach made.img");
+    let device = device.strip_suffix('\n').unwrap().to_owned();
+    let undo = Undo(format!("block detach {device}"));
+    assert!(
+        device.starts_with("/dev/") && Path::new(&device).exists(),
+        "{device}"
+    );
+    ok(&undo.0);
+}
+
+#[test]
+fn serve_says_ready() {
+    let words = "block serve made.img --nbd unix:nbd.sock --engines 1 --memory 64MiB";
+    Service::start(words, "ready").end();
+    assert!(!inputs::folder().join("nbd.sock").exists());
+}
+
+#[test]
+fn daemon_and_top() {
+    let words = "daemon --socket daemon.sock --engines 1 --grace-ms 1";
+    let daemon = Service::start(words, "ready daemon.sock");
+    for name in ["top", "offload kernels"] {
+        let promise = contract::read()
+            .into_iter()
+            .find(|promise| promise.name == name)
+            .unwrap();
+        let said = ok(&format!("{name} --socket daemon.sock --json"));
+        json(&promise.keys, name, said.as_bytes());
+    }
+    daemon.end();
+}
+
+#[test]
+fn the_stack() {
+    namespace::in_namespace(|| {
+        let up = Service::start("net up net.toml", "ready net.sock on sidecore0");
+        let echo = Service::start("net echo --socket net.sock", "ready [::]:7");
+        let discard = Service::start(
+            "net discard 10.77.0.2:9 --socket net.sock",
+            "ready 10.77.0.2:9",
+        );
+        let source = Service::start(
+            "net source 10.77.0.2:19 --socket net.sock",
+            "ready 10.77.0.2:19",
+        );
+        let promise = contract::read()
+            .into_iter()
+            .find(|promise| promise.name == "net status")
+            .unwrap();
+        let status = ok("net status --socket net.sock --json");
+        json(&promise.keys, "net status", status.as_bytes());
+        for service in [echo, discard, source, up] {
+            service.end();
+        }
+    });
+}
+
+#[test]
+fn rdma_serves_and_pings() {
+    let (mut serve, line) = Service::first_line("rdma serve 127.0.0.1:0 --clients 2");
+    let address = line.strip_prefix("ready ").unwrap();
+    let promise = contract::read()
+        .into_iter()
+        .find(|promise| promise.name == "rdma ping")
+        .unwrap();
+    let ping = format!("rdma ping {address} --rounds 5 --bytes 4000 --settle-ms 0");
+    let said = ok(&format!("{ping} --json"));
+    json(&promise.keys, "rdma ping", said.as_bytes());
+    assert!(ok(&ping).contains("5 rounds, 20000 bytes each way"));
+    // The second client was the last.
+    assert_eq!(serve.0.wait().unwrap().code(), Some(0));
+}

@@ -1,0 +1,53 @@
+//! The program as its users see it: one binary, so that it is linked once.
+//!
+//! `cargo test -p sidecore-cli --test suite NAME::` runs one part. `path_races` is a binary of its own
+//! because `scripts/path-races` runs it for long.
+
+mod bench;
+mod cell;
+mod commands;
+#[path = "../common/mod.rs"]
+mod common;
+mod daemon;
+mod doctor;
+mod document;
+mod far;
+mod guest;
+mod house;
+mod kernels;
+mod manual;
+mod mount;
+#[path = "../../../net/engine/tests/common/namespace.rs"]
+mod namespace;
+mod net;
+mod net_bench;
+mod net_run;
+mod net_run_trust;
+mod offload;
+mod one_dependency;
+mod overlay;
+mod pack;
+mod papers;
+mod phylo;
+mod phylo_inputs;
+mod phylo_limits;
+mod phylo_models;
+mod phylo_search;
+mod phylo_workflow;
+mod rdma;
+mod serve;
+mod serve_tls;
+#[path = "../../../image/remote/tests/common/server.rs"]
+mod server;
+#[path = "../common/serving.rs"]
+mod serving;
+mod sessions;
+mod siw;
+mod spe;
+mod store_keys;
+mod terminal;
+mod threads;
+mod tlb;
+mod trust;
+#[path = "../common/watching.rs"]
+mod watching;

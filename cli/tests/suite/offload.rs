@@ -1,0 +1,181 @@
+//! `offload bench`, from the outside: what it prints, how it ends, what it leaves behind.
+//!
+//! No figure is judged here. Needs the packages of `scripts/setup`.
+
+// A test's helpers may fail it too.
+#![allow(clippy::unwrap_used)]
+
+use crate::common;
+
+use common::refused;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// The bench, with temporary files in a directory that the test looks at.
+fn bench(scratch: &Path, arguments: &[&str]) -> Command {
+    // A hang fails the test instead of stopping it.
+    let mut command = Command::new("timeout");
+    command
+        .args(["--kill-after=5", "300", env!("CARGO_BIN_EXE_sidecore")])
+        .args(["offload", "bench"])
+        .args(arguments)
+        .env("TMPDIR", scratch);
+    command
+}
+
+#[test]
+fn a_quick_run_reports_trips_rows_samples_and_a_picture() {
+    let scratch = tempfile::tempdir().unwrap();
+    let results = tempfile::tempdir().unwrap();
+    let tsv = results.path().join("samples.tsv");
+    let svg = results.path().join("offload.svg");
+    let output = bench(scratch.path(), &["--quick", "--json"])
+        .arg("--tsv")
+        .arg(&tsv)
+        .arg("--svg")
+        .arg(&svg)
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(report["failures"].as_array().unwrap().len(), 0, "{report}");
+    let cores = report["machine"]["cores"].as_u64().unwrap();
+    if cores >= 2 {
+        for way in [
+            "spinning_line",
+            "same_process",
+            "cross_process",
+            "futex",
+            "eventfd",
+            "crossbeam",
+            "rayon",
+        ] {
+            let trip = &report["round_trip_ns"][way];
+            let (median, p99) = (trip["median"].as_f64(), trip["p99"].as_f64());
+            assert!(median.unwrap() > 0.0, "{way}: {trip}");
+            assert!(p99.unwrap() >= median.unwrap(), "{way}: {trip}");
+            assert!(trip["ratio"].as_f64().unwrap() > 0.0, "{way}: {trip}");
+        }
+        assert_eq!(report["round_trip_ns"]["spinning_line"]["ratio"], 1.0);
+    }
+    let rows = report["edtlp"].as_array().unwrap();
+    // Three numbers of workers, with and without a hog.
+    assert_eq!(rows.len() as u64, 3 * 2 * cores.min(2), "{rows:?}");
+    for row in rows {
+        assert!(
+            row["workers"].is_u64() && row["worker_cores"].is_u64(),
+            "{row}"
+        );
+        assert!(row["hog"].is_boolean(), "{row}");
+        for key in ["spin_us", "edtlp_us", "block_us"] {
+            // Nobody ends a cycle before its engine does.
+            assert!(row[key].as_f64().unwrap() > 96.0, "{key} of {row}");
+        }
+        assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
+    }
+    for group in ["throughput", "sharing", "idle", "slice", "targets"] {
+        assert!(
+            !report[group].as_array().unwrap().is_empty(),
+            "{group}: {report}"
+        );
+    }
+    let samples = std::fs::read_to_string(&tsv).unwrap();
+    assert!(samples.starts_with("# machine: "), "{samples}");
+    assert!(samples.contains("\nedtlp\tcycle\t"), "{samples}");
+    assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn one_group_alone_prints_tables_and_says_which_wishes_are_met() {
+    let scratch = tempfile::tempdir().unwrap();
+    let output = bench(scratch.path(), &["--quick", "--only", "idle"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {errors}", output.status);
+    let text = String::from_utf8(output.stdout).unwrap();
+    for words in ["- machine: ", "quick run", "### Idle", "### What is wanted"] {
+        assert!(text.contains(words), "{words} is not in {text}");
+    }
+    assert!(!text.contains("### Round trips"), "{text}");
+}
+
+#[test]
+fn a_signal_ends_it_and_its_processes() {
+    let scratch = tempfile::tempdir().unwrap();
+    // Without `timeout`: a signal that reaches it before it has noted its child's number ends it
+    // alone.
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+        .args(["offload", "bench", "--quick", "--only", "edtlp"])
+        .env("TMPDIR", scratch.path())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mark = scratch.path().to_str().unwrap().to_owned();
+    wait_for(&mut child, || children_of(&mark) > 1);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let until = Instant::now() + Duration::from_secs(120);
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() > until {
+            child.kill().unwrap();
+            panic!("it did not end within two minutes of the signal");
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = child.wait_with_output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{errors}");
+    assert!(errors.contains("interrupted"), "{errors}");
+    assert_eq!(children_of(&mark), 0, "processes were left behind");
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_cannot_run_is_refused_at_once() {
+    let scratch = tempfile::tempdir().unwrap();
+    let cases = [
+        (["--tsv", "/nonexistent/samples.tsv"], "cannot write"),
+        (["--only", "everything"], "no group"),
+    ];
+    refused(
+        scratch.path(),
+        |arguments| bench(scratch.path(), arguments),
+        &cases,
+    );
+    let output = Command::new(env!("CARGO_BIN_EXE_sidecore"))
+        .args(["offload", "peer", "nothing"])
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(2));
+}
+
+/// Processes of ours whose temporary files go there: the bench and those that it started.
+fn children_of(scratch: &str) -> usize {
+    let mark = format!("TMPDIR={scratch}");
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let environments = entries.filter_map(|entry| std::fs::read(entry.path().join("environ")).ok());
+    environments
+        .filter(|bytes| {
+            bytes
+                .split(|&byte| byte == 0)
+                .any(|word| word == mark.as_bytes())
+        })
+        .count()
+}
+
+fn wait_for(child: &mut Child, mut seen: impl FnMut() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !seen() {
+        assert!(
+            matches!(child.try_wait(), Ok(None)),
+            "the bench ended too soon"
+        );
+        assert!(Instant::now() < until, "nothing happened for two minutes");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,12 @@
+//! Small servers beside the programs of others: one binary, so that it is linked once.
+
+mod bottleneck_kernel;
+mod engine;
+mod engines;
+#[path = "../../../../net/engine/tests/common/namespace.rs"]
+mod namespace;
+#[path = "../common/peers.rs"]
+mod peers;
+mod programs;
+#[path = "../common/running.rs"]
+mod running;

@@ -1,0 +1,221 @@
+//! The first things that a stack must do: be found, answer, shake hands, carry data, close.
+
+use crate::common;
+
+use common::segment::internet_checksum;
+use common::{MS, S, World, offloading, plain, v4, v6};
+use sidecore_net_stack::{Event, NetError, SessionError, SessionId};
+use std::net::SocketAddr;
+
+/// Two ends of one session: the client's, and the server's.
+fn open(world: &mut World, to: SocketAddr) -> (SessionId, SessionId) {
+    let listener = world.stacks[1].listen(to, 16).expect("listens");
+    let client = world.stacks[0].connect(to, None).expect("connects");
+    world.run(10 * MS);
+    let server = world.stacks[1]
+        .accept(listener)
+        .expect("open")
+        .expect("one");
+    (client, server)
+}
+
+fn read_all(world: &mut World, end: usize, id: SessionId) -> Vec<u8> {
+    let mut out = vec![0; 1 << 20];
+    let count = world.stacks[end].read(id, &mut out).expect("reads");
+    out.truncate(count);
+    out
+}
+
+#[test]
+fn a_ping_is_answered() {
+    let mut world = World::new(1);
+    world.run(MS);
+    let mut frame = vec![0; 14 + 20 + 8 + 5];
+    frame[..6].copy_from_slice(&[2, 0, 0, 0, 0, 2]);
+    frame[6..12].copy_from_slice(&[2, 0, 0, 0, 0, 9]);
+    frame[12..14].copy_from_slice(&[8, 0]);
+    frame[14..34].copy_from_slice(&[
+        0x45, 0, 0, 33, 0, 0, 0x40, 0, 64, 1, 0, 0, 10, 0, 0, 9, 10, 0, 0, 2,
+    ]);
+    let sum = internet_checksum(&frame[14..34]);
+    frame[24..26].copy_from_slice(&sum.to_be_bytes());
+    frame[34..].copy_from_slice(&[8, 0, 0, 0, 1, 2, 3, 4, b'h', b'e', b'l', b'l', b'o']);
+    let sum = internet_checksum(&frame[34..]);
+    frame[36..38].copy_from_slice(&sum.to_be_bytes());
+    world.trace = Some(Vec::new());
+    world.inject(1, frame.clone());
+    world.run(MS);
+    let trace = world.trace.take().expect("a trace");
+    let (_, from, answer) = trace.last().expect("an answer");
+    assert_eq!(*from, 1);
+    assert_eq!(&answer[..6], &[2, 0, 0, 0, 0, 9], "to the asker");
+    assert_eq!(&answer[26..34], &[10, 0, 0, 2, 10, 0, 0, 9]);
+    assert_eq!(answer[34], 0, "an echo reply");
+    assert_eq!(internet_checksum(&answer[34..]), 0);
+    assert_eq!(&answer[38..], &frame[38..]);
+}
+
+#[test]
+fn two_stacks_talk_and_part() {
+    for (nics, to) in [
+        ([plain(1), plain(2)], v4(2, 80)),
+        ([plain(1), plain(2)], v6(2)),
+        ([offloading(1), offloading(2)], v4(2, 80)),
+        ([offloading(1), offloading(2)], v6(2)),
+    ] {
+        let mut world = World::with(7, nics, |_| {});
+        let (client, server) = open(&mut world, to);
+        assert_eq!(world.stacks[1].addresses(server).expect("open").0, to);
+        assert_eq!(
+            world.stacks[0].write(client, b"a request").expect("open"),
+            9
+        );
+        world.run(MS);
+        assert_eq!(read_all(&mut world, 1, server), b"a request");
+        let answer: Vec<u8> = (0..200_000_u32).map(|at| ((at * 7) >> 3) as u8).collect();
+        assert_eq!(
+            world.stacks[1].write(server, &answer).expect("open"),
+            answer.len()
+        );
+        world.stacks[1].close(server).expect("open");
+        let mut got = Vec::new();
+        for _ in 0..100 {
+            world.run(MS);
+            got.extend(read_all(&mut world, 0, client));
+        }
+        assert!(got == answer, "{} of {} bytes", got.len(), answer.len());
+        assert!(
+            world.stacks[0]
+                .readiness(client)
+                .expect("open")
+                .end_of_input
+        );
+        world.stacks[0].close(client).expect("open");
+        world.run(61 * S);
+        world.run(S);
+        assert_eq!(world.stacks[0].sessions(), 0);
+        assert_eq!(world.stacks[1].sessions(), 0);
+        assert_eq!(world.stacks[0].buffers().1 + world.stacks[1].buffers().1, 0);
+        assert_eq!(world.stacks[0].counters().retransmitted, 0);
+        assert_eq!(world.stacks[1].counters().retransmitted, 0);
+    }
+}
+
+#[test]
+fn nobody_listens() {
+    let mut world = World::new(3);
+    let client = world.stacks[0].connect(v4(2, 81), None).expect("connects");
+    world.run(10 * MS);
+    let readiness = world.stacks[0].readiness(client).expect("there");
+    assert_eq!(readiness.error, Some(SessionError::Refused));
+    let error = world.stacks[0].write(client, b"x").expect_err("refused");
+    assert!(matches!(error, NetError::Ended(SessionError::Refused)));
+    world.stacks[0].close(client).expect("there");
+    assert_eq!(world.stacks[0].sessions(), 0);
+    let error = world.stacks[0].close(client).expect_err("closed");
+    assert!(matches!(error, NetError::Gone));
+}
+
+#[test]
+fn nobody_is_there() {
+    let mut world = World::new(3);
+    let client = world.stacks[0].connect(v4(77, 80), None).expect("connects");
+    world.run(10 * S);
+    let readiness = world.stacks[0].readiness(client).expect("there");
+    assert_eq!(readiness.error, Some(SessionError::Unreachable));
+}
+
+#[test]
+fn events_tell_once() {
+    let mut world = World::new(4);
+    let listener = world.stacks[1].listen(v4(2, 80), 4).expect("listens");
+    let client = world.stacks[0].connect(v4(2, 80), None).expect("connects");
+    world.run(10 * MS);
+    assert_eq!(
+        world.stacks[1].next_event(),
+        Some(Event::Listener(listener))
+    );
+    assert_eq!(world.stacks[1].next_event(), None);
+    assert_eq!(world.stacks[0].next_event(), Some(Event::Session(client)));
+    let server = world.stacks[1]
+        .accept(listener)
+        .expect("open")
+        .expect("one");
+    world.stacks[0].write(client, b"1").expect("open");
+    world.run(MS);
+    world.stacks[0].write(client, b"2").expect("open");
+    world.run(50 * MS);
+    assert_eq!(world.stacks[1].next_event(), Some(Event::Session(server)));
+    assert_eq!(world.stacks[1].next_event(), None);
+    assert_eq!(read_all(&mut world, 1, server), b"12");
+}
+
+#[test]
+fn datagrams_arrive() {
+    let mut world = World::new(5);
+    for (from, to) in [(v4(1, 0), v4(2, 53)), (v6(1), v6(2))] {
+        let sender = world.stacks[0].bind_udp(from).expect("binds");
+        let receiver = world.stacks[1].bind_udp(to).expect("binds");
+        for text in [&b"one"[..], b"two", b""] {
+            world.stacks[0].send_to(sender, to, text).expect("sends");
+            world.run(10 * MS);
+            let mut bytes = [0; 100];
+            let got = world.stacks[1].receive_from(receiver, &mut bytes);
+            let (source, _, len) = got.expect("open").expect("a datagram");
+            assert_eq!(source, world_address(&mut world, from, sender));
+            assert_eq!(&bytes[..len], text);
+        }
+        let long = vec![0; 65_528];
+        let error = world.stacks[0]
+            .send_to(sender, to, &long)
+            .expect_err("long");
+        assert!(matches!(error, NetError::TooLong { .. }));
+    }
+}
+
+fn world_address(world: &mut World, from: SocketAddr, id: sidecore_net_stack::UdpId) -> SocketAddr {
+    let port = world.stacks[0].udp_address(id).expect("open").port();
+    SocketAddr::new(from.ip(), port)
+}
+
+#[test]
+fn what_was_closed_is_not_told_of() {
+    let mut world = World::new(6);
+    let (client, server) = open(&mut world, v4(2, 80));
+    world.stacks[0].write(client, b"unread").expect("open");
+    world.run(MS);
+    // Its event waits; the reset ends the session at once and frees its number.
+    world.stacks[1].close(server).expect("open");
+    world.run(MS);
+    assert_eq!(world.stacks[1].sessions(), 0);
+    while let Some(event) = world.stacks[1].next_event() {
+        assert!(matches!(event, Event::Listener(_)), "{event:?}");
+    }
+    // The number is used again, and its events are told.
+    let again = world.stacks[1].connect(v4(1, 99), None).expect("connects");
+    world.run(10 * MS);
+    assert_eq!(world.stacks[1].next_event(), Some(Event::Session(again)));
+    world.stacks[1]
+        .close(again)
+        .expect("refused, and still there");
+    assert_eq!(world.stacks[1].next_event(), None);
+}
+
+/// All ports that may be chosen are, but for one at which somebody listens: there, who connects to
+/// its own host would meet itself (RFC 9293 section 3.5, figure 7).
+#[test]
+fn a_port_that_is_chosen_has_no_listener() {
+    let mut world = World::new(1);
+    let own = v4(1, 40_000);
+    let stack = &mut world.stacks[0];
+    stack.listen(own, 16).expect("listens");
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..32_767 {
+        let session = stack.connect(own, None).expect("a port is free");
+        let (local, _) = stack.addresses(session).expect("it is open");
+        assert_ne!(local.port(), own.port());
+        seen.insert(local.port());
+        stack.abort(session).expect("it is open");
+    }
+    assert_eq!(seen.len(), 32_767);
+}

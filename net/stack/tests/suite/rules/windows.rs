@@ -1,0 +1,210 @@
+//! Windows, memory, and what an application is told.
+
+use crate::rules::common::{MS, S};
+use crate::rules::peer::{ACK, FIN, PLAIN, Peer, SACK, Segment, blocks};
+use sidecore_net_stack::{Event, SessionOption};
+
+#[test]
+fn rfc_9293_3_10_7_4_an_older_segment_does_not_move_the_window() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    let base = peer.sequence;
+    peer.data(&[1; 1000]);
+    peer.data(&[1; 1000]);
+    let edge = |peer: &mut Peer| peer.stack.info(id).expect("open").peer_window;
+    assert_eq!(edge(&mut peer), 60_000);
+    // It begins before the newest one, brings something new, and acknowledges nothing more.
+    let older = Segment {
+        sequence: base,
+        window: 100,
+        ..peer.segment(ACK, &[1; 2500])
+    };
+    peer.send(&older);
+    assert_eq!(edge(&mut peer), 60_000);
+    // A newer one does.
+    peer.sequence += 500;
+    let newer = Segment {
+        window: 100,
+        ..peer.segment(ACK, &[1; 500])
+    };
+    peer.send(&newer);
+    assert_eq!(edge(&mut peer), 100);
+}
+
+/// An acknowledgment that could ride on data goes by itself where it reports a gap: data has no
+/// room for the blocks.
+#[test]
+fn rfc_2018_3_a_gap_is_reported_though_there_is_data_to_send() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&SACK);
+    peer.run(S);
+    peer.take();
+    let base = peer.sequence;
+    peer.stack.write(id, &[1; 5000]).expect("open");
+    let ahead = Segment {
+        sequence: base + 1000,
+        ..peer.segment(ACK, &[1; 1000])
+    };
+    peer.send(&ahead);
+    let out = peer.take();
+    let bytes: usize = out.iter().map(|it| it.payload.len()).sum();
+    assert_eq!(bytes, 5000);
+    let reports = out.iter().map(blocks).filter(|it| !it.is_empty());
+    assert_eq!(reports.collect::<Vec<_>>(), [[(base + 1000, base + 2000)]]);
+}
+
+/// Bytes count, not segments.
+#[test]
+fn rfc_9293_3_8_6_3_small_segments_are_acknowledged_when_they_fill_two() {
+    let mut peer = Peer::new(|_| {});
+    peer.open(&PLAIN);
+    // The first ones of a session are answered one by one.
+    for _ in 0..40 {
+        peer.data(&[1; 400]);
+        peer.run(100 * MS);
+    }
+    peer.take();
+    for number in 1..=5 {
+        peer.data(&[1; 400]);
+        assert_eq!(peer.take().len(), usize::from(number == 5), "{number}");
+    }
+}
+
+/// Not at the first byte of room, or each acknowledgment would wake it.
+#[test]
+fn a_writer_is_woken_where_a_third_of_its_ring_is_free() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&PLAIN);
+    let ring = 24_000;
+    peer.stack
+        .set_option(id, SessionOption::SendBytes(ring))
+        .expect("in range");
+    let taken = peer.stack.write(id, &[1; 48_000]).expect("open") as u32;
+    assert_eq!(taken, ring);
+    peer.flush();
+    while peer.stack.next_event().is_some() {}
+    let mut left = taken;
+    let woken = loop {
+        assert!(left > 0, "never woken");
+        peer.run(10 * MS);
+        peer.ack(1000);
+        left -= 1000;
+        if let Some(Event::Session(woken)) = peer.stack.next_event() {
+            break woken;
+        }
+    };
+    assert_eq!((woken, left), (id, ring * 2 / 3));
+}
+
+/// Bytes that do not fit the memory are dropped, counted, and taken when they come again.
+#[test]
+fn data_without_memory_is_counted_and_may_come_again() {
+    let mut peer = Peer::new(|config| config.buffers_bytes = 4 << 20);
+    let listener = peer.listen();
+    let mut sessions = Vec::new();
+    let mut lost = None;
+    for port in 0..200 {
+        peer.take();
+        peer.port = 5000 + port;
+        peer.sequence = 1000;
+        if peer.stack.counters().no_memory > 1 {
+            break;
+        }
+        let id = peer.open_at(listener, &SACK);
+        let base = peer.sequence;
+        // Every other kilobyte first; then what lies between.
+        for number in [1, 3, 5, 7, 9, 11, 13, 15, 0, 2, 4, 6, 8, 10, 12, 14] {
+            let segment = Segment {
+                sequence: base + 1000 * number,
+                ..peer.segment(ACK, &[1; 1000])
+            };
+            peer.send(&segment);
+            let count = peer.stack.counters().no_memory;
+            if lost.is_none() && count > 0 {
+                assert_eq!(count, 1);
+                lost = Some((port, segment));
+            }
+        }
+        sessions.push(id);
+    }
+    let (port, segment) = lost.expect("the memory is not enough for all");
+    let before = peer.stack.counters().no_memory;
+    assert!(before > 1, "{before}");
+    // Others give theirs back.
+    for (number, &id) in sessions.iter().enumerate() {
+        if number != usize::from(port) {
+            peer.stack.abort(id).expect("open");
+        }
+    }
+    peer.take();
+    peer.send(&segment);
+    assert_eq!(peer.stack.counters().no_memory, before);
+}
+
+/// The bytes before a FIN that came early find no memory while others have it all, and may come
+/// again.
+#[test]
+fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
+    let mut peer = Peer::new(|config| config.buffers_bytes = 4 << 20);
+    let listener = peer.listen();
+    let first = peer.open_at(listener, &SACK);
+    let (sequence, acknowledgment) = (peer.sequence, peer.acknowledgment);
+    let fin = Segment {
+        sequence: sequence + 1000,
+        ..peer.segment(ACK | FIN, &[])
+    };
+    peer.send(&fin);
+    peer.take();
+    let mut others = Vec::new();
+    let mut full = false;
+    while !full {
+        peer.port += 1;
+        peer.sequence = 1000;
+        others.push(peer.open_at(listener, &SACK));
+        let before = peer.stack.counters().no_memory;
+        peer.data(&[1; 1000]);
+        full = peer.stack.counters().no_memory > before;
+        for _ in 1..30 {
+            peer.data(&[1; 1000]);
+        }
+        peer.take();
+    }
+    peer.port = 4000;
+    (peer.sequence, peer.acknowledgment) = (sequence, acknowledgment);
+    let missing = peer.segment(ACK, &[2; 1000]);
+    let before = peer.stack.counters().no_memory;
+    peer.send(&missing);
+    assert_eq!(peer.stack.counters().no_memory, before + 1);
+    for id in others {
+        peer.stack.abort(id).expect("open");
+    }
+    peer.send(&missing);
+    assert_eq!(peer.stack.counters().no_memory, before + 1);
+    let read = peer.stack.read(first, &mut [0; 2000]).expect("open");
+    assert_eq!(read, 1000);
+}
+
+/// More separate pieces than are told apart.
+#[test]
+fn pieces_beyond_the_list_are_counted() {
+    let mut peer = Peer::new(|_| {});
+    let id = peer.open(&SACK);
+    let base = peer.sequence;
+    for number in 1..300 {
+        let piece = Segment {
+            sequence: base + 100 * number,
+            ..peer.segment(ACK, &[1; 10])
+        };
+        peer.send(&piece);
+    }
+    let counters = peer.stack.counters();
+    assert!(counters.out_of_order > 10, "{counters:?}");
+    assert!(counters.no_memory > 0, "{counters:?}");
+    assert_eq!(
+        counters.out_of_order + counters.no_memory,
+        299,
+        "{counters:?}"
+    );
+    peer.data(&[1; 30_000]);
+    assert_eq!(peer.stack.read(id, &mut [0; 40_000]).expect("open"), 30_000);
+}
