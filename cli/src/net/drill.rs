@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// Arguments of `net drill`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The scripts; docs/formats/drill.md has their grammar, net/engine/tests/drill has examples
+    /// The scripts; docs/formats/drill.md has their grammar, lab/drill/tests/drill has examples
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
     /// Print one JSON object
@@ -25,9 +25,9 @@ struct Report {
 #[derive(Serialize)]
 struct Row {
     script: String,
-    /// Events that came true: all, or none where there is a problem.
+    /// Events that matched: all, or none where there is a problem.
     events: usize,
-    /// The first line that cannot be read or did not come true.
+    /// The first line that cannot be read or did not match.
     problem: Option<String>,
 }
 

@@ -1,8 +1,8 @@
 //! The FUSE file from end to end, as `dd` reads it.
 //!
-//! Why here: everything that is mounted goes through this file; its speed bounds them all.
-//! Must stay true: each round mounts anew, so that the kernel has nothing of the file; the image is
-//! in the page cache, so that no disk is measured.
+//! Why here: every mount reads through this file; its speed bounds them all.
+//! Must stay true: each round mounts anew, so that the kernel has no cached page of the file; the
+//! image is in the page cache, so that no disk is measured.
 //! Source: papers/002, `dd` of the device.
 
 use super::inputs::{Corpus, sidecore, warm_all, wrong};

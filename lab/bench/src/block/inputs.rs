@@ -416,7 +416,7 @@ pub(crate) fn wrong(what: &str, error: &BenchError) -> BenchError {
     }
 }
 
-/// Brings files into the page cache, so that a disk is not what is measured.
+/// Reads files into the page cache, so that the disk is not measured.
 pub(crate) fn warm_all(paths: &[&Path]) -> Result<(), BenchError> {
     paths.iter().try_for_each(|path| tools::warm(path))
 }

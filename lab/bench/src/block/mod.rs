@@ -58,7 +58,7 @@ use tools::Runner;
 /// Measures one group.
 type Run = fn(&mut Bench<'_>) -> Result<(), BenchError>;
 
-/// Compressed images beside other formats, servers and file systems.
+/// Compressed images compared with other formats, servers and file systems.
 pub struct Block;
 
 /// A set of measurements that can be asked for alone.

@@ -1,4 +1,4 @@
-//! NBD servers beside one another: ours, qemu-nbd on compressed qcow2, nbdkit on a raw file.
+//! NBD servers compared: ours, qemu-nbd on compressed qcow2, nbdkit on a raw file.
 //!
 //! Why here: NBD is where existing servers read compressed images, so this is the plainest
 //! comparison of whole systems.
@@ -110,7 +110,7 @@ impl Export {
         Ok((server, socket))
     }
 
-    /// Copies the whole export to nowhere: seconds of wall clock, and of the server's CPU.
+    /// Copies the whole export and discards it: seconds of wall clock, and of the server's CPU.
     pub(crate) fn copy(&self, runner: &Runner) -> Result<(f64, f64), BenchError> {
         let (server, socket) = self.serve(runner)?;
         let before_s = server.cpu_s();
@@ -125,7 +125,7 @@ impl Export {
         let (_server, socket) = self.serve(runner)?;
         let bytes = file_bytes(raw)?.to_string();
         let mut command = Command::new("bash");
-        // cloop fills its last block up with zeros: what comes after the contents is read, too.
+        // cloop pads its last block with zeros: the bytes after the contents are read, too.
         let script = "set -o pipefail; \
                       nbdcopy \"$1\" - | { cmp -n \"$3\" - \"$2\" && cat >/dev/null; }";
         command
@@ -139,7 +139,7 @@ impl Export {
         })
     }
 
-    /// Reads at random offsets: what the client saw, and the server's CPU seconds.
+    /// Reads at random offsets: the client's figures, and the server's CPU seconds.
     fn random(&self, runner: &Runner, load: &Load) -> Result<(Measured, f64), BenchError> {
         let (server, socket) = self.serve(runner)?;
         let before_s = server.cpu_s();
@@ -152,7 +152,7 @@ fn uri(socket: &Path) -> String {
     format!("nbd+unix:///?socket={}", socket.display())
 }
 
-/// Everything over NBD but the scaling with engines.
+/// All measurements over NBD except the scaling with engines.
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let raw = bench.raw(Corpus::Given)?;
     let mut exports = Vec::new();
@@ -244,7 +244,7 @@ fn choose_aio(bench: &mut Bench<'_>, exports: &mut [Export]) -> Result<(), Bench
     Ok(())
 }
 
-/// All bytes in order, and the CPU time that takes.
+/// All bytes in order, and the CPU time for it.
 fn sequential(
     bench: &mut Bench<'_>,
     exports: &[Export],

@@ -1,4 +1,4 @@
-//! 1 to N engines, where inflating is the limit.
+//! 1 to N engines, where decompression is the limit.
 //!
 //! Why here: the papers' gain came from several SPEs on one image; this shows what further engines
 //! give a single sequential reader, in process and over NBD.

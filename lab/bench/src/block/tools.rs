@@ -1,8 +1,8 @@
 //! Other programs: found, started, waited for, ended.
 //!
 //! Why here: the bench starts dozens of servers, mounts and clients, and must leave none behind.
-//! Must stay true: every program has a time limit; it is ended by its own number, first kindly,
-//! then not; what it mounted is unmounted; a wait ends soon after the run is cancelled, without
+//! Must stay true: every program has a time limit; it is ended by its own PID, by SIGTERM first and
+//! then by SIGKILL; its mounts are unmounted; a wait ends soon after the run is cancelled, without
 //! costing a measured program any precision (the wait is for the process itself, not for a clock).
 //! One thread. Source: pidfd_open(2), umount2(2), proc(5).
 
@@ -73,7 +73,7 @@ impl Runner {
         Ok(path)
     }
 
-    /// Runs a program to its end, which must be a success. Its wall-clock time in seconds.
+    /// Runs a program to its end, which must be a success. Returns its wall-clock time in seconds.
     pub(crate) fn time(&self, command: &mut Command) -> Result<f64, BenchError> {
         let log = self.fresh("log");
         let text = child::describe(command);
@@ -95,7 +95,7 @@ impl Runner {
         }
     }
 
-    /// Runs a program to its end, which must be a success. What it printed.
+    /// Runs a program to its end, which must be a success. Returns its output.
     pub(crate) fn output(&self, command: &mut Command) -> Result<String, BenchError> {
         let out = self.fresh("out");
         // Through a shell's redirection, so that the one waiting loop serves both.
@@ -110,8 +110,7 @@ impl Runner {
         Ok(text)
     }
 
-    /// Starts a program that stays, and waits until `ready` says so. `ready` gets what the program
-    /// has printed so far.
+    /// Starts a program that stays, and waits until `ready` is true of its output so far.
     pub(crate) fn serve(
         &self,
         command: &mut Command,
@@ -270,7 +269,7 @@ fn unmount(directory: &Path) {
     }
     let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH);
     if is_mounted(directory) {
-        // Without privilege only FUSE's own helper may.
+        // Without privilege only FUSE's own helper may unmount.
         let mut helper = Command::new("fusermount3");
         let _ = helper
             .args(["-u", "-z"])
@@ -387,7 +386,7 @@ impl Drop for Process {
     }
 }
 
-/// A command that starts `name`, if this machine has it.
+/// A command that starts `name`, if it is installed.
 ///
 /// # Errors
 /// [`BenchError::Missing`] with the package to install.
@@ -395,7 +394,7 @@ pub(crate) fn tool(name: &str) -> Result<Command, BenchError> {
     child::tool(name, &PACKAGES).map_err(BenchError::Missing)
 }
 
-/// Forgets every cached page, entry and inode.
+/// Drops every cached page, entry and inode.
 ///
 /// # Errors
 /// [`BenchError::Missing`] where this process may not.
@@ -417,7 +416,7 @@ pub(crate) fn need_root() -> Result<(), BenchError> {
     Err(BenchError::Missing("mounting needs root".into()))
 }
 
-/// Brings a file into the page cache.
+/// Reads a file into the page cache.
 pub(crate) fn warm(path: &Path) -> Result<(), BenchError> {
     let failed = || BenchError::io(format!("read {}", path.display()));
     let mut file = File::open(path).map_err(failed())?;

@@ -2,8 +2,8 @@
 //! and looped back, and a round with nothing to do.
 //!
 //! Why here: *paper / this machine*, under the paper's settings: programs that call the stack from
-//! its own loop, no window scaling, no timestamps, the paper's segment sizes and windows. What is
-//! not the paper's: checksums are computed and checked, and the wire is a ring in shared memory, so
+//! its own loop, no window scaling, no timestamps, the paper's segment sizes and windows. Two
+//! things differ: checksums are computed and checked, and the wire is a ring in shared memory, so
 //! that "wire speed" is no bound. Rates include the IP and MAC headers, as there.
 //! Source: papers/004, section 4 (figures 6 to 11).
 
@@ -257,5 +257,5 @@ const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 /// IPv4 and TCP without options.
 const PLAIN_HEADER_BYTES: usize = 40;
-/// Rounds between two looks at the clock.
+/// Rounds between two reads of the clock.
 const ROUNDS_TOGETHER: usize = 1000;

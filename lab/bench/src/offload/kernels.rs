@@ -1,10 +1,10 @@
-//! Built-in kernels through a daemon beside the same library called directly; a kernel that was
-//! loaded beside the same one built in.
+//! Built-in kernels through a daemon compared with the same library called directly; a loaded
+//! kernel compared with the same one built in.
 //!
-//! Why here: what the daemon's copies and its requests cost beside the work itself.
+//! Why here: it shows the cost of the daemon's copies and requests relative to the work itself.
 //! Must stay true: both candidates do the same items of the same bytes in one thread's turn: a
-//! direct call on the caller's core, or one request with all items to the one engine. What comes
-//! out is compared before it is timed.
+//! direct call on the caller's core, or one request with all items to the one engine. Outputs are
+//! compared before they are timed.
 //! One thread, and the daemon's. Source: own.
 
 use super::trips::Pinned;
@@ -88,7 +88,7 @@ fn all_kernels(bench: &mut Bench<'_>, client: &Client, has_loaded: bool) -> Resu
     Ok(())
 }
 
-/// A request that was made ready once.
+/// A prepared request.
 struct Call<'a> {
     client: &'a Client,
     kernel: KernelId,
@@ -143,7 +143,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Compares two ways of doing so much at a time; `unit` is a unit of the amount in a second.
+/// Compares two ways of doing a given amount at a time; `unit` is a unit of the amount in a second.
 fn compare(
     bench: &mut Bench<'_>,
     (name, peer): (&str, &str),
@@ -372,7 +372,7 @@ fn direct_codecs() -> [(&'static str, u64, [Direct; 2]); 3] {
     ]
 }
 
-/// A kernel of C and an empty one, loaded, beside the same ones built in.
+/// A kernel of C and an empty one, loaded, compared with the same ones built in.
 fn loaded(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), BenchError> {
     let words = words_of(data);
     let sum = words
@@ -448,7 +448,7 @@ impl Served for WordSum {
     }
 }
 
-/// Compiles the template in C into `folder`. The reason why it is not there otherwise.
+/// Compiles the template in C into `folder`; otherwise returns the reason for its absence.
 fn compile(folder: &Path) -> Result<(), String> {
     let file = |name: &str| folder.join(name);
     let write = |name: &str, text: &str| std::fs::write(file(name), text);
@@ -467,7 +467,7 @@ fn compile(folder: &Path) -> Result<(), String> {
         Ok(status) => return Err(format!("kernels: `cc` ended with {status}")),
         Err(error) => return Err(format!("kernels: `cc` does not start: {error}")),
     }
-    // Whatever this user's mask for new files is: a daemon loads nothing that others can write.
+    // Whatever the user's umask is: a daemon loads no file that other users can write.
     close(&file("word_sum.so"), 0o755)
         .and_then(|()| close(folder, 0o755))
         .map_err(|error| format!("kernels: {error}"))

@@ -1,8 +1,8 @@
 //! Programs that use zlib, with the system's and with the preloaded library.
 //!
-//! Why here: what a person gains who writes `sidecore offload run --` before a command.
-//! Must stay true: both candidates are the same program on the same file, in turns; what came out
-//! is inflated by the other one and compared; a daemon's processor time is counted with its
+//! Why here: it shows the gain of `sidecore offload run --` in front of a command.
+//! Must stay true: both candidates are the same program on the same file, in turns; each output is
+//! decompressed by the other one and compared; a daemon's processor time is counted with its
 //! client's. Processes are placed by the kernel: while engines work, their client sleeps.
 //! One thread. Source: own.
 
@@ -66,7 +66,7 @@ struct Way {
     /// Input, and its name in the row.
     input: &'static str,
     title: &'static str,
-    /// The ratio that is wanted: on the caller or one engine, and on two.
+    /// The target ratio: on the caller or one engine, and on two.
     wanted: [f64; 2],
     /// True where engines take part.
     engines: bool,

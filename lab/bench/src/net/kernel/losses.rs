@@ -1,5 +1,5 @@
-//! Many bytes through a bad wire: whether they arrive intact, and how fast, beside two of the
-//! kernel's sockets at the ends of the same wire.
+//! Many bytes through a bad wire: whether they arrive intact, and how fast, compared with two of
+//! the kernel's sockets at the ends of the same wire.
 //!
 //! Must stay true: both candidates meet the same wire in the same place (on the engine's core, each
 //! direction bad), and every byte that arrives is compared with what was sent.
@@ -241,7 +241,7 @@ fn arrival(
     }
 }
 
-/// Time between two looks for the rest.
+/// Time between two checks for the rest.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 /// A transfer that takes longer has failed.
 const TRANSFER_TIME_MAX: Duration = Duration::from_secs(240);

@@ -1,8 +1,8 @@
 //! A stack with many sessions whose clients are made by hand.
 //!
-//! Why here: what is measured is one engine and its memory: receiving, finding the session, its
-//! application (64 bytes read where they lie, 64 written), and sending. A client is a few words, so
-//! that a hundred thousand of them do not push the stack's state out of the cache.
+//! Why here: one engine and its memory are measured: receiving, finding the session, its
+//! application (64 bytes read in place, 64 written), and sending. A client is a few words, so that
+//! a hundred thousand of them do not push the stack's state out of the cache.
 //! Must stay true: every request is answered before the next of its session.
 
 use super::super::served::config;
@@ -54,7 +54,7 @@ impl Server {
     /// Opens `count` sessions.
     ///
     /// # Errors
-    /// [`BenchError::Wrong`] where the stack has no room for so many.
+    /// [`BenchError::Wrong`] where the stack has no room for that many.
     pub(super) fn new(count: usize, placement: Placement) -> Result<Self, BenchError> {
         let mut config = config(1);
         config.placement = placement;
@@ -115,8 +115,8 @@ impl Server {
         self.clients.capacity() * size_of::<Client>()
     }
 
-    /// One sample: nanoseconds of engine time for a request. Each session is asked twice at least,
-    /// in turn; `requests` are made at least.
+    /// One sample: nanoseconds of engine time for a request. Each session gets at least two
+    /// requests, in turn; at least `requests` are made.
     ///
     /// # Errors
     /// [`BenchError::Wrong`] where a request is not answered; [`BenchError::Interrupted`].
@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// The application: answers a request with what was in it.
+/// The application: echoes each request.
 pub(in super::super) fn serve(stack: &mut Stack, id: SessionId) -> Result<(), BenchError> {
     let mut answer = [0; PAYLOAD];
     let [first, second] = stack.peek(id)?;
@@ -233,7 +233,7 @@ pub(in super::super) fn syn(number: usize, client: &Client) -> Vec<u8> {
     frame
 }
 
-/// The hardware address of clients 50,000 times `host` and up, so that it need not be asked for.
+/// The hardware address of clients 50,000 times `host` and up, so that no ARP request is needed.
 pub(in super::super) fn introduction(host: u8) -> Vec<u8> {
     let mut arp = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6];
     arp.extend([0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 1, 0, host]);
