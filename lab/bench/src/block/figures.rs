@@ -2,8 +2,8 @@
 //!
 //! Why here: the bench prints them next to this machine's figures.
 //! Must stay true: each number is the papers' own; the words are ours.
-//! Source: papers/000 and papers/002; machines: a laptop of 2006 (Core Duo, 1.3 GHz), the
-//! PlayStation 3's PPE alone, and the PPE with one SPE.
+//! Source: the block device paper and its slides (docs/papers.md). Machines: a laptop of 2006 (Core
+//! Duo, 1.3 GHz), the PlayStation 3's PPE alone, and the PPE with one SPE.
 
 /// A figure on the papers' three machines.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -3,7 +3,7 @@
 //! Why here: every mount reads through this file; its speed bounds them all.
 //! Must stay true: each round mounts anew, so that the kernel has no cached page of the file; the
 //! image is in the page cache, so that no disk is measured.
-//! Source: papers/002, `dd` of the device.
+//! Source: the slides on the block device (docs/papers.md), `dd` of the device.
 
 use super::inputs::{Corpus, sidecore, warm_all, wrong};
 use super::tools::{Runner, Server, tool};

@@ -5,7 +5,7 @@
 //! Must stay true: every round mounts anew. "Cold" drops the kernel's caches, image included;
 //! "image cached" then reads the image back in, so that no disk is measured, only decompression and
 //! exports. Every tree is compared with the original once.
-//! Source: papers/002, `diff -r` of the mounted tree.
+//! Source: the slides on the block device (docs/papers.md), `diff -r` of the mounted tree.
 
 use super::inputs::{Corpus, sidecore, wrong};
 use super::tools::{KernelMount, Runner, Server, drop_caches, is_mounted, need_root, tool, warm};

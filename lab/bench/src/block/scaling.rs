@@ -4,7 +4,7 @@
 //! give a single sequential reader, in process and over NBD.
 //! Must stay true: the device reads the whole image each time, from a cold cache of frames, with
 //! the image in the page cache.
-//! Source: papers/002, the slides' four SPEs.
+//! Source: the slides on the block device (docs/papers.md), four SPEs.
 
 use super::inputs::{Corpus, open, warm_all};
 use super::nbd::Export;

@@ -3,7 +3,7 @@
 //! Why here: the papers found 267 us of set-up for 636 us of decompression worth improving.
 //! Must stay true: blocks are read one at a time in random order, without read-ahead, and none is
 //! in the cache of frames; "touched" memory was used a moment ago, "untouched" has no page mapped.
-//! Source: papers/000 (table of one block), papers/002 (pre-touching).
+//! Source: the block device paper (table of one block), its slides (pre-touching); docs/papers.md.
 
 use super::inputs::{Corpus, open, warm_all};
 use super::{Bench, BenchError, figures, interrupted};

@@ -13,7 +13,7 @@
 //! Must stay true: candidates are interleaved, every round beginning with another; a peer is given
 //! its best settings; nothing outside namespaces of our own is touched; everything that is started
 //! is ended, whatever happens; nothing waits longer than its limit.
-//! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
+//! Called from one thread, which blocks for minutes. Source: the NetX paper (docs/papers.md).
 
 mod deploy;
 mod engines;

@@ -5,7 +5,7 @@
 //! its own loop, no window scaling, no timestamps, the paper's segment sizes and windows. Two
 //! things differ: checksums are computed and checked, and the wire is a ring in shared memory, so
 //! that "wire speed" is no bound. Rates include the IP and MAC headers, as there.
-//! Source: papers/004, section 4 (figures 6 to 11).
+//! Source: the NetX paper (docs/papers.md), section 4 (figures 6 to 11).
 
 use super::report::{Curve, Point};
 use super::served::config;

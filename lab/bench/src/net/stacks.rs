@@ -3,7 +3,7 @@
 //! Why here: the group `pair` and the paper's figures are of this kind. The test programs call the
 //! stack directly from its loop, as the paper's did: one writes as much as fits, the other reads
 //! into memory of its own. Must stay true: counted bytes were read by the receiving program; both
-//! loops have ended when the call returns. Source: papers/004, section 4.1.
+//! loops have ended when the call returns. Source: the NetX paper, 4.1.
 
 use super::served::config;
 use super::{BenchError, interrupted, sleep};

@@ -6,7 +6,7 @@
 //! Must stay true: all candidates do the same steps of host work and wait for the same virtual
 //! engines; a row's candidates are interleaved under the same load; a worker that claims more
 //! cycles than fit into the time is an error. One thread, which sleeps while others are measured.
-//! Source: papers/001, sections 4 and 5.
+//! Source: the scheduling paper (docs/papers.md), sections 4 and 5.
 
 use super::children;
 use super::peers::{Role, Worker};

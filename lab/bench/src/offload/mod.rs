@@ -19,7 +19,7 @@
 //! Must stay true: candidates are interleaved, every round beginning with another; every process
 //! that is started is ended, whatever happens; nothing waits longer than its limit. Called from one
 //! thread, which blocks for minutes.
-//! Source: papers/001 (the multigrain scheduler of 2007).
+//! Source: the scheduling paper of 2007 (docs/papers.md).
 
 mod asynchronous;
 mod callers;

@@ -5,8 +5,8 @@
 //! depends on the timer's tick. Measured, any user can see it.
 //! Must stay true: both sides only compute, on one core, at the same weight; what is shorter than
 //! a gap (an interrupt, a kernel thread) ends no slice; the first and the last slice of a round are
-//! cut off by it, and do not count. One thread, which keeps a core busy. Source: papers/001,
-//! section 4; Linux `Documentation/scheduler/sched-eevdf.rst`.
+//! cut off by it, and do not count. One thread, which keeps a core busy. Source: the
+//! scheduling paper, section 4; Linux `Documentation/scheduler/sched-eevdf.rst`.
 
 use super::children;
 use super::peers::{Role, stay_on};

@@ -10,7 +10,7 @@
 //!
 //! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; all candidates
 //! have the same cores; every thread and interface ends with the round that it was made for.
-//! Source: papers/004 (NetX on one SPE, 2009).
+//! Source: the NetX paper of 2008 (docs/papers.md).
 
 mod bottleneck;
 mod bulk;

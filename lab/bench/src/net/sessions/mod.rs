@@ -3,7 +3,7 @@
 //! Why here: the document's stack held 16 sessions in the local store, 128 with main memory behind
 //! it; its two configurations are compared, and the second is filled with a hundred thousand.
 //! Engine time is the median over batches of 32, so that a batch during which another program had
-//! the core does not count. Source: papers/004, sections 3.9 and 4.3.
+//! the core does not count. Source: the NetX paper, sections 3.9 and 4.3.
 
 pub(super) mod hand;
 
