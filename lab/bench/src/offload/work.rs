@@ -4,7 +4,8 @@
 //! need cores: a *virtual* engine is a moment in the future at which it is done. The host's work
 //! must be real work, the same for every candidate, however often it is interrupted: a number of
 //! steps, found once by the processor time (not the wall time) that they take.
-//! Any thread. Source: the scheduling paper (docs/papers.md): 11 us on the host, 96 us on the engine.
+//! Any thread. Source: the scheduling paper (docs/papers.md), 11 us on the host, 96 us on an
+//! engine.
 
 use serde::{Deserialize, Serialize};
 use sidecore_sys::clock;
