@@ -29,6 +29,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             Format::Raw => raw.clone(),
             format => bench.image(Corpus::Given, format)?,
         };
+        // Otherwise the first candidate of a round would pay for the disk.
         warm_all(&[&image])?;
         let name = format.name();
         let program = bench.config.sidecore.clone();

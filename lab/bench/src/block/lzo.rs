@@ -40,6 +40,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         bench
             .runner
             .time(Command::new(&peer).arg(mode).arg(&list).arg(&path))?;
+        // Both sides decompress liblzo2's streams: ours must not profit from its own compressor.
         let streams = Streams::read(&path)?;
         streams.check(&blocks, name)?;
         let mb = raw_bytes as f64 / 1e6;
@@ -47,6 +48,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mut candidates = vec![
             Candidate::of_one("ours", |_| Ok(mb / streams.best_s(core)?)),
             Candidate::of_one(LIBLZO2, |runner: &Runner| {
+                // Pinned like ours, so that both have the same core.
                 let mut command = tool("taskset")?;
                 command
                     .args(["-c", &core.to_string()])

@@ -277,6 +277,8 @@ fn small(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             .iter()
             .map(|reader| {
                 Candidate::of_one(reader.name, move |runner| {
+                    // The mounted tree is cold in both cases; only its image and the original are
+                    // warmed.
                     drop_caches()?;
                     if !cold {
                         warm_tree(runner, original)?;

@@ -79,6 +79,7 @@ impl Export {
             }
             Kind::Qemu { aio } => {
                 let mut command = tool("qemu-nbd")?;
+                // The default is one client; nbdcopy opens several connections.
                 command.args(["-r", "-t", "-f", "qcow2", "--shared=8"]);
                 command
                     .arg(format!("--aio={aio}"))
@@ -190,6 +191,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     choose_aio(bench, &mut exports)?;
     bench.say("comparing what every server delivers");
     let mut sound = Vec::new();
+    // A server that delivers wrong bytes must not be timed.
     for export in exports {
         match export.check(&bench.runner, &raw) {
             Ok(()) => sound.push(export),
@@ -259,6 +261,7 @@ fn sequential(
         .iter()
         .filter(|export| !cold || [OURS_ZSTD, QEMU_ZSTD].contains(&export.name.as_str()))
         .collect();
+    // A candidate returns one value; the CPU time of the same copies goes here.
     let cpu: Vec<RefCell<Vec<f64>>> = chosen.iter().map(|_| RefCell::default()).collect();
     let mut candidates: Vec<_> = chosen
         .iter()
@@ -294,6 +297,7 @@ fn sequential(
             metric: &format!("{metric}: {here}"),
             unit: "MB/s",
             better: Better::Higher,
+            // With cold caches the disk sets the speed, so there is no target.
             target: target.filter(|_| !cold),
             note: "",
         };
@@ -346,6 +350,7 @@ struct Taken {
 fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result<(), BenchError> {
     let kib = load.block_bytes / 1024;
     let metric = format!("NBD random {kib} KiB, depth {}", load.depth);
+    // One run gives all figures; the candidate itself returns the median.
     let taken: Vec<RefCell<Taken>> = exports.iter().map(|_| RefCell::default()).collect();
     let mut candidates: Vec<_> = exports
         .iter()
@@ -363,6 +368,7 @@ fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result
         .collect();
     let series = bench.interleave(&format!("{metric}, median"), "us", &mut candidates)?;
     drop(candidates);
+    // A candidate that failed has incomplete samples.
     let position = |name: &str| {
         let found = exports.iter().position(|export| export.name == name);
         found.filter(|&index| series[index].is_some())
@@ -417,6 +423,7 @@ fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result
                 &of(pick, theirs),
             );
         }
+        // nbdkit decompresses nothing, so its CPU time is not comparable.
         if peer != NBDKIT {
             let pick: fn(&Taken) -> &Vec<f64> = |taken| &taken.cpu_ms;
             let (a, b) = (of(pick, ours), of(pick, theirs));

@@ -174,6 +174,7 @@ fn device(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let image = &image;
     let mut candidates = vec![Candidate::of_one("ours", move |runner| {
         let mut command = sidecore(&program, runner.directory());
+        // In the foreground, so that the server ends with the round.
         command.arg("attach").arg(image).arg("--foreground");
         let device = |said: &str| {
             let line = said.lines().find(|line| line.starts_with("attached "))?;

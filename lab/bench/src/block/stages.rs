@@ -48,6 +48,7 @@ fn table(bench: &mut Bench<'_>, image: &Path, codec: &str, paper: bool) -> Resul
     let device = open(image, cores()?, quiet_config())?;
     let mut table = Table::default();
     let mut block = vec![0; frame_bytes(&device)];
+    // Faults in the buffer and the image: this table is about touched memory.
     read_all(&device, &mut block, bench.runner.cancel())?;
     let cancel = bench.cancel.clone();
     let rounds = bench.each_round(|round| {
@@ -269,6 +270,7 @@ fn blocks(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mut out = vec![0; figures::BLOCK_BYTES as usize];
         let medians = bench.each_round(|_| {
             let mut times = Vec::with_capacity(streams.len());
+            // Timed block by block, since the papers give the time of one block.
             for stream in &streams {
                 let began = Instant::now();
                 inflater.inflate(stream, &mut out)?;

@@ -117,6 +117,7 @@ impl Runner {
         mount: Option<&Path>,
         mut ready: impl FnMut(&str) -> bool,
     ) -> Result<Server, BenchError> {
+        // To a file: a full pipe would block the server.
         let log = self.fresh("log");
         let text = child::describe(command);
         let out = File::create(&log).map_err(BenchError::io("make a log"))?;
@@ -133,6 +134,7 @@ impl Runner {
             if ready(&server.said()) {
                 return Ok(server);
             }
+            // The poll waits for the process, so that the death of a server is noticed at once.
             let ended = server.process.wait(&self.cancel, READY_POLL)?;
             let said = last_words(&server.log);
             if let Some(status) = ended {

@@ -167,10 +167,12 @@ fn play(
         Ok(count) => count,
         Err(error) => {
             failed = Some(error);
+            // Ends the other engines, too, which share the flag.
             stop.store(true, Ordering::Release);
             0
         }
     })?;
+    // With sessions lost, the rate would be that of a smaller load.
     let lost = live - engine.stack().sessions();
     match failed {
         Some(error) => Err(error),

@@ -57,6 +57,7 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             .as_ref()
             .map_or(f64::MAX, |all| all[0].median())
     };
+    // The kernel's better placement is the peer; the other one is only shown.
     let better = usize::from(median(1) < median(0));
     for (at, metric, target, note) in [
         (better, 0, Some(0.25), "the better of the kernel's two"),
@@ -93,6 +94,7 @@ fn line(trips: usize, core: usize, cancel: &AtomicBool) -> Result<Vec<f64>, Benc
         let (asked, answered) = (&asked.0, &answered.0);
         let answering = scope.spawn(move || {
             if let Err(error) = cpu::pin(core) {
+                // The asking side would spin for ever otherwise.
                 answered.store(u64::MAX, Ordering::Release);
                 return Err(error.into());
             }

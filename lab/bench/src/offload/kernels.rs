@@ -274,6 +274,7 @@ fn seal_all(cipher: &Aes256Gcm, data: &[u8], sealed: &mut Vec<u8>) -> Result<(),
 type Direct = Box<dyn FnMut(&[u8], &mut [u8]) -> Option<usize>>;
 
 fn codecs(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), BenchError> {
+    // Room for items that do not compress.
     let room = ITEM_BYTES + (ITEM_BYTES >> 4) + 64;
     for (name, format, [mut there, mut back]) in direct_codecs() {
         let rows = (0..ITEMS).flat_map(|item| {
@@ -284,6 +285,7 @@ fn codecs(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), Ben
         let places = (ITEMS * room, Some(16 * ITEMS));
         let compress = format!("{name}_compress");
         let mut call = Call::new(client, &compress, words, data, &rows, places)?;
+        // Before the timing: it makes the lengths and bytes for the way back.
         call.run()?;
         let Some(lengths) = call
             .results
@@ -382,6 +384,7 @@ fn loaded(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), Ben
         let data = &data[..bytes];
         let made = |name| Call::new(client, name, [0; 3], data, &[], (0, None));
         let (mut ours, mut theirs) = (made("word_sum")?, made(WordSum::NAME)?);
+        // The sum is known for the whole data only.
         if bytes == words.len() * 8 {
             for call in [&mut ours, &mut theirs] {
                 let got = call.run()?.words[0];
@@ -404,6 +407,7 @@ fn loaded(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), Ben
     }
     let (nothing, empty) = (client.kernel("nothing")?, client.kernel("empty")?);
     let call = |kernel| {
+        // A single empty call is too short for the clock.
         for _ in 0..100 {
             client.call(kernel, Args::new())?;
         }

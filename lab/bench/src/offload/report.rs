@@ -331,6 +331,7 @@ impl Report {
                 self.at_least(name, wanted, row.ratio);
             }
         }
+        // Targets with a hog hold for every number of workers, so the worst row counts.
         let worst = |value: fn(&EdtlpRow) -> f64| {
             let with_hog = self.edtlp.iter().filter(|row| row.hog).map(value);
             with_hog.fold(None, |most: Option<f64>, value| {
@@ -476,6 +477,7 @@ impl LoopRow {
         let named = ["serial", "rayon"].into_iter().zip(peers);
         let all: Vec<_> = named.chain(openmp.map(|peer| ("openmp", peer))).collect();
         let ratios: Vec<Series> = all.iter().map(|(_, peer)| own.over(peer)).collect();
+        // Against the best peer of each round: a loss to one peer must not hide behind another.
         let worst = (0..own.rounds()).map(|round| {
             let of_round = ratios.iter().filter_map(|ratio| ratio.samples().get(round));
             of_round.copied().fold(0.0, f64::max)

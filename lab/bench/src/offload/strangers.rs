@@ -219,6 +219,7 @@ pub(super) fn sparse(socket: &Path) -> Result<(), BenchError> {
                 let begun_ns = clock::now_ns();
                 let args = Args::new().input(&input).output(&mut output);
                 let called = client.call(echo, args).is_ok();
+                // Failed calls are timed, too: leaving them out would flatter the percentile.
                 answer.call_ns.push(clock::now_ns() - begun_ns);
                 let right = output.values::<u64>().iter().all(|&value| value == number);
                 answer.wrong += u64::from(!called || !right);
@@ -431,11 +432,13 @@ pub(super) fn unpinned(socket: &Path) -> Result<(), BenchError> {
             let right = client.call(kernel, Args::new()).is_ok();
             let now_ns = clock::now_ns();
             if before_ns >= window.from_ns && right {
+                // Calls of the warm-up that ran on the host do not count either.
                 if count == 0 {
                     host_before = client.counters().on_host;
                 }
                 if count % every == 0 {
                     taken_ns.push(now_ns - before_ns);
+                    // Halving the samples and their rate keeps them evenly drawn in bounded memory.
                     if taken_ns.len() == SAMPLES_MAX * 2 {
                         let mut keep = false;
                         taken_ns.retain(|_| {

@@ -147,6 +147,7 @@ fn single(
     let mut filled = |quads: usize| {
         let mut buffer = Buffer::new(quads);
         buffer
+            // Never near 0: values that need scaling would take another path.
             .doubles_mut()
             .iter_mut()
             .for_each(|value| *value = 0.1 + 0.9 * random.unit());

@@ -91,6 +91,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) -> Result<(), BenchError> {
                 }
                 continue;
             }
+            // A session that ended earlier in this batch may have an event left.
             let Some(stream) = sessions.get_mut(&number) else {
                 continue;
             };

@@ -89,6 +89,7 @@ pub(super) fn ask(
             }
         }
     }
+    // The loop may end late, so the rate is taken over the real time.
     let time = begun.elapsed();
     times_ns.sort_unstable();
     Ok(Answered {

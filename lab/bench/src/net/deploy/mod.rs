@@ -175,6 +175,7 @@ fn requests(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
         let one = |to: SocketAddr, cpu_ns: &dyn Fn() -> u64, cancel: &AtomicBool| {
             let streams = (0..count).map(|_| plain::connect(&places.near, to));
             let streams = streams.collect::<Result<Vec<_>, _>>()?;
+            // After connecting: handshakes are no part of a request's cost.
             let before = cpu_ns();
             let answered = load::ask(streams, places.time, cancel)?;
             let used_us = (cpu_ns() - before) as f64 / 1e3;
@@ -249,6 +250,7 @@ fn pages(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
             .collect();
         let one = |to: SocketAddr, cancel: &AtomicBool| wrk(places, count, to, cancel);
         let mut candidates = vec![Candidate::new(WITHIN, |cancel| one(within.address, cancel))];
+        // `compare` expects nginx as the second series; without it ours runs alone.
         if nginx.is_some() {
             let to = SocketAddr::from((FAR, 80));
             candidates.push(Candidate::new(NGINX, move |cancel| one(to, cancel)));

@@ -90,6 +90,7 @@ fn beside_the_kernel(
     let [quick, full] = case.round_mib;
     let mib = bench.choose(quick, full);
     let metric = format!("{mib} MiB {}, {}", way.name(), case.name);
+    // Each candidate counts its own seeds, so that both meet the same weather in a round.
     let (mut here_seed, mut there_seed) = (0, 0);
     let load = |seed: &mut u64| {
         *seed += 1;

@@ -38,6 +38,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             Candidate::of_one("ours", |cancel| rate(bulk::ours(&wires, way, cancel))),
             Candidate::of_one("smoltcp", |cancel| rate(theirs(&wires, way, false, cancel))),
         ];
+        // Only input can be super-segments: smoltcp has no segmentation offload for sending.
         if way == Way::In {
             candidates.push(Candidate::of_one(
                 "smoltcp, handed super-segments",

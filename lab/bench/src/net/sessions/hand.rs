@@ -76,6 +76,7 @@ impl Server {
             let mut frame = syn(number, &client);
             server.put(&mut frame);
             server.stack.transmit(server.now_ns, &mut |out| {
+                // IPv4 only: the stack may also send ARP.
                 if out.header[12..14] == [8, 0] {
                     client.learn(out);
                 }
@@ -92,6 +93,7 @@ impl Server {
             })?;
             server.clients.push(client);
         }
+        // Events of the openings are no part of a request's work.
         while server.stack.next_event().is_some() {}
         Ok(server)
     }
@@ -121,6 +123,7 @@ impl Server {
     /// # Errors
     /// [`BenchError::Wrong`] where a request is not answered; [`BenchError::Interrupted`].
     pub(super) fn run(&mut self, requests: usize, cancel: &AtomicBool) -> Result<f64, BenchError> {
+        // Announced outside of the timed part, so that no ARP request interrupts it.
         for host in 0..3 {
             self.put(&mut introduction(host));
         }

@@ -44,6 +44,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         Candidate::new("rayon", move |()| others::rayon(plan)),
     ];
     bench.say("round trips");
+    // Only for the measurement: processes of other groups would inherit the core.
     let pinned = Pinned::to(caller)?;
     let series = bench.interleave(&[("median", "ns"), ("p99", "ns")], rounds, &mut candidates);
     drop(candidates);
