@@ -43,6 +43,7 @@ fn main() -> Result<()> {
             .collect::<Result<_>>()?;
         started.into_iter().map(Process::finish).collect()
     };
+    // Alone before and after, since the machine's speed drifts.
     let (before, both, after) = (run(1)?, run(2)?, run(1)?);
     let alone = (before[0].0 + after[0].0) / 2.0;
     let mut out = std::io::stdout().lock();

@@ -106,6 +106,7 @@ impl Peers {
     /// One search.
     pub(crate) fn go(&self, program: &str, path: &Path, set: &Set, seed: u64) -> Found {
         let out = self.folder.join("out");
+        // Results of an earlier search would be read as this one's.
         let _ = std::fs::remove_dir_all(&out);
         std::fs::create_dir(&out).unwrap();
         let mut command = self.command(program, path, set, &seed.to_string());
@@ -142,6 +143,7 @@ impl Peers {
             };
             Ended::Tree { tree, lnl }
         } else {
+            // A failure before the limit is a fault of the bench, not a result.
             let bound = 0.95 * self.limit_s as f64;
             assert!(cpu_s > bound, "{program} failed: {}", read("log"));
             Ended::Limit
@@ -231,6 +233,7 @@ fn raxml_on_one_thread(folder: &Path) -> Option<PathBuf> {
     };
     bytes[store + 6] = 1;
     let path = folder.join("raxml");
+    // Copied first for the file's mode, which the write keeps.
     std::fs::copy("/usr/bin/raxmlHPC-PTHREADS-AVX", &path).ok()?;
     std::fs::write(&path, bytes).ok()?;
     Some(path)

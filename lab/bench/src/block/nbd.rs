@@ -114,6 +114,7 @@ impl Export {
     /// Copies the whole export and discards it: seconds of wall clock, and of the server's CPU.
     pub(crate) fn copy(&self, runner: &Runner) -> Result<(f64, f64), BenchError> {
         let (server, socket) = self.serve(runner)?;
+        // After the start, which is no part of the copy's cost.
         let before_s = server.cpu_s();
         let mut command = tool("nbdcopy")?;
         let seconds = runner.time(command.arg(uri(&socket)).arg("null:"))?;
@@ -218,6 +219,7 @@ fn choose_aio(bench: &mut Bench<'_>, exports: &mut [Export]) -> Result<(), Bench
         return Ok(());
     };
     let mut best: Option<(f64, &'static str)> = None;
+    // Twice, and the least counts: one copy may be disturbed.
     for _ in 0..2 {
         for aio in ["threads", "io_uring"] {
             let mut probe = probe.clone();

@@ -173,10 +173,12 @@ fn remove_abandoned(base: &Path) {
         let Some(pid) = number.and_then(|number| number.parse::<u32>().ok()) else {
             continue;
         };
+        // A run that still lives, at the same time as this one.
         if Path::new(&format!("/proc/{pid}")).exists() {
             continue;
         }
         let path = entry.path();
+        // Later mounts may lie inside earlier ones.
         for point in mount_points()
             .iter()
             .rev()
@@ -290,6 +292,7 @@ fn mount_points() -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = text.lines().filter_map(|line| line.split(' ').nth(4));
     points
+        // mountinfo escapes blanks: proc(5).
         .map(|point| point.replace("\\040", " ").into())
         .collect()
 }
@@ -316,6 +319,7 @@ impl Process {
                 ended: false,
             }),
             Err(error) => {
+                // Without a handle it could not be waited for.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(BenchError::io(format!("watch `{text}`"))(error.into()))
@@ -401,6 +405,7 @@ pub(crate) fn tool(name: &str) -> Result<Command, BenchError> {
 /// # Errors
 /// [`BenchError::Missing`] where this process may not.
 pub(crate) fn drop_caches() -> Result<(), BenchError> {
+    // Dirty pages would stay in the cache.
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| {
         BenchError::Missing(format!("cold caches need root (drop_caches: {error})"))

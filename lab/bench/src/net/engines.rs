@@ -326,6 +326,7 @@ impl Nic for Prepared<'_> {
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
         let payload_bytes = frame.payload[0].len() + frame.payload[1].len();
         let header = frame.header;
+        // Only TCP over IPv4 is for the clients; the stack also sends ARP.
         if header.len() >= HEADER && header[12..14] == [8, 0] && header[23] == 6 {
             match header[47] & 0x3f {
                 0x12 => self.open(frame),

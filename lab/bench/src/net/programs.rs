@@ -36,6 +36,7 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
+        // A child inherits the namespace of the thread that starts it.
         let child = match namespace {
             Some(namespace) => namespace.run(move || command.spawn())?,
             None => command.spawn(),

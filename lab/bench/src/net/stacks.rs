@@ -98,6 +98,7 @@ impl Way {
         let stop = &stop;
         match self.cpus {
             [Some(cpu), Some(other)] => {
+                // The receiver first: it listens before the SYN comes.
                 let receiver = Receiver::new(&self.load, far.stack(), 2, &count)?;
                 let sender = Sender::new(&self.load, near.stack(), 2)?;
                 let receiving = [

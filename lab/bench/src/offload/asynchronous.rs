@@ -59,6 +59,7 @@ fn on_first_core(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         ..DaemonOptions::default()
     })?;
     let defaults = ClientOptions::patient();
+    // On fewer cores a client that spins would take an engine's core.
     let spin = if bench.cpus.len() > ENGINES {
         defaults.spin
     } else {
@@ -120,6 +121,7 @@ impl Way<'_> {
             for place in 0..depth {
                 submit(place, &mut begun_ns)?;
             }
+            // Until all are done, so that no job reaches into the next sample.
             while let Some(outcome) = self.client.wait(None) {
                 let now_ns = clock::now_ns();
                 outcome.result?;
@@ -160,6 +162,7 @@ impl Way<'_> {
         let mut taken_ns = work(begun_ns + self.length_ns)?;
         let elapsed_ns = clock::now_ns() - begun_ns;
         let on_host = self.client.counters().on_host - host_before;
+        // A job that the host did says nothing about the engines.
         if on_host > 0 {
             return Err(wrong("the count of jobs that no engine did", on_host, 0));
         }

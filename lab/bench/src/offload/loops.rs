@@ -190,6 +190,7 @@ fn steps_of(unit_ns: u64) -> u64 {
     for _ in 0..CALIBRATION_TRIES {
         let taken_ns = (0..CALIBRATION_TRIES).map(|_| {
             let begun_ns = clock::thread_cpu_ns();
+            // A number of steps that the compiler knew could be folded.
             let steps = std::hint::black_box(steps);
             items
                 .iter_mut()
@@ -215,6 +216,7 @@ fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
             break;
         }
     }
+    // So long that reading the clock does not count.
     let batch = (BATCH_NS * passes / taken_ns.max(1)).max(1);
     let begun_ns = clock::now_ns();
     let mut batches = Vec::new();

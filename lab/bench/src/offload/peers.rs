@@ -296,6 +296,7 @@ fn hog(cpu: usize) -> Result<(), BenchError> {
         seen.store(true, Ordering::Relaxed); // Nothing hangs on it but the end.
     });
     reading.map_err(BenchError::io("start a thread"))?;
+    // After the reader has started: a thread inherits its maker's cores, and this one is kept busy.
     stay_on(&[cpu])?;
     say(READY)?;
     let work = HostWork::calibrate(HOG_LOOK_NS);

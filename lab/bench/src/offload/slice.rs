@@ -50,6 +50,7 @@ fn slice_ms(cpu: usize, length_ns: u64, cancel: &AtomicBool) -> Result<f64, Benc
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })?;
+    // The round cuts off the first and the last slice.
     let inner = moments.get(1..moments.len().saturating_sub(1));
     let slices: Vec<f64> = inner
         .unwrap_or_default()

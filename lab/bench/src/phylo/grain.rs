@@ -313,6 +313,7 @@ impl Data {
         bootstraps: u32,
         stop: &AtomicBool,
     ) -> Result<(f64, Vec<String>), BenchError> {
+        // A pool and a policy of its own: each run has everything to learn.
         let policy = sidecore_sched::by_name(policy)?;
         let pool = Pool::start(pool_config(options.engines, &options.cpus, policy))?;
         let job = self.searches(&pool);

@@ -248,6 +248,7 @@ fn through(
             let counts = counts.iter();
             counts.map(|count| count.load(Ordering::Relaxed)).collect()
         };
+        // Slow start is left out.
         sleep(time / 4, cancel)?;
         let (first, begun) = (read(), Instant::now());
         sleep(time - time / 4, cancel)?;
@@ -259,6 +260,7 @@ fn through(
         joined(engine)?;
         let (dropped, mut waits_ns) = joined(wire)?;
         let rates = first.iter().zip(&last);
+        // The same quarter as of the rates.
         waits_ns.drain(..waits_ns.len() / 4);
         waits_ns.sort_unstable();
         let wait_ns = waits_ns.get(waits_ns.len() / 2).copied().unwrap_or(0);

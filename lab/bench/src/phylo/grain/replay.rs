@@ -235,6 +235,7 @@ impl Machine<'_> {
             if let Some(core) = idle {
                 core.fibers.push_back(task);
             }
+            // The first tasks are there from the start, without a handoff.
             if self.now_ns > 0.0
                 && let Doing::Own(left_ns) = &mut self.tasks[task].doing
             {
@@ -283,6 +284,7 @@ impl Machine<'_> {
                 .cores
                 .iter()
                 .position(|core| core.fibers.contains(&task));
+            // An engine on the task's own core is a call, another one a request packet.
             let near = core.filter(|&core| !self.cores[core].claimed);
             let any = || self.cores.iter().position(|core| !core.claimed);
             if let Some(engine) = near.or_else(any) {
@@ -297,6 +299,7 @@ impl Machine<'_> {
         let is_ready = |task: &&Task<'_>| !matches!(task.doing, Doing::Ended | Doing::Held);
         let on_cores = self.cores.iter().flat_map(|core| &core.fibers);
         let fibers: Vec<&Task<'_>> = on_cores.map(|&task| &self.tasks[task]).collect();
+        // Less the task itself.
         let others = fibers.iter().copied().filter(|t| is_ready(t)).count() as u32 - 1;
         let engines = self.cores.len() as u32;
         let idle = self.cores.iter().filter(|core| !core.claimed).count() as u32;
