@@ -4,7 +4,7 @@
 //! other as soon as there are two; a client that shares engines must get its fair share, not less.
 //! Must stay true: the two begin at the same moment and are counted over the same time; the one
 //! alone runs in the same round.
-//! One thread, which sleeps meanwhile. Source: issue 3, "the daemon"; OpenMP 5.2, OMP_WAIT_POLICY.
+//! One thread, which sleeps meanwhile. Source: own; OpenMP 5.2, OMP_WAIT_POLICY.
 
 use super::children;
 use super::peers::{Role, Served};
