@@ -38,13 +38,14 @@ pub(crate) struct Args {
     /// Engines, each with a core of its own [default: one less than there are cores]
     #[arg(long, value_name = "N")]
     engines: Option<usize>,
-    /// Time that an engine with nothing to do polls before it sleeps, in milliseconds
+    /// Time that an idle engine polls before it sleeps, in milliseconds
     #[arg(long, value_name = "N", default_value_t = default_grace_ms())]
     grace_ms: u64,
     /// Allow more engines than cores; they then take turns
     #[arg(long)]
     oversubscribe: bool,
-    /// A user, by number, who may attach besides this one and root; may be given several times
+    /// An additional user, by number, that may attach; this user and root always may; may be given
+    /// several times
     #[arg(long, value_name = "N")]
     allow_uid: Vec<u32>,
     /// A group, by number, whose members may attach; may be given several times
@@ -53,7 +54,7 @@ pub(crate) struct Args {
     /// The most clients of one user other than root and this one [default: a quarter of 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     user_connections: Option<u32>,
-    /// The most shared memory of one such user, that which it keeps after leaving included
+    /// The most shared memory of one such user, including segments it keeps after detaching
     #[arg(long, value_name = "SIZE", default_value = "512MiB", value_parser = crate::size::parse)]
     user_bytes: u64,
     /// The most shared memory of all clients; a quarter is kept for root and this user
@@ -138,8 +139,7 @@ impl Args {
         }
     }
 
-    /// The built-in kernels and those of the folders. Files that are refused are named on standard
-    /// error.
+    /// The built-in kernels and those of the folders. Refused files are reported on standard error.
     fn registry(&self) -> Result<Registry> {
         let mut registry = crate::offload::built_in(self.spin_us)?;
         let folders = if self.kernels.is_empty() {

@@ -1,7 +1,7 @@
 //! `sidecore doctor`.
 //!
-//! Why here: arguments and printing; who asks the machine is `sidecore_sys::offers`. Must stay
-//! true: nothing is changed, and a machine that lacks something is no error: exit status 0.
+//! Why here: arguments and printing; `sidecore_sys::offers` probes the machine. Must stay true:
+//! nothing is changed, and a machine that lacks something is not an error: exit status 0.
 
 use crate::{Outcome, output};
 use anyhow::Result;

@@ -1,7 +1,7 @@
 //! The one binary, `sidecore`: parses, calls, prints. No logic of its own.
 //!
 //! Exit status: 0 done, 1 ran and found a problem, 2 could not run, 130 stopped by a signal with
-//! work left that the same command goes on with. `--json` writes one object to standard output and
+//! work left that the same command resumes. `--json` writes one object to standard output and
 //! nothing else there; progress and logs go to standard error. A broken pipe is quiet.
 
 mod block;
@@ -32,7 +32,8 @@ mod usage;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
 
-/// Gives programs that know nothing of it dedicated cores to lean on.
+/// Mounts compressed disk images, runs a TCP stack and infers trees on cores set aside for it; your
+/// programs stay unchanged.
 #[derive(Parser)]
 #[command(
     name = "sidecore",
@@ -64,7 +65,7 @@ enum Command {
     Offload(offload::Command),
     /// Cost of address translation on this machine: levels, reach and penalties, for loads and DMA.
     Tlb(tlb::Args),
-    /// The protocol stack on one engine: run it, serve on it, look at it.
+    /// The TCP/IP stack on one engine: run it, serve on it, look at it.
     #[command(subcommand)]
     Net(net::Command),
     /// RDMA over TCP (iWARP): the exchange of rdmacm-utils' rping, both sides.
@@ -91,11 +92,11 @@ enum Command {
 /// Outcome of a command that ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Outcome {
-    /// Did what it was asked: exit status 0.
+    /// Succeeded: exit status 0.
     Done,
     /// Ran and found a problem, which it has printed: exit status 1.
     Problem,
-    /// A signal stopped it; it has said how to go on: exit status 130.
+    /// A signal stopped it; it has printed how to resume: exit status 130.
     Stopped,
 }
 

@@ -1,6 +1,6 @@
 //! The stand-in for every `bench` command in a program that was built without the feature `bench`.
 //!
-//! Why here: the shipped program has no peers; who types the command is told how to get it.
+//! Why here: the shipped program has no peers; the command prints how to get a build that has it.
 //! Must stay true: one line, exit status 2, whatever the arguments.
 
 use crate::Outcome;
@@ -16,7 +16,7 @@ pub(crate) struct Args {
 }
 
 impl Args {
-    /// Says how to get the command.
+    /// Prints how to get the command.
     pub(crate) fn run(self) -> Result<Outcome> {
         drop(self.rest);
         anyhow::bail!(NEEDS)

@@ -1,9 +1,9 @@
 //! Output of every command: one JSON object, plain lines, logs, progress bars.
 //!
 //! Why here: standard output carries results only; one place keeps that promise.
-//! Must stay true: no text of another (names in files, a server's words) reaches a terminal with
-//! its control characters: all but [`result`] and [`screen`] escape them
-//! (`sidecore_sys::text`). Standard error that cannot be written to is no reason to fail.
+//! Must stay true: no foreign text (names in files, a server's words) reaches a terminal with its
+//! control characters: all but [`result`] and [`screen`] escape them (`sidecore_sys::text`).
+//! Standard error that cannot be written to is not a failure.
 
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -82,7 +82,7 @@ pub(crate) fn line(text: &str) -> Result<()> {
 }
 
 /// Prints that a server is ready, and its address. A closed pipe is no error: the server serves all
-/// the same. A reader would wait forever for a line that could not be written.
+/// the same. Any other write error is one: a reader would wait forever for the line.
 pub(crate) fn ready(place: &str) -> Result<()> {
     line(&format!("ready {place}")).or_else(|error| match is_broken_pipe(&error) {
         true => Ok(()),
@@ -90,14 +90,14 @@ pub(crate) fn ready(place: &str) -> Result<()> {
     })
 }
 
-/// Writes text of ours to standard output, of one line or several, and a newline. Names of others
-/// in it have passed `printable`.
+/// Writes our own text to standard output, of one line or several, and a newline. Foreign names in
+/// it have passed `printable`.
 pub(crate) fn text(text: &str) -> Result<()> {
     data(&printable_lines(text))
 }
 
-/// Writes a result whose every byte counts, such as a tree, and a newline; escaped only where a
-/// terminal would obey it.
+/// Writes a result that must stay byte-exact, such as a tree, and a newline; escaped only on a
+/// terminal.
 pub(crate) fn result(bytes: &str) -> Result<()> {
     match std::io::stdout().is_terminal() {
         true => text(bytes),
@@ -129,15 +129,15 @@ pub(crate) fn error_line(text: &str) {
     error_text(&printable(text));
 }
 
-/// Writes text of ours to standard error, of one line or several.
+/// Writes our own text to standard error, of one line or several.
 pub(crate) fn error_text(text: &str) {
     let text = format!("{}\n", printable_lines(text));
-    // A closed standard error changes nothing of what is done.
+    // A closed standard error does not change the work.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// Writes a file that a command was asked for: all of it, or, where anything fails, nothing, and
-/// what was there stays. `-` is standard output; pipes and devices are written to as they are.
+/// Writes an output file: all of it, or, where anything fails, nothing, and the old file stays. `-`
+/// is standard output; pipes and devices are written to directly.
 pub(crate) fn file(path: &Path, text: &str) -> Result<()> {
     bytes(path, text.as_bytes())
 }
@@ -153,8 +153,8 @@ pub(crate) fn bytes(path: &Path, bytes: &[u8]) -> Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Makes sure that [`file()`] can write there, before the work that makes its contents. What is
-/// there stays.
+/// Makes sure that [`file()`] can write there, before the work that makes its contents. The old
+/// file stays.
 pub(crate) fn check_file(path: &Path) -> Result<()> {
     if path == Path::new("-") {
         return Ok(());
@@ -186,8 +186,8 @@ pub(crate) fn byte_progress(total: u64) -> ProgressBar {
     bar
 }
 
-/// An error and its causes in one line, printable; a cause that its effect's text already holds is
-/// not said twice.
+/// An error and its causes in one line, printable; a cause that its effect's text already contains
+/// is not repeated.
 pub(crate) fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {

@@ -1,6 +1,6 @@
-//! Libraries of ours that programs load: where they lie, and how a program is told.
+//! Preloaded libraries: where they are installed, and how a program loads them.
 //!
-//! Must stay true: what a person has named is used or refused, never passed over.
+//! Must stay true: a path that the user has named is used or refused, never ignored.
 
 use anyhow::{Context, Result, bail};
 use std::ffi::OsString;
@@ -13,10 +13,10 @@ pub(crate) struct Library {
 }
 
 impl Library {
-    /// Its path: where the environment says, or beside this program, or where it is installed.
+    /// Its path: from the environment, next to this program, or from the installation.
     ///
     /// # Errors
-    /// It is nowhere, or cannot be preloaded from there.
+    /// It is not found, or cannot be preloaded from there.
     pub(crate) fn find(&self) -> Result<PathBuf> {
         let Self { name, variable } = self;
         if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
@@ -50,7 +50,7 @@ impl Library {
     }
 }
 
-/// The first of the places that has a file; of the first two, which are cargo's, the newer one: a
+/// The first of the places that has a file. Of the first two, which are cargo's, the newer one: a
 /// build of one package leaves a copy in the first that later builds of the program do not replace.
 fn first_or_newer(places: &[PathBuf; 4]) -> Option<&PathBuf> {
     let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified()).ok();
@@ -59,7 +59,7 @@ fn first_or_newer(places: &[PathBuf; 4]) -> Option<&PathBuf> {
     newer.or_else(|| places[2..].iter().find(|place| place.is_file()))
 }
 
-/// The list of libraries to preload, with `library` first and those that are there behind.
+/// The list of libraries to preload, with `library` first and the existing ones behind it.
 pub(crate) fn list(library: PathBuf) -> OsString {
     let mut list = library.into_os_string();
     if let Some(others) = std::env::var_os(PRELOAD).filter(|others| !others.is_empty()) {
@@ -71,7 +71,7 @@ pub(crate) fn list(library: PathBuf) -> OsString {
 
 /// The dynamic linker's variable.
 pub(crate) const PRELOAD: &str = "LD_PRELOAD";
-/// Beside the program, where cargo leaves what it depends on, and where packages put libraries.
+/// Next to the program, in cargo's folder for dependencies, and where packages install libraries.
 const PLACES: [&str; 4] = [".", "deps", "../lib/sidecore", "../lib"];
 
 #[cfg(test)]

@@ -154,14 +154,14 @@ struct Report {
 impl Serve {
     fn run(self) -> Result<Outcome> {
         let signals = Ending::begin()?;
-        // Nothing is to be written back: connections end with the process.
+        // Nothing needs writing back: connections end with the process.
         signals.stop_with(|| signals::leave(0));
         descriptors::raise_limit();
         let exchange = self.common.exchange();
         let served = std::sync::atomic::AtomicU64::new(0);
         let told = |peer: SocketAddr, outcome: Result<Pinged, RdmaError>| {
             let counts = !matches!(outcome, Err(RdmaError::NotIntroduced));
-            // Nobody may read it: the server serves all the same.
+            // Standard output may be closed: the server serves all the same.
             match outcome {
                 Ok(pinged) => output::line(&said(peer, &pinged)).ok(),
                 Err(error) => output::line(&format!("{peer}: {error}")).ok(),
@@ -179,7 +179,7 @@ impl Serve {
             None => {
                 let listener = TcpListener::bind(address)
                     .with_context(|| format!("cannot listen at {address}"))?;
-                // Port 0 has become one.
+                // Port 0 has become a real one.
                 let address = listener.local_addr().unwrap_or(address);
                 output::ready(&address.to_string())?;
                 serve_kernel(&listener, &exchange, told)

@@ -1,8 +1,8 @@
 //! Signal handling of long-running commands: an orderly end.
 //!
-//! Why here: measuring commands ask now and then whether to go on; servers are told to stop. Must
-//! stay true: a signal after the watch began is never lost, and never ends the process by itself;
-//! a server with an [`Ending`] is gone [`END_TIME_MAX`] after the signal, whatever its threads do.
+//! Why here: measuring commands poll a flag; servers get a call. Must stay true: a signal after the
+//! watch began is never lost, and never ends the process by itself; a server with an [`Ending`] is
+//! gone [`END_TIME_MAX`] after the signal, whatever its threads do.
 
 use crate::output;
 use anyhow::{Context, Result};
@@ -24,7 +24,7 @@ pub(crate) fn raise_on(signals: &[i32]) -> Result<Arc<AtomicBool>> {
     Ok(raised)
 }
 
-/// SIGINT, SIGTERM and SIGHUP, kept for whoever will stop something.
+/// SIGINT, SIGTERM and SIGHUP, kept for a later stop function.
 pub(crate) struct Watch(Signals);
 
 /// A thread that stops something on a signal.
@@ -34,8 +34,8 @@ pub(crate) struct Watching {
 }
 
 impl Watch {
-    /// Begins to watch, the hang-up of a terminal included. To be called before anything is
-    /// listening, so that an early signal leaves no socket behind either.
+    /// Begins to watch, the hang-up of a terminal included. Call it before the server listens, so
+    /// that an early signal leaves no socket behind either.
     pub(crate) fn begin() -> Result<Self> {
         let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
         Ok(Self(signals.context("cannot watch for signals")?))
@@ -57,7 +57,7 @@ impl Watch {
 }
 
 impl Watching {
-    /// Watches no longer.
+    /// Ends the watch.
     pub(crate) fn end(self) {
         self.handle.close();
         if self.thread.join().is_err() {
@@ -66,9 +66,8 @@ impl Watching {
     }
 }
 
-/// The end of a server by SIGINT or SIGTERM, in bounded time: from its first moment on, whatever it
-/// waits for by then. For servers that have nothing to write back: where the time is up, the
-/// process ends as it is.
+/// Bounds the end of a server by SIGINT or SIGTERM, from its first moment on, whatever it waits
+/// for. For servers that have nothing to write back: when the time is up, the process ends at once.
 pub(crate) struct Ending {
     told: Arc<Told>,
     handle: Handle,
@@ -91,7 +90,7 @@ impl Told {
 }
 
 impl Ending {
-    /// Begins to watch. To be called before anything is listening.
+    /// Begins to watch. Call it before the server listens.
     pub(crate) fn begin() -> Result<Self> {
         let mut signals: Signals =
             Signals::new([SIGINT, SIGTERM]).context("cannot watch for SIGINT and SIGTERM")?;
@@ -138,8 +137,8 @@ impl Ending {
             .unwrap_or_else(PoisonError::into_inner);
         *place = Some(Box::new(stop));
         drop(place);
-        // Acquire: partner of the Release of the thread that watches. It tells, or this thread
-        // does, or both.
+        // Acquire: partner of the Release of the watching thread. That thread stops the server, or
+        // this one, or both.
         if self.told.signalled.load(Ordering::Acquire) {
             self.told.tell();
         }
@@ -163,7 +162,7 @@ impl Ending {
 }
 
 /// Ends the process at once: without the C library's clean-up and the destructors of loaded
-/// objects, which may wait for what a thread of ours holds.
+/// objects, which may wait for locks that a thread of ours holds.
 pub(crate) fn leave(status: i32) -> ! {
     std::io::stdout().flush().ok();
     signal_hook::low_level::exit(status)

@@ -87,7 +87,7 @@ fn kit() -> Result<Kit> {
     })?)
 }
 
-/// libspe2, beside this program or where it is installed; of cargo's two places the newer one.
+/// libspe2, next to this program or installed; of cargo's two places the newer one.
 fn library(program: &Path) -> Option<PathBuf> {
     let folder = program.parent()?;
     let written = |place: &PathBuf| place.metadata().and_then(|found| found.modified()).ok();

@@ -40,11 +40,11 @@ pub(crate) struct Args {
     /// Measure the levels for loads from small pages only
     #[arg(long)]
     levels_only: bool,
-    /// Keep what was learned of page sizes and touching: pools and the daemon make their memory by
-    /// it from then on
+    /// Save the measured page sizes and touch costs: pools and the daemon allocate their memory by
+    /// them from then on
     #[arg(long, conflicts_with_all = ["levels_only", "quick"])]
     learn: bool,
-    /// Remove what was kept, and measure nothing
+    /// Remove the saved measurements, and measure nothing
     #[arg(long, conflicts_with = "learn")]
     forget: bool,
 }
@@ -60,7 +60,7 @@ impl Args {
             return Ok(Outcome::Done);
         }
         let cancel = raise_on(&[SIGINT, SIGTERM, SIGHUP])?;
-        // Before a minute is spent: a place that cannot be written is said now.
+        // Before a minute is spent: a file that cannot be written is reported now.
         self.outputs.files.begin()?;
         let config = Config {
             quick: self.quick,

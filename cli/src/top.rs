@@ -80,7 +80,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // Whoever closed the terminal does not mind.
+        // A closed terminal is not an error.
         let _ = output::screen("\x1b[?25h\x1b[?1049l");
     }
 }

@@ -1,9 +1,9 @@
 //! `sidecore tour`: the main job, end to end, on this machine's own files.
 //!
-//! Why here: a newcomer sees in one command what Sidecore does, with the very commands that they
-//! would type; each is printed before it runs, as this program itself run once more.
-//! Must stay true: nothing is skipped silently, what it makes is undone also when a step fails, and
-//! the exit status is 1 if any step did.
+//! Why here: one command shows a newcomer the main commands. Each is printed before it runs, and
+//! runs as this program itself.
+//! Must stay true: nothing is skipped silently, all effects are undone also when a step fails, and
+//! the exit status is 1 if any step failed.
 
 mod steps;
 
@@ -115,9 +115,9 @@ struct Tour {
     failed: Vec<String>,
     /// Network namespace in which commands run; none for the machine's own.
     namespace: Option<Namespace>,
-    /// Set by SIGINT and SIGTERM; what runs at the moment gets the signal from the terminal itself.
+    /// Set by SIGINT and SIGTERM; a running child gets the signal from the terminal itself.
     interrupted: Arc<AtomicBool>,
-    /// Those that were begun.
+    /// Steps that were begun.
     steps: Vec<Step>,
 }
 
@@ -168,7 +168,7 @@ impl Drop for Server {
 }
 
 impl Tour {
-    /// A command, where the tour's commands run at the moment.
+    /// A command, in the place where the tour's commands run at the moment.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         match &self.namespace {
             None => Command::new(program),
@@ -241,7 +241,7 @@ impl Tour {
         Ok(printed)
     }
 
-    /// Runs somebody else's program; its failure is noted, and the tour goes on.
+    /// Runs a foreign program; its failure is noted, and the tour goes on.
     fn tool(&mut self, name: &str, args: &[&str]) -> Result<()> {
         say(&format!("$ {name} {}", args.join(" ")))?;
         let begun = Instant::now();
@@ -250,7 +250,7 @@ impl Tour {
             .args(args)
             .stdin(Stdio::null())
             .output()?;
-        // What was interrupted did not fail, and nothing more is begun; who called cleans up.
+        // An interrupted step did not fail, and no further step begins; the caller cleans up.
         self.go_on()?;
         let printed = [output.stdout, output.stderr].concat();
         for line in String::from_utf8_lossy(&printed).lines().take(LINES_MAX) {
@@ -291,7 +291,7 @@ impl Tour {
         }
     }
 
-    /// Starts somebody else's server.
+    /// Starts a foreign server.
     fn start(&mut self, name: &str, args: &[&str]) -> Result<Server> {
         say(&format!("$ {name} {} &", args.join(" ")))?;
         let mut command = self.command(name);
@@ -313,7 +313,7 @@ impl Tour {
                 return Err(error);
             }
             say(&format!("\nThe tour stopped: {}", output::chain(&error)))?;
-            // Whatever is still mounted would hold the scratch directory.
+            // Anything still mounted would keep the scratch directory busy.
             let mnt = self.scratch.join("mnt");
             let _ = Command::new(&self.program)
                 .args(["block", "umount"])
@@ -340,10 +340,10 @@ impl Tour {
     }
 }
 
-/// Waits until something is so, as long as a server may take to accept.
+/// Waits until a condition holds, for the start time of a server at most.
 ///
 /// # Errors
-/// It did not become so.
+/// The condition did not come to hold.
 fn wait_until(mut is_so: impl FnMut() -> bool) -> Result<()> {
     let begun = Instant::now();
     while !is_so() {
@@ -365,7 +365,7 @@ const CANDIDATES: [&str; 6] = [
     "/usr/share",
 ];
 
-/// Bytes in the files under a directory; more than `enough` is not counted on.
+/// Bytes in the files under a directory; counting stops above `enough`.
 fn bytes_under(directory: &Path, enough: u64) -> u64 {
     let mut bytes = 0;
     let mut rest = vec![directory.to_owned()];
@@ -384,7 +384,7 @@ fn bytes_under(directory: &Path, enough: u64) -> u64 {
     bytes
 }
 
-/// Lines of somebody else's output that are shown.
+/// Lines of a foreign program's output that are shown.
 const LINES_MAX: usize = 12;
 
 fn say(line: &str) -> Result<()> {

@@ -1,8 +1,8 @@
-//! A command line that cannot be understood: one line, as for any other error, and where its help
-//! is.
+//! One line for a command line that cannot be parsed, as for any other error, and a pointer to its
+//! help.
 //!
 //! Why here: the parser's own message takes five lines and begins in another way than ours.
-//! Must stay true: help and version that were asked for are printed as the parser prints them.
+//! Must stay true: requested help and version texts are printed as the parser prints them.
 
 use crate::Cli;
 use clap::CommandFactory;
@@ -10,12 +10,12 @@ use clap::error::ErrorKind;
 use sidecore_sys::text::printable;
 use std::process::ExitCode;
 
-/// Prints what the parser has to say; the exit status.
+/// Prints the parser's message; returns the exit status.
 pub(crate) fn end(error: &clap::Error) -> ExitCode {
     use ErrorKind::{DisplayHelp, DisplayHelpOnMissingArgumentOrSubcommand, DisplayVersion};
     match error.kind() {
         DisplayHelp | DisplayVersion => {
-            // Nobody may read it.
+            // The stream may be closed.
             error.print().ok();
             ExitCode::SUCCESS
         }
@@ -61,7 +61,7 @@ const PLAIN: [(&str, &str); 5] = [
     ),
 ];
 
-/// The command that was meant: as many words as name one.
+/// The command that was meant: the longest prefix of words that names one.
 fn command(words: impl Iterator<Item = String>) -> String {
     let mut here = &Cli::command();
     let mut name = here.get_name().to_owned();

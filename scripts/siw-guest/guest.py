@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 
-# A command of the guest, unless told otherwise; it is emulated.
+# Limit of a command in the guest unless given; the guest is emulated.
 LIMIT_S = 120
 HERE = pathlib.Path(__file__).resolve().parent
 LIBRARIES = "usr/lib/x86_64-linux-gnu"

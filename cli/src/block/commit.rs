@@ -33,7 +33,7 @@ pub(crate) struct Args {
     /// Image to write
     #[arg(short, long, value_name = "IMAGE")]
     output: PathBuf,
-    /// Compression level of the frames that are deflated
+    /// Compression level of the frames that are compressed again
     #[arg(long, value_name = "N")]
     level: Option<i32>,
     /// Have the new image carry a hash tree
@@ -42,8 +42,8 @@ pub(crate) struct Args {
     /// Sign its root with this private Ed25519 key in PEM; may be given again; implies --tree
     #[arg(long, value_name = "KEY")]
     sign: Vec<PathBuf>,
-    /// Public key (`age1...`) of somebody who may read the new image, and nobody else; may be given
-    /// again
+    /// Public key (`age1...`) of a reader: only the named readers can open the new image; may be
+    /// given again
     #[arg(long, value_name = "KEY")]
     recipient: Vec<String>,
     /// File whose first line is a passphrase that opens the new image
@@ -72,7 +72,7 @@ impl Args {
             false => None,
         };
         let readers = self.readers()?;
-        // Frames on their way have a quarter.
+        // In-flight frames get a quarter.
         let on_their_way = self.open.memory / 4;
         let device = open_device_within(&self.open, self.open.memory - on_their_way)?;
         let cipher = device.index().lock().map(|lock| lock.cipher());
@@ -130,7 +130,7 @@ impl Args {
 }
 
 impl Args {
-    /// Those who may read the new image, where they are named.
+    /// Readers of the new image; `None` where none are named.
     fn readers(&self) -> Result<Option<Readers>> {
         if self.recipient.is_empty() && self.new_passphrase_file.is_none() {
             return Ok(None);

@@ -60,7 +60,7 @@ pub(crate) struct MemoryArgs {
 /// Bound of the time of a command.
 #[derive(clap::Args, Clone, Copy)]
 pub(crate) struct TimeArgs {
-    /// Give up after so many seconds, and leave nothing behind [default: never]
+    /// Give up after this many seconds, and leave nothing behind [default: never]
     #[arg(long, value_name = "SECONDS", value_parser = parse_seconds)]
     time: Option<Duration>,
 }
@@ -84,8 +84,8 @@ impl MemoryArgs {
         self.memory
     }
 
-    /// Opens an image by `open`, which is given what may be held of one that lies elsewhere, and
-    /// checks that its index has room.
+    /// Opens an image by `open`, which gets the memory bound of a remote image, and checks that the
+    /// image's index fits.
     pub(crate) fn open(self, open: impl FnOnce(u64) -> Result<Opened>) -> Result<Opened> {
         let opened = open(self.memory / 2)?;
         let index_bytes = opened.index.memory_bytes() as u64;
@@ -133,7 +133,7 @@ pub(crate) struct OpenArgs {
     pub(crate) image: PathBuf,
     #[command(flatten)]
     pub(crate) engines: Engines,
-    /// Upper bound of the memory held for it: index, cache of inflated frames, engines, the
+    /// Upper bound of the memory held for it: index, cache of decompressed frames, engines, the
     /// process's heap, and pages of the image that are mapped in
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "128MiB")]
     pub(crate) memory: u64,
@@ -145,34 +145,34 @@ pub(crate) struct OpenArgs {
     /// Record which parts of the image are read, in the order of their first use
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Ask for the parts of an image far away that this trace names, in its order, from the start
+    /// Prefetch the parts of a remote image that this trace names, in its order, from the start
     #[arg(long, value_name = "TRACE")]
     prefetch: Option<PathBuf>,
 }
 
 impl OpenArgs {
-    /// Makes relative paths absolute, for a server that leaves its directory; but the image's,
-    /// which is opened before and never again.
+    /// Makes relative paths absolute, for a server that changes its directory. The image's path
+    /// stays: the image is opened before that and never again.
     pub(crate) fn make_absolute(&mut self) -> Result<()> {
         self.far.make_absolute()?;
         let files = [&mut self.trace, &mut self.prefetch];
         files.into_iter().flatten().try_for_each(make_absolute)
     }
 
-    /// True where keys are named that open an encrypted image.
+    /// True where keys that open an encrypted image are named.
     pub(crate) fn has_secrets(&self) -> bool {
         self.far.has_secrets()
     }
 }
 
-/// Opens an image for reading, and starts the engines that inflate it.
+/// Opens an image for reading, and starts the engines that decompress it.
 pub(crate) fn open_device(args: &OpenArgs) -> Result<Arc<Device>> {
     open_device_within(args, args.memory)
 }
 
 /// As [`open_device`], with a part of the memory that is allowed.
 pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Device>> {
-    // Of an image far away half is for compressed frames that are on their way.
+    // Of a remote image, half is for compressed frames in flight.
     let Opened {
         image,
         index,
@@ -215,18 +215,18 @@ pub(crate) fn open_device_within(args: &OpenArgs, memory: u64) -> Result<Arc<Dev
     Ok(device)
 }
 
-/// Frames of a tree's metadata, as far as they are worth asking for with the first of them that did
-/// not come with the image's beginning: a walk over a tree far away would wait a round trip for
-/// every few of them. None of any other image.
+/// Frames of a tree's metadata that are worth a prefetch, from the first one that did not come with
+/// the image's head. Without it, a walk over a remote tree waits a round trip for every few of
+/// them. Empty for any other image.
 fn frames_of_metadata(image: &Image, index: &Index) -> Vec<u64> {
     let first = (index.frames() > 0 && !index.is_zero(0)).then(|| index.frame(0));
-    // Further bytes are not here yet; who mounts the image asks for them anyway.
+    // Bytes beyond the head are not here yet; the mount fetches them anyway.
     let is_here = |frame: &Frame| frame.offset + u64::from(frame.stored_bytes) <= HEAD_BYTES;
     let Some(first) = first.filter(is_here) else {
         return Vec::new();
     };
     let mut reader = FrameReader::of(index, false);
-    // One that is damaged is reported to who reads it.
+    // A damaged frame is reported to its reader.
     let end = reader.read(image, &first).ok().and_then(metadata_end);
     let end = end.unwrap_or(0).min(index.raw_bytes());
     let frames = match end {
@@ -261,8 +261,8 @@ pub(super) fn image_progress(image: &Opened, doing: &'static str) -> ProgressBar
     bar
 }
 
-/// Bytes of an image far away that are here when it is open.
+/// Bytes of a remote image that are here when it is open.
 const HEAD_BYTES: u64 = 128 << 10;
-/// Compressed metadata that are asked for at once: those of some 60,000 files. What came with the
-/// first answers, up to 320 KiB, is among them and not asked for again.
+/// Compressed metadata that one prefetch covers: those of some 60,000 files. The first up to 320
+/// KiB came with the first replies and are not fetched again.
 const METADATA_BYTES: u64 = 1 << 20;

@@ -12,8 +12,8 @@ use std::path::PathBuf;
 pub(crate) struct Args {
     /// The device that `attach` printed.
     device: PathBuf,
-    /// Take the device away although programs use it: of one that is only read they get errors
-    /// then; one that is written they keep until they close it.
+    /// Detach although programs use the device: readers of a read-only device get errors; programs
+    /// that write keep it until they close it.
     #[arg(long)]
     force: bool,
 }

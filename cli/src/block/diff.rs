@@ -109,7 +109,7 @@ impl Side {
         }
     }
 
-    /// The first stretch at or behind `offset` that layers have.
+    /// The first extent at or behind `offset` that layers hold.
     fn next_changed(&self, offset: u64) -> Result<Option<Range<u64>>> {
         let Self::Overlay(overlay) = self else {
             return Ok(None);
@@ -119,7 +119,7 @@ impl Side {
     }
 }
 
-/// Calls `each` with stretches, in order, outside of which the two are the same.
+/// Calls `each` with extents, in order; outside of them the two are the same.
 fn candidates(
     one: &Side,
     two: &Side,
@@ -135,7 +135,7 @@ fn candidates(
                 true => {
                     let mut number = 0;
                     while number < a.frames() {
-                        // Where both are holes nothing differs; where one is, it may.
+                        // Two holes are equal; a hole and data may differ.
                         let holes = a.hole_run(number).min(b.hole_run(number));
                         if holes > 0 {
                             number += holes;
@@ -157,7 +157,7 @@ fn candidates(
             let mut offset = 0;
             while offset < size {
                 let next = [one.next_changed(offset)?, two.next_changed(offset)?];
-                // The first of both; what overlaps it comes with it or next.
+                // The first of both; an overlapping one comes with it or next.
                 let Some(range) = next.into_iter().flatten().min_by_key(|it| it.start) else {
                     break;
                 };

@@ -1,9 +1,8 @@
-//! Images by name: a file of this machine, or the URL of one that lies elsewhere; and who vouches
-//! for them.
+//! Images by name, a local file or a URL, and the trust that each must have.
 //!
-//! Why here: the one place where commands decide which it is, and where an image is refused before
-//! its first byte. Must stay true: what is shown or kept of a URL holds no secret; every command
-//! that reads an image opens it here.
+//! Why here: the one place where commands decide between the two, and where an image is refused
+//! before its first byte is used. Must stay true: what is shown or kept of a URL holds no secret;
+//! every command that reads an image opens it here.
 
 use crate::size;
 use anyhow::{Context, Result};
@@ -17,25 +16,25 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Keeping frames of an image that lies elsewhere.
+/// Cache and trust of an image.
 #[derive(clap::Args, Clone)]
 pub(crate) struct FarArgs {
-    /// Directory in which frames of an image far away are kept; processes may share it
+    /// Directory that caches frames of a remote image; processes may share it
     #[arg(long, value_name = "DIR")]
     cache: Option<PathBuf>,
-    /// Upper bound of what is kept there; what was used longest ago goes first
+    /// Upper bound of the cache; the least recently used goes first
     #[arg(long, value_name = "SIZE", value_parser = size::parse, default_value = "4GiB")]
     cache_size: u64,
-    /// Take the image only if this is its root hash, which `pack --tree` has said; every frame is
-    /// checked by it before it is used
+    /// Take the image only if this is its root hash, as `pack --tree` printed it; every frame is
+    /// checked against it before it is used
     #[arg(long, value_name = "HASH")]
     root_hash: Option<String>,
-    /// Take the image only if the owner of this key has signed it: a public Ed25519 key in PEM; of
-    /// several, one will do
+    /// Take the image only if the owner of this key has signed it: a public Ed25519 key in PEM; one
+    /// match among several keys is enough
     #[arg(long, value_name = "KEY")]
     verify_key: Vec<PathBuf>,
-    /// Index of a zstd file that has none, as `block index` makes it; that beside the file,
-    /// FILE.sidx, is taken by itself
+    /// Index of a zstd file that has none, as `block index` makes it; FILE.sidx next to the file is
+    /// used automatically
     #[arg(long, value_name = "FILE")]
     sidx: Option<PathBuf>,
     /// File with identities (`AGE-SECRET-KEY-1...`) that open an encrypted image; may be given
@@ -51,12 +50,12 @@ pub(crate) struct FarArgs {
 pub(crate) struct Opened {
     pub(crate) image: Image,
     pub(crate) index: Index,
-    /// The same image, where it lies elsewhere.
+    /// The same image, where it is remote.
     pub(crate) remote: Option<Arc<RemoteImage>>,
 }
 
 impl FarArgs {
-    /// Makes relative paths absolute, for a server that leaves its directory.
+    /// Makes relative paths absolute, for a server that changes its directory.
     pub(super) fn make_absolute(&mut self) -> Result<()> {
         let files = [&mut self.cache, &mut self.sidx, &mut self.passphrase_file];
         let lists = self.verify_key.iter_mut().chain(&mut self.identity);
@@ -67,12 +66,12 @@ impl FarArgs {
             .try_for_each(make_absolute)
     }
 
-    /// True where keys are named that open an encrypted image.
+    /// True where keys that open an encrypted image are named.
     pub(super) fn has_secrets(&self) -> bool {
         !self.identity.is_empty() || self.passphrase_file.is_some()
     }
 
-    /// Opens an image whose frames will all be read in order; one far away may hold `memory_bytes`
+    /// Opens an image whose frames will all be read in order; a remote one may hold `memory_bytes`
     /// of compressed frames.
     pub(crate) fn open_whole(&self, path: &Path, memory_bytes: u64) -> Result<Opened> {
         let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
@@ -80,11 +79,11 @@ impl FarArgs {
         unlock(path, opened, &self.secrets()?)
     }
 
-    /// Opens an image to say what it is: one that is encrypted also without its key.
+    /// Opens an image to describe it; an encrypted image also without its key.
     pub(crate) fn open_to_look(&self, path: &Path, memory_bytes: u64) -> Result<Opened> {
         let memory_bytes = memory_bytes.min(WHOLE_MEMORY_BYTES);
         let opened = self.open_locked(path, false, memory_bytes, 0)?;
-        // Read once: a passphrase may come through a pipe.
+        // Read once, since a passphrase may come through a pipe.
         let secrets = self.secrets()?;
         match secrets.is_empty() {
             true => Ok(opened),
@@ -92,9 +91,9 @@ impl FarArgs {
         }
     }
 
-    /// Opens an image; one far away may hold `memory_bytes` of compressed frames.
+    /// Opens an image; a remote one may hold `memory_bytes` of compressed frames.
     pub(crate) fn open(&self, path: &Path, raw: bool, memory_bytes: u64) -> Result<Opened> {
-        // Frames that lie in a cache are not asked for.
+        // Frames in the cache are not fetched.
         let is_cached = self.cache.as_ref().is_some_and(|it| it.exists());
         let beyond_bytes = match is_cached {
             true => 0,
@@ -205,9 +204,9 @@ pub(super) fn make_absolute(path: &mut PathBuf) -> Result<()> {
     Ok(())
 }
 
-/// Reads the index that lies beside a zstd file far away; `None` where there is none. It counts as
-/// much as the file does, since whoever may put one there may put the other: so it must come from
-/// the same server.
+/// Reads the sidecar index (`.sidx`) of a remote zstd file; `None` where there is none. It must
+/// come from the same server: an index is trusted as much as its file, since a writer of one can
+/// write the other.
 fn index_beside(
     location: &Location,
     image: &Image,
@@ -234,7 +233,7 @@ fn unlock(path: &Path, mut opened: Opened, secrets: &Secrets) -> Result<Opened> 
     Ok(opened)
 }
 
-/// The bytes of a file, or of what a URL names, whatever they are.
+/// The raw bytes of a file or of a URL.
 pub(crate) fn open_bytes(path: &Path) -> Result<Image> {
     match location(path) {
         Some(location) => Ok(Image::Far(RemoteImage::open(
@@ -259,7 +258,7 @@ pub(crate) fn is_far(path: &Path) -> bool {
 pub(crate) fn name(path: &Path) -> String {
     match location(path) {
         Some(Ok(location)) => location.to_string(),
-        // A URL that is none is refused with a message of its own, which leaves out the query.
+        // An invalid URL is refused with a message of its own, which leaves out the query.
         Some(Err(_)) => "the image".into(),
         None => path.display().to_string(),
     }
@@ -269,9 +268,10 @@ fn location(path: &Path) -> Option<Result<Location, sidecore_remote::LocationErr
     Location::parse(path.to_str()?)
 }
 
-/// With the head, metadata of a tree of some twenty thousand files, as `pack` lays them out and
-/// compresses them. A MiB would do for sixty thousand, and would be more than a third of what a
-/// short start fetches of a small tree.
+/// The head and the metadata of a tree of some twenty thousand files, as `pack` lays them out and
+/// compresses them. A MiB would do for sixty thousand, but would be more than a third of the bytes
+/// that a short start fetches of a small tree.
 const BEYOND_BYTES: u64 = 192 << 10;
-/// Memory for compressed frames of an image that is read in order: a window for 1 Gb/s and 200 ms.
+/// Memory for compressed frames of an image that is read in order: the bandwidth-delay product of 1
+/// Gb/s and 200 ms.
 const WHOLE_MEMORY_BYTES: u64 = 96 << 20;

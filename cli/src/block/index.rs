@@ -21,8 +21,8 @@ pub(crate) struct Args {
     /// zstd file to make an index of, or the URL of one
     #[arg(value_name = "FILE")]
     file: PathBuf,
-    /// Index to write [default: FILE.sidx]; needed for a URL, beside which it can then be put, or
-    /// named with --sidx
+    /// Index to write [default: FILE.sidx]; required for a URL, next to which the index can then be
+    /// uploaded, or named with --sidx
     #[arg(short, long, value_name = "INDEX")]
     output: Option<PathBuf>,
     #[command(flatten)]

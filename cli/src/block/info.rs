@@ -162,17 +162,17 @@ struct Info {
     frame_bytes: u32,
     frames: u64,
     zero_frames: u64,
-    /// Runs of zeros are named and not stored.
+    /// Runs of zeros are recorded and not stored.
     thin: bool,
     ratio: f64,
     checksums: &'static str,
     /// Of an encrypted image.
     #[serde(skip_serializing_if = "Option::is_none")]
     cipher: Option<&'static str>,
-    /// Root that the image claims; what `--root-hash` is compared with is computed from the frames'
-    /// hashes.
+    /// Root that the image claims. `--root-hash` is compared with a root that is computed from the
+    /// frames' hashes.
     root_hash: Option<String>,
-    /// Public keys, as hexadecimal digits, that signatures in the image are said to be of.
+    /// Public keys, as hexadecimal digits, that the image's signatures name.
     signed_by: Vec<String>,
     index_memory_bytes: u64,
 }

@@ -35,13 +35,13 @@ use sidecore_export::state::StateDir;
 pub(crate) enum Command {
     /// Make a compressed image from a file, a block device or a directory.
     Pack(pack::Args),
-    /// Write an image's contents to a file.
+    /// Unpack an image to a file.
     Unpack(unpack::Args),
-    /// Say what an image is.
+    /// Describe an image.
     Info(info::Args),
-    /// Inflate every frame and check it.
+    /// Decompress every frame and check it.
     Verify(verify::Args),
-    /// Find the frames of a zstd file that has no table of them, once.
+    /// Index the frames of a zstd file that has no seek table.
     Index(index::Args),
     /// Mount the file system inside an image.
     Mount(mount::Args),
@@ -68,7 +68,7 @@ pub(crate) enum Command {
 impl Command {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        // `umount` and `detach` look for their own first, and say so if its server was dead.
+        // `umount` and `detach` look for their own first, and report it if its server was dead.
         if !matches!(self, Self::Umount(_) | Self::Detach(_)) {
             clean_after_the_dead();
         }
@@ -92,8 +92,8 @@ impl Command {
     }
 }
 
-/// Undoes what killed servers have left, whatever the command is. What cannot be undone keeps no
-/// other command from its work.
+/// Undoes the remains of killed servers, whatever the command is. A failure here does not stop the
+/// command.
 fn clean_after_the_dead() {
     if let Err(error) = StateDir::of_user().clean_stale() {
         tracing::warn!("cannot look for what dead servers have left: {error}");

@@ -1,8 +1,8 @@
 //! `sidecore block mount`.
 //!
 //! Why here: the arguments, the server's life in the background, and the lines that people read;
-//! all else is in `sidecore_export::mount`. The image is opened by the server's process,
-//! because its engines are threads.
+//! the rest is in `sidecore_export::mount`. The server's process opens the image, because its
+//! engines are threads.
 
 pub(crate) mod background;
 pub(crate) mod helper;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// root.
     #[arg(long)]
     file_only: bool,
-    /// Read the file system inside (erofs, as `pack` makes it) with this program and not with the
+    /// Read the file system inside (erofs, as `pack` makes it) with this program instead of the
     /// kernel. Needs no root, and no trust in the image's maker.
     #[arg(long, conflicts_with_all = ["file_only", "trust", "fs", "overlay"])]
     rootless: bool,
@@ -39,9 +39,9 @@ pub(crate) struct Args {
     /// you trust.
     #[arg(long, conflicts_with = "file_only")]
     trust: bool,
-    /// File systems that the kernel may be handed, of erofs, squashfs, ext4 (ext2 and ext3, too),
-    /// iso9660, xfs, btrfs and vfat. Its parsers run with all rights: name others than the default
-    /// only for images whose maker you trust.
+    /// File systems that the kernel may mount, of erofs, squashfs, ext4 (ext2 and ext3, too),
+    /// iso9660, xfs, btrfs and vfat. The kernel's parsers run with full privileges: name others
+    /// than the default only for images whose maker you trust.
     #[arg(
         long,
         value_name = "FS,...",
@@ -131,10 +131,9 @@ impl Args {
 }
 
 impl FuseArgs {
-    /// Options for the library. A user's file is that user's alone, as the mount is. Root's belongs
-    /// to the owner of the image, and is open to those who may read all that it is made of: an
-    /// encrypted image is as little theirs as its key is, and what an overlay holds as little as
-    /// the overlay.
+    /// Options for the library. An ordinary user's mount is open to that user alone. Root's mount
+    /// belongs to the owner of the image, and is open to users that may read both the image and the
+    /// overlay; an image opened with keys, to its owner alone.
     pub(crate) fn options(&self, open: &OpenArgs, overlay: &OverlayArgs) -> Result<FuseOptions> {
         let mut options = FuseOptions {
             read_ahead_bytes: self.read_ahead,
@@ -178,7 +177,8 @@ struct Access {
 impl Access {
     fn of(path: &Path) -> std::io::Result<Self> {
         let file = std::fs::metadata(path)?;
-        // With a list of its own, the group's bits say what the most of those on it may do.
+        // With an access list, the group's bits are the mask: the most that any entry of the list
+        // may do.
         let mut room = [0_u8; 0];
         let listed = rustix::fs::getxattr(path, "system.posix_acl_access", &mut room[..]);
         let mode = match listed {
@@ -192,7 +192,7 @@ impl Access {
         })
     }
 
-    /// Those that are let in by both, as far as one owner and one group can say so.
+    /// The users that both let in, as far as one owner and one group can express it.
     fn and(self, upper: Self) -> Self {
         let mut mode = self.mode & upper.mode;
         if self.uid != upper.uid {
@@ -219,11 +219,11 @@ fn parse_read_ahead(text: &str) -> Result<u32, String> {
     }
 }
 
-/// Threads that answer the kernel for an image far away: so many reads are under way.
+/// Threads that answer the kernel for a remote image: the number of concurrent reads.
 const FAR_THREADS: usize = 32;
 /// Mode of a file for its owner alone.
 const OWNER_MODE: u32 = 0o600;
-/// More would only push other files out of memory.
+/// More would only evict other files from memory.
 const READ_AHEAD_BYTES_MAX: u64 = 64 << 20;
 
 #[cfg(test)]
@@ -261,7 +261,7 @@ mod tests {
         let image = file(1, 1, 0o644);
         assert_eq!(image.and(file(1, 1, 0o600)), file(1, 1, 0o600));
         assert_eq!(image.and(file(1, 1, 0o664)), file(1, 1, 0o644));
-        // The overlay's owner and group are others to the image, who may read it.
+        // The overlay's owner and group are others to the image, and may read it.
         assert_eq!(image.and(file(2, 2, 0o640)), file(2, 2, 0o440));
         assert_eq!(file(1, 1, 0o640).and(file(2, 2, 0o644)), file(2, 2, 0));
         assert_eq!(file(1, 1, 0o640).and(file(2, 1, 0o644)), file(2, 1, 0o040));

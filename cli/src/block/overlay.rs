@@ -83,9 +83,9 @@ impl Opened {
         self.overlay.is_some()
     }
 
-    /// Leaves the overlay so that all is durable. Call it when nobody writes any more, and end the
-    /// process after it: the image and its engines are left as they are, since a thread may hang in
-    /// a source that does not answer.
+    /// Closes the overlay durably. Call it after the last write, and end the process after it: the
+    /// image and its engines are left as they are, since a thread may hang in a source that does
+    /// not answer.
     pub(crate) fn close(self) -> Result<()> {
         let closed = match &self.overlay {
             Some(overlay) => overlay.close().context("cannot close the overlay in order"),
@@ -128,5 +128,5 @@ fn identity(device: &Device) -> Result<Identity> {
     identity.context("cannot read the image")
 }
 
-/// Time for a server that nothing holds any more to leave its overlay.
+/// Time for an idle server to close its overlay.
 const ENDING_MAX: Duration = Duration::from_secs(2);

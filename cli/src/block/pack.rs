@@ -46,8 +46,8 @@ pub(crate) struct Args {
     /// frames in common, which a reader with `--cache` fetches once. --frame is about their average
     #[arg(long, conflicts_with = "encrypt")]
     cdc: bool,
-    /// Goal of zstd compression: size packs several times as long, speed inflates about a quarter
-    /// faster and takes a tenth more room [default: speed; size for directories]
+    /// Goal of zstd compression: size packs several times as long, speed decompresses about a
+    /// quarter faster and takes a tenth more room [default: speed; size for directories]
     #[arg(long, value_name = "speed|size", value_enum)]
     tune: Option<Tuning>,
     /// Smaller than squashfs, for images that are read in order or seldom: zstd at level 19 in
@@ -63,9 +63,9 @@ pub(crate) struct Args {
     engines: super::common::Engines,
     #[command(flatten)]
     whole: super::common::WholeArgs,
-    /// Name runs of zeros and do not store them (zstd and lz4): the image of a thin disk stays
+    /// Record runs of zeros and do not store them (zstd and lz4): the image of a thin disk stays
     /// small, and `zstd -d` and older versions refuse it. auto: where the source's holes would take
-    /// more than 4MiB and a 32nd of what its data are
+    /// more than 4MiB and a 32nd of the size of its data
     #[arg(
         long,
         value_name = "auto|always|never",
@@ -76,28 +76,27 @@ pub(crate) struct Args {
     /// File system to make of a directory: erofs, squashfs (by mksquashfs) or ext4 (by mkfs.ext4)
     #[arg(long, value_name = "FS", default_value = "erofs")]
     inner: Kind,
-    /// Pack what is in SRC where that is compressed (gzip, xz, zstd) or a disk in qcow2 (needs
-    /// qemu-img); refuse SRC where it is in another form that is no disk as it is (VMDK, VHDX,
-    /// bzip2, zip and others)
+    /// Pack the contents of SRC where it is compressed (gzip, xz, zstd) or a disk in qcow2 (needs
+    /// qemu-img); refuse SRC in another form that is not a disk by itself (VMDK, VHDX, bzip2, zip
+    /// and others)
     #[arg(long)]
     decompress: bool,
     /// Pack the bytes of SRC as they are, whatever they look like
     #[arg(long)]
     raw: bool,
-    /// Have the image carry a hash of every frame under one root, by which a reader who is told
-    /// the root knows every byte (`--root-hash` of mount, serve, attach, verify and unpack)
+    /// Add a hash tree over all frames to the image: a reader that has its root hash can check
+    /// every byte (`--root-hash` of mount, serve, attach, verify and unpack)
     #[arg(long)]
     tree: bool,
     /// Sign the root with this private Ed25519 key in PEM (`openssl genpkey -algorithm ed25519`),
     /// for readers with `--verify-key`; may be given again; implies --tree
     #[arg(long, value_name = "KEY")]
     sign: Vec<PathBuf>,
-    /// Encrypt the image for those named with --recipient and --passphrase-file, and nobody else
+    /// Encrypt the image: only the readers named with --recipient and --passphrase-file can open it
     /// (zstd and lz4; sizes of frames stay visible)
     #[arg(long)]
     encrypt: bool,
-    /// Public key of somebody who may read it: `age1...`, as `age-keygen` says it; may be given
-    /// again
+    /// Public key of a reader: `age1...`, as `age-keygen` prints it; may be given again
     #[arg(long, value_name = "KEY", requires = "encrypt")]
     recipient: Vec<String>,
     /// File whose first line is a passphrase that opens it
@@ -120,7 +119,7 @@ pub(crate) struct Args {
 /// `--tune`.
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
 enum Tuning {
-    /// Inflates fast
+    /// Decompresses fast
     Speed,
     /// Takes little room
     Size,
@@ -147,7 +146,7 @@ impl Args {
              leave out --json or name a file with -o"
         );
         let is_tree = self.source.is_dir();
-        // What its drivers and tools expect.
+        // The frame size that cloop's drivers and tools expect.
         let is_cloop = matches!(self.format, Format::Cloop | Format::CloopLzo);
         let is_small = self.small;
         anyhow::ensure!(
@@ -171,7 +170,7 @@ impl Args {
             None if is_tree || is_small => Tune::Size,
             None => Tune::Speed,
         };
-        // Before the work: a key that cannot be read should not cost an hour.
+        // Before the work: an unreadable key should not cost an hour.
         let is_sealed = self.tree || !self.sign.is_empty();
         let seal = match is_sealed {
             true => Some(signer(&self.sign)?),
@@ -183,7 +182,8 @@ impl Args {
         };
         let scratch = scratch_directory(&self.output);
         let began = Instant::now();
-        // What unpacks a source may hold as much as zstd's and xz's largest usual windows take.
+        // Decompressing a source may take as much memory as the largest usual windows of zstd and
+        // xz.
         let memory_bytes = self.whole.memory().bytes();
         let unpacking_bytes = match self.decompress && !self.raw {
             true => memory_bytes / 5 * 4,

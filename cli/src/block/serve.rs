@@ -2,9 +2,9 @@
 //!
 //! Why here: it only connects the command line, the device and the server in
 //! `sidecore_export::nbd`.
-//! Must stay true: `ready` is on standard output only once clients can connect; a signal ends the
-//! command with status 0 after replies under way, with the Unix socket removed, within a second, or
-//! ten where writes have to be kept; whatever clients were told is written is durable then.
+//! Must stay true: `ready` is on standard output only once clients can connect. A signal ends the
+//! command with status 0 after the replies in flight, with the Unix socket removed. This takes at
+//! most a second, or ten where writes have to be kept; every acknowledged write is durable then.
 
 use super::common::OpenArgs;
 use super::overlay::{Opened, OverlayArgs};
@@ -55,7 +55,7 @@ impl Args {
         let tls = tls.transpose()?;
         let opened = self.overlay.open(&self.open)?;
         let served = self.serve(&addresses, tls, &opened);
-        // Also where serving failed: clients were told of writes.
+        // Also where serving failed: acknowledged writes must become durable.
         let closed = opened.close();
         served?;
         closed?;
@@ -109,8 +109,8 @@ fn describe(image: &Path, writable: bool) -> String {
 
 /// Time for replies under way at the end, where nothing is written.
 const STOP_READING_MAX: Duration = Duration::from_millis(750);
-/// Threads of one connection where reads wait for a network: that many requests are under way.
+/// Threads of a connection whose reads wait for a network: the number of concurrent requests.
 const FAR_WORKERS_MAX: usize = 32;
-/// Threads of one that takes writes: a flush holds one until the disk has all, and flushes that
-/// wait together cost one.
+/// Threads of a connection that writes: a flush holds one until all is on the disk, and concurrent
+/// flushes share one sync.
 const WRITE_WORKERS_MAX: usize = 16;

@@ -12,12 +12,12 @@ pub(crate) struct Args {
     /// The directory that was given to `mount`.
     #[arg(required_unless_present = "flush_input")]
     dir: Option<PathBuf>,
-    /// Unmount although programs have files open: of what is only read they get errors then; of
-    /// what is written they keep those files, and the server stays until they close them.
+    /// Unmount although programs have files open. Read-only files give errors then; written files
+    /// stay usable, and the server stays until they are closed.
     #[arg(long)]
     force: bool,
-    /// Flush what is open as standard input; internal, as another process may have to be left alone
-    /// with it.
+    /// Flush the file on standard input; internal. It runs as a process of its own, which the
+    /// command may have to abandon while it hangs.
     #[arg(long, hide = true)]
     flush_input: bool,
 }
@@ -66,7 +66,7 @@ pub(super) fn flusher() -> Command {
     command
 }
 
-/// Says who still has something, and until when.
+/// Names the remaining users of a mount, and until when its server stays.
 pub(super) fn by_whom(by: &By) -> String {
     match by {
         By::Mount(dir) => format!("also mounted on {} until that is unmounted", dir.display()),

@@ -99,7 +99,7 @@ impl Args {
     }
 }
 
-/// `bad_frames` holds numbers, for scripts; what was found is in `faults`.
+/// `bad_frames` holds numbers, for scripts; `faults` has the reasons.
 #[derive(serde::Serialize)]
 struct Json<'a> {
     format: &'static str,

@@ -2,8 +2,8 @@
 //!
 //! Why here: arguments, printing and pictures; the model is `sidecore_cell_sim`, the policies are
 //! `sidecore_sched`.
-//! Must stay true: results alone go to standard output; a stated property that does not hold is
-//! exit status 1, and only on the papers' own machine are there any.
+//! Must stay true: results alone go to standard output; exit status 1 means that a stated property
+//! does not hold, and only the papers' own machine has any.
 
 mod picture;
 mod print;
@@ -23,17 +23,17 @@ use std::path::{Path, PathBuf};
 /// The tables and figures.
 #[derive(clap::Subcommand)]
 pub(crate) enum Command {
-    /// Seconds for 1 to 8 workers under EDTLP and under Linux, beside the paper
+    /// Seconds for 1 to 8 workers under EDTLP and under Linux, compared with the paper
     Table1(Options),
     /// Seconds for one task whose loops are split over 1 to 8 engines (an input of the model)
     Table2(Options),
-    /// EDTLP beside the static hybrid, 1 to 128 tasks
+    /// EDTLP compared with the static hybrid, 1 to 128 tasks
     Fig7(Figure),
-    /// MGPS and equi beside both, and equi on other hosts
+    /// MGPS and equi compared with both, and equi on other hosts
     Fig8(Figure),
     /// The same on two Cells
     Fig9(Figure),
-    /// The block device whose blocks SPEs inflate
+    /// The block device whose blocks SPEs decompress
     Uio(Options),
     /// Any policies on any machine and task mix
     Run(run::Args),

@@ -2,9 +2,9 @@
 //! the block device.
 //!
 //! Why here: drawing is printing. Pure: SVG text comes out.
-//! Must stay true: axes are named with their units; the paper's points are told from the model's
+//! Must stay true: axes are named with their units; the paper's points differ from the model's
 //! lines by shape, not by colour alone.
-//! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
+//! Source: own; colours after Okabe and Ito, which colour-blind people can distinguish, too.
 
 use crate::picture::{Area, GREY, failed};
 use anyhow::Result;
@@ -180,7 +180,7 @@ fn draw(inside: impl FnOnce(&Area<'_>) -> Result<()>) -> Result<String> {
 }
 
 fn chart(area: &Area<'_>, title: &str, x: &str, series: &[Series]) -> Result<()> {
-    // Points take the colour of the line that they belong to: the same order.
+    // Points take the colour of their line: the same order.
     let lines = series.iter().filter(|each| each.mark == Mark::Line).count();
     let coloured = series.iter().cloned().enumerate();
     let coloured: Vec<Series> = coloured

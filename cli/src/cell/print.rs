@@ -1,6 +1,6 @@
 //! The tables of `sidecore cell`, for people at a terminal.
 //!
-//! Must stay true: every value of the model says whether it was put in, fitted or predicted.
+//! Must stay true: every value of the model is marked as input, fitted or predicted.
 
 use super::Report;
 use crate::output::line;

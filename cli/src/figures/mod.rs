@@ -1,15 +1,15 @@
-//! Files and forms that a measuring command is asked for.
+//! Output files and output forms of a measuring command.
 //!
-//! Why here: every measuring command is asked alike. Must stay true:
-//! results alone go to standard output; a place that cannot be written is said before minutes are
-//! spent. Source: own.
+//! Why here: every measuring command takes the same options. Must stay true: results alone go to
+//! standard output; a file that cannot be written is reported before minutes are spent. Source:
+//! own.
 
 use crate::output;
 use anyhow::Result;
 use serde::Serialize;
 use std::path::PathBuf;
 
-/// Files that a bench is asked for.
+/// Output files of a bench.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Files {
     /// Write every sample to this file (TSV)
@@ -59,7 +59,7 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    /// Prints a report in the form that was asked for.
+    /// Prints a report in the requested form.
     pub(crate) fn print<R: Serialize>(
         &self,
         report: &R,

@@ -25,9 +25,9 @@ struct Report {
 #[derive(Serialize)]
 struct Row {
     script: String,
-    /// Events that came true: all, or none where there is a problem.
+    /// Events that matched: all, or none where there is a problem.
     events: usize,
-    /// The first line that cannot be read or did not come true.
+    /// The first line that cannot be read or did not match.
     problem: Option<String>,
 }
 

@@ -18,11 +18,11 @@ use clap::Subcommand;
 pub(crate) enum Command {
     /// Run a stack on a NIC, in the foreground, for applications of other processes.
     Up(up::Args),
-    /// Send back what comes, TCP and UDP, as an application of a running stack.
+    /// Echo all input, TCP and UDP, as an application of a running stack.
     Echo(server::Args),
-    /// Take what comes, as an application of a running stack.
+    /// Discard all input, as an application of a running stack.
     Discard(server::Args),
-    /// Send as fast as it is read, as an application of a running stack.
+    /// Send as fast as the peer reads, as an application of a running stack.
     Source(server::Args),
     /// Answer HTTP requests, `/` and `/bytes/N`, as an application of a running stack.
     Http(server::Args),
@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Run(run::Args),
     /// Statistics of a running stack.
     Status(status::Args),
-    /// Measure the stack beside the kernel's and beside the paper, in one run.
+    /// Compare the stack with the kernel's and with the paper's figures, in one run.
     Bench(bench::Args),
     /// Play scripts of packets, calls and times against the stack, in virtual time.
     Drill(drill::Args),

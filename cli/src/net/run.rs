@@ -31,13 +31,13 @@ pub(crate) struct Args {
     /// one that runs
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     config: Option<PathBuf>,
-    /// Serve 127.0.0.0/8 and ::1 among programs that run so
+    /// Serve 127.0.0.0/8 and ::1 among programs under `net run`
     #[arg(long)]
     loopback: bool,
-    /// Move all bytes by local pairs, as of static programs
+    /// Move all bytes through local socket pairs, as for static programs
     #[arg(long)]
     no_rings: bool,
-    /// Leave no address to the kernel but the loopback's
+    /// Leave no address to the kernel except the loopback's
     #[arg(long)]
     all: bool,
     /// Use the stack of this user, too
@@ -60,7 +60,7 @@ impl Args {
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut supervisor = Command::new(program);
         supervisor.args(["net", "run"]);
-        // The program may change its directory before the stack is looked for again.
+        // The program may change its directory before the stack is looked up again.
         let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         if let Some(socket) = &self.socket {
             supervisor.arg("--socket").arg(whole(socket));
@@ -84,7 +84,8 @@ impl Args {
         match sidecore_net_run::run(supervisor, &self.command)? {
             Status::Exited(status) => std::process::exit(status),
             Status::Killed(signal) => {
-                // So that who waits for this process sees what happened to that one.
+                // The parent must see the program's own end, so this process ends by the same
+                // signal.
                 signal_hook::low_level::emulate_default_handler(signal).ok();
                 std::process::exit(128 + signal)
             }
@@ -103,7 +104,7 @@ impl Args {
                 let socket = find_socket(&trust);
                 let serves =
                     || !matches!(status_of(&socket, &trust), Err(SockError::NoEngine { .. }));
-                // What a killed stack left behind is none.
+                // A socket that a killed stack left behind does not count.
                 if self.loopback && !serves() {
                     Engine::None
                 } else {
@@ -113,7 +114,7 @@ impl Args {
         };
         let beside = match &engine {
             Engine::At(socket, _) if is_own(socket) => socket.clone(),
-            // The loopback is among programs of one user, whoever has the stack.
+            // The loopback joins programs of one user, whichever user runs the stack.
             _ => default_socket(),
         };
         let mut rendezvous = beside.into_os_string();

@@ -38,7 +38,7 @@ pub(super) fn read_setup(path: &Path) -> Result<Setup> {
     let named = || format!("cannot read {}", path.display());
     let mut text = String::new();
     let file = std::fs::File::open(path).with_context(named)?;
-    // One byte more, to see what is longer.
+    // One byte more, to detect a file that is too long.
     let read = file.take(SETUP_BYTES_MAX + 1).read_to_string(&mut text);
     if read.with_context(named)? as u64 > SETUP_BYTES_MAX {
         bail!(

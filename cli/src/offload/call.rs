@@ -1,7 +1,8 @@
 //! `sidecore offload call`: one kernel of a daemon, called from this process.
 //!
 //! Why here: to try a daemon out by hand; programs use `sidecore_daemon::client`.
-//! Must stay true: without a daemon the call is done here, and it is said where it was done.
+//! Must stay true: without a daemon the call runs in this process, and the output says where it
+//! ran.
 
 use crate::{Outcome, output};
 use anyhow::{Context, Result};
@@ -30,11 +31,11 @@ pub(crate) struct Args {
     /// A file whose bytes are its input
     #[arg(long, value_name = "FILE")]
     input: Option<PathBuf>,
-    /// Bytes of output that it may put; they are thrown away
+    /// Bytes of output that the kernel may write; they are discarded
     #[arg(long, value_name = "SIZE", default_value = "0", value_parser = crate::size::parse)]
     output: u64,
-    /// The hash that the daemon's kernel must have, from `offload kernels`; with another it is not
-    /// called
+    /// The hash that the daemon's kernel must have, from `offload kernels`; a kernel with another
+    /// hash is not called
     #[arg(long, value_name = "HASH")]
     hash: Option<KernelHash>,
     /// Number of calls
@@ -66,7 +67,8 @@ impl Args {
             }
         };
         let registry = self.registry(&socket, &trust)?;
-        // This core cannot do what only the daemon has: on a busy machine it is waited for.
+        // This process cannot run a kernel that only the daemon has, so it waits while the daemon
+        // is busy.
         let defaults = match super::built_in(true)?.find(&self.kernel) {
             Some(_) => ClientOptions::default(),
             None => ClientOptions::patient(),
@@ -76,7 +78,7 @@ impl Args {
             trust,
             ..defaults
         };
-        // Room for both, and for what the arena keeps of itself.
+        // Room for both, and for the arena's own bookkeeping.
         let output_bytes = usize::try_from(self.output).unwrap_or(usize::MAX);
         let needed = bytes
             .as_ref()
@@ -118,7 +120,7 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    /// The built-in kernels and the daemon's one of that name, if it has been loaded.
+    /// The built-in kernels, and the daemon's loaded kernel of that name.
     fn registry(&self, socket: &Path, trust: &Trust) -> Result<Registry> {
         let built_in = super::built_in(true)?;
         if built_in.find(&self.kernel).is_some() {
@@ -151,5 +153,5 @@ impl Args {
     }
 }
 
-/// Calls whose time is kept for the median.
+/// Call times that are kept for the median.
 const TIMES_KEPT_MAX: usize = 1 << 20;

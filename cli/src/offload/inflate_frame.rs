@@ -1,25 +1,25 @@
-//! One frame inflated for another process: a kernel that `sidecore daemon` serves.
+//! Decompression of one frame for another process: a kernel that `sidecore daemon` serves.
 //!
 //! Why here: only the program knows both the image codecs and the daemon. Programs that hold
 //! compressed data, and no codec, use its engines.
-//! Must stay true: what comes in is anybody's bytes: it is got into the local store, inflated there
-//! by an inflater that takes any input, and put only when it is whole.
+//! Must stay true: the input is untrusted. It is copied into the local store, decompressed there by
+//! a decompressor that takes any input, and put only when it is whole.
 //! Called on engines, or on a client's own thread. Source: own.
 
 use sidecore_block::codec::{CodecId, Inflater, make_inflater};
 use sidecore_daemon::served::{Cx, Memory, Reply, Request, Served};
 use sidecore_engine::KernelError;
 
-/// Inflates input 0, one whole frame, into output 0, which is as long as the frame is raw. Word 0
-/// of the request is the codec, as [`CodecId`] numbers them; word 0 of the reply is how many bytes
-/// were put. Neither side may be longer than [`FRAME_BYTES_MAX`].
+/// Decompresses input 0, one whole frame, into output 0, whose length is the frame's raw length.
+/// Word 0 of the request is the codec, as [`CodecId`] numbers them; word 0 of the reply is the
+/// number of bytes put. Neither side may be longer than [`FRAME_BYTES_MAX`].
 #[derive(Debug)]
 pub(super) struct InflateFrame;
 
-/// The longest frame, compressed or raw, that fits an engine beside its other half.
+/// The longest frame, compressed or raw: both halves together fit an engine's store.
 pub(super) const FRAME_BYTES_MAX: usize = 112 << 10;
 
-/// An engine's inflaters, each made when first asked for.
+/// An engine's decompressors, each made on first use.
 #[derive(Default)]
 pub(super) struct Inflaters([Option<Box<dyn Inflater>>; CodecId::ALL.len()]);
 
@@ -74,7 +74,7 @@ mod tests {
         Registry::builtin().with::<InflateFrame>().unwrap()
     }
 
-    /// Frames of all codecs through `client`; then one that is damaged.
+    /// Frames of all codecs through `client`; then a damaged one.
     fn inflate_all(client: &Client) {
         let inflate = client.kernel(InflateFrame::NAME).unwrap();
         let raw: Vec<u8> = (0..64_u32 << 10)

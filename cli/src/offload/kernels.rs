@@ -1,7 +1,7 @@
 //! `sidecore offload kernels`: the kernels of a daemon, with versions and hashes.
 //!
-//! Why here: a client that insists on a build of a kernel names its hash, which a person reads off
-//! here. Must stay true: it only asks; one JSON object with `--json`.
+//! Why here: a client that requires a particular build of a kernel names its hash, and this command
+//! prints it. Must stay true: it only queries; one JSON object with `--json`.
 
 use crate::{Outcome, output};
 use anyhow::Result;

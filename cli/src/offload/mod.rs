@@ -20,7 +20,8 @@ use sidecore_daemon::served::{Registry, RegistryError};
 /// Commands about off-loading.
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Round trips, tasks beside processes, throughput: beside what others do, in one run.
+    /// Round trips, tasks, throughput: compared with other libraries and with processes, in one
+    /// run.
     Bench(bench::Args),
     /// Call a kernel of a daemon, to try it out.
     Call(call::Args),
@@ -48,7 +49,7 @@ impl Command {
     }
 }
 
-/// The kernels that `sidecore daemon` has built in; with `spin_us` where it is asked for.
+/// The kernels that `sidecore daemon` has built in; `spin_us` on request.
 pub(crate) fn built_in(spin_us: bool) -> Result<Registry, RegistryError> {
     let registry = if spin_us {
         Registry::with_spin_us()

@@ -1,11 +1,11 @@
-//! This program, run once more with other words.
+//! This program, run once more with other arguments.
 //!
-//! Why here: a part's result must be what a person gets who types its command, and a part that
-//! crashes must not take the page with it. Must stay true: whatever it says is read to the end, so
-//! that it never waits for us; it is told to end by SIGTERM (SIGINT may be ignored where jobs run
-//! in the background), so that it undoes what it did, and is killed only if it does not; it has a
-//! process group of its own, so that Ctrl-C reaches it once, from here; where this program is
-//! killed, the kernel tells it to end. Called from one thread, which lives until the program ends.
+//! Why here: a part's result must be the same as that of its command by hand, and a part that
+//! crashes must not take the page with it. Must stay true: the child's output is read to its end,
+//! so that the child never waits for us. SIGTERM ends it (SIGINT may be ignored where jobs run in
+//! the background), so that it can clean up; it is killed only if it does not end. It has a process
+//! group of its own, so that Ctrl-C reaches it once, from here. If this program is killed, the
+//! kernel signals the child. Called from one thread, which lives until the program ends.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -24,14 +24,14 @@ use std::time::{Duration, Instant};
 pub(super) enum Ended {
     /// It gave a result.
     Answered {
-        /// Problem that it reported although it gave a result.
+        /// A problem that it reported in addition to its result.
         problem: Option<String>,
         /// The JSON object.
         report: Value,
     },
-    /// It gave none, for this reason.
+    /// It gave no result, for this reason.
     Failed(String),
-    /// It was stopped, because this program was asked to end.
+    /// It was stopped, because this program is ending.
     Stopped,
 }
 
@@ -77,7 +77,7 @@ impl Child {
                 readers: (output, errors),
             }),
             (Err(error), _) | (_, Err(error)) => {
-                // It ends by what its standard output has become, too; nothing is left of it.
+                // A closed standard output ends it, too; nothing is left of it.
                 process.kill().ok();
                 process.wait().ok();
                 Err(error).context("cannot start a thread to read what a part says")
@@ -85,7 +85,7 @@ impl Child {
         }
     }
 
-    /// Waits for its end. `say` gets what it says, and is called now and then without.
+    /// Waits for its end. `say` gets its lines, and `None` now and then.
     pub(super) fn wait(
         mut self,
         limit: Duration,
@@ -125,7 +125,7 @@ impl Child {
                 _ => {}
             }
         };
-        // Whoever it left behind would keep its pipes open.
+        // Processes that it left behind would keep its pipes open.
         if told.is_some() {
             self.signal(Signal::KILL);
         }
@@ -154,7 +154,7 @@ impl Child {
         let Some(pid) = Pid::from_raw(self.process.id() as i32) else {
             return;
         };
-        // It may have ended meanwhile: there is nothing to tell.
+        // It may have ended meanwhile, and needs no signal then.
         let _ = match signal {
             Signal::KILL => kill_process_group(pid, signal),
             _ => kill_process(pid, signal),
@@ -200,7 +200,7 @@ fn short(text: &str) -> String {
     }
 }
 
-/// Hands on lines; a carriage return ends one, too, and what is no UTF-8 is replaced.
+/// Passes lines on; a carriage return ends a line, too, and invalid UTF-8 is replaced.
 fn lines(mut reader: impl BufRead, to: &Sender<String>) {
     let mut bytes = Vec::new();
     while let Ok(count @ 1..) = reader
@@ -211,7 +211,7 @@ fn lines(mut reader: impl BufRead, to: &Sender<String>) {
         let _ = count;
         let text = String::from_utf8_lossy(&bytes);
         let line = text.trim_end().rsplit('\r').next().unwrap_or_default();
-        // Nobody listens any more once the process has ended; it is read to its end all the same.
+        // The receiver is gone once the process has ended; the pipe is drained all the same.
         let _ = to.send(line.to_owned());
         bytes.clear();
     }

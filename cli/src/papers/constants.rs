@@ -1,7 +1,7 @@
-//! Constants of this program that a document has a figure for.
+//! Constants of this program for which a document has a figure.
 //!
-//! Why here: these are asked of the code itself, so that the page cannot say what is no longer so.
-//! Must stay true: nothing is measured here; each row names what it was asked of.
+//! Why here: the values come from the code itself, so that the page cannot go out of date. Must
+//! stay true: nothing is measured here; each row names its source in the code.
 
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
@@ -45,7 +45,7 @@ fn row(name: &str, here: f64) -> Value {
     json!({ "name": name, "here": here })
 }
 
-/// The rules of MGPS, asked of it with eight engines.
+/// The rules of MGPS, queried with eight engines.
 fn mgps() -> [Value; 3] {
     let widths: Vec<u32> = (1..=ENGINES).map(|tasks| settled(tasks).0).collect();
     let most = widths.iter().rposition(|width| *width > 1);

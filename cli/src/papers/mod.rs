@@ -1,9 +1,9 @@
 //! `sidecore papers`: every figure of the source documents, on one page.
 //!
-//! Why here: arguments, and this program run once more for each command whose result is needed, as
-//! a person would; which those are, what they answer and the page are `sidecore_papers`.
-//! Must stay true: a finished part's result is kept at once, so that the same command goes on where
-//! it was stopped; nothing is measured while another run measures; the page is whole or not there.
+//! Why here: arguments, and this program run once more for each command whose result is needed; the
+//! catalogue of commands, their results and the page are `sidecore_papers`.
+//! Must stay true: a finished part's result is kept at once, so that the same command resumes;
+//! nothing is measured while another run measures; the page is whole or not there.
 
 mod child;
 mod constants;
@@ -45,16 +45,16 @@ pub(crate) struct Args {
     /// Report in JSON on standard output
     #[arg(long)]
     json: bool,
-    /// Measure everything anew, also what is kept
+    /// Measure everything again, kept results included
     #[arg(long)]
     fresh: bool,
-    /// Run nothing: make the page of what is kept
+    /// Run nothing: make the page from kept results
     #[arg(long, conflicts_with = "fresh")]
     no_run: bool,
-    /// Run only these parts, and use what is kept of the others; --list names them
+    /// Run only these parts, and use kept results for the others; --list names them
     #[arg(long, value_name = "PART,...", value_delimiter = ',')]
     only: Vec<String>,
-    /// Name the parts, their commands and what is kept, and do nothing
+    /// List the parts, their commands and their kept results, and do nothing
     #[arg(long)]
     list: bool,
     /// Directory for results of finished parts
@@ -168,7 +168,7 @@ impl Run<'_> {
     /// A kept result that may be used, or why there is none.
     fn kept(&self, part: &Part) -> Result<Kept, String> {
         let mut why = "nothing is kept".to_owned();
-        // A full result is as good in a quick run, and better.
+        // A full result may stand in for a quick one.
         let modes: &[bool] = match (self.args.quick, &part.quick) {
             (true, Some(_)) => &[false, true],
             _ => &[false],
@@ -300,7 +300,7 @@ impl Run<'_> {
         let Some(words) = part.words(self.args.quick) else {
             bail!("part {} has no command", part.id);
         };
-        // Its own load, not that of the whole run's beginning.
+        // The load of this part's start, not that of the whole run's.
         let machine = Machine::of_this_program();
         let (began_unix_s, began) = (unix_s(), Instant::now());
         let expected_s = part.expected_s(self.args.quick);
@@ -437,7 +437,7 @@ fn part_json<'a>(part: &'a Part, results: &'a Results, quick: bool) -> PartJson<
     }
 }
 
-/// Fails now if the page could not be written in twenty minutes.
+/// Fails now rather than in twenty minutes if the page cannot be written.
 fn writable(target: &Path) -> Result<()> {
     if target == Path::new("-") || is_special(target) {
         return Ok(());

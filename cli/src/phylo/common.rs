@@ -69,8 +69,8 @@ pub(super) fn warn<'p>(
     findings
 }
 
-/// Refuses alignments for whose likelihood there is not nearly enough memory. What repeats in the
-/// alignment is kept once, so that far less than one value for each cell may do.
+/// Refuses alignments whose likelihood needs much more memory than there is. Repeats in the
+/// alignment are stored once, so that far less than one value for each cell may do.
 fn check_values(parts: &[PartOptions]) -> Result<()> {
     let values = parts.iter().map(|part| {
         let process = part.model.process();
@@ -121,7 +121,7 @@ pub(super) fn trees_within(path: &Path) -> Result<(Vec<Newick>, u64)> {
     limits::check_nodes(&format!("{shown}: reading the trees"), &text, memory)?;
     let trees = Newick::parse_file(&text).with_context(|| shown.to_string())?;
     ensure!(!trees.is_empty(), "{shown} has no tree");
-    // `[&W 1/3]`: a comment that weighs a tree, to programs that follow it.
+    // `[&W 1/3]`: a comment that gives the tree a weight in programs that read it.
     let weighted = text.match_indices("[&").filter(|(at, mark)| {
         let word = text.as_bytes().get(at + mark.len()..at + mark.len() + 2);
         word.is_some_and(|word| word[0].eq_ignore_ascii_case(&b'W') && word[1] == b' ')
@@ -147,7 +147,7 @@ pub(super) fn check_lengths(tree: &Tree) -> Result<()> {
     Ok(())
 }
 
-/// As [`alignment_trees`], for who takes the lengths as they are: warned of where there are none.
+/// As [`alignment_trees`], for callers that use the lengths as given; warns of missing ones.
 pub(super) fn measured_trees(path: &Path, names: &[String]) -> Result<Vec<Tree>> {
     let newicks = trees(path)?;
     let trees = of_alignment(path, &newicks, names)?;
@@ -191,7 +191,7 @@ pub(super) enum Share {
     Unlinked,
 }
 
-/// What `--brlen` and the models' `+B` come to: scaled unless something else is said.
+/// The mode that `--brlen` and the models' `+B` select; scaled by default.
 pub(super) fn lengths(asked: Option<Share>, parts: &[PartOptions], model: &str) -> Result<Lengths> {
     let has = |wanted: fn(&ScalerName) -> bool| {
         let mut scalers = parts.iter().map(|part| &part.model.name().scaler);
@@ -219,7 +219,7 @@ pub(super) fn lengths(asked: Option<Share>, parts: &[PartOptions], model: &str) 
     })
 }
 
-/// Refuses sites that ascertainment cannot have left in.
+/// Refuses constant sites under an ascertainment correction, which assumes that there are none.
 fn check_ascertainment(part: &PartOptions) -> Result<()> {
     let corrected = part.model.name().ascertainment != AscertainmentName::None;
     let constant = if corrected {
@@ -236,13 +236,13 @@ fn check_ascertainment(part: &PartOptions) -> Result<()> {
     Ok(())
 }
 
-/// True of the name that stands for a choice by `phylo models`.
+/// True for the name that stands for a choice by `phylo models`.
 pub(super) fn is_auto(model: &str) -> bool {
     model.eq_ignore_ascii_case("auto")
 }
 
-/// All sites under the model of the best score (BIC), on a parsimony tree. One seed, one model: who
-/// goes on with a run chooses the same.
+/// All sites under the model of the best score (BIC), on a parsimony tree. The seed decides the
+/// model: a resumed run chooses the same.
 fn chosen(alignment: &Alignment, msa: &Path) -> Result<PartOptions> {
     let patterns = Patterns::new(alignment, alignment.likely_alphabet());
     let patterns = patterns.with_context(|| msa.display().to_string())?;
@@ -364,7 +364,7 @@ fn ufboot_support<R: Runner>(
     Ok(reference.labelled(&tally))
 }
 
-/// Parameters to fit before something is done with them.
+/// Parameters to fit before the command's own work.
 #[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(super) enum Fit {
     /// Nothing: the tree and the model as given
@@ -471,8 +471,8 @@ fn is_given(scaler: &ScalerName) -> bool {
     matches!(scaler, ScalerName::Given(_))
 }
 
-/// Engines to start: as many as asked for, or one for each core as far as a pool goes. A pool
-/// refuses more than it can have, and says how many that is.
+/// Engines to start: the requested number, or one for each core up to a pool's limit. A pool
+/// refuses more than its limit, and the error names it.
 pub(super) fn engines(asked: Option<u16>) -> Result<usize> {
     match asked {
         Some(engines) => Ok(engines.into()),
@@ -487,5 +487,5 @@ pub(super) fn engines(asked: Option<u16>) -> Result<usize> {
 /// Gain in log-likelihood below which the fit before a support ends.
 const ALRT_EPSILON: f64 = 0.01;
 const ROUNDS_MAX: usize = 64;
-/// Share of a likelihood's values, one in so many, that is kept at least where much repeats.
+/// Divisor: at least one value in this many is kept, even where much repeats.
 const REPEATS: u64 = 4;

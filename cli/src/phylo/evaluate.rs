@@ -85,7 +85,7 @@ impl Args {
             ..
         } = Data::read(&self.msa, &self.model)?;
         let lengths = common::lengths(self.brlen, &parts, &self.model)?;
-        // All are looked at before the first is worked on.
+        // All trees are validated before the first is evaluated.
         let trees = match self.opt {
             common::Fit::None => common::measured_trees(&self.tree, alignment.names())?,
             _ => common::alignment_trees(&self.tree, alignment.names())?,
@@ -110,7 +110,7 @@ impl Args {
         }
         self.write(&evaluated, alignment.sites())?;
         let values = evaluated.iter().map(|one| one.report.lnl);
-        // The first of the best, so that the order of equals decides.
+        // The first of the best, so that the file's order breaks ties.
         let best = values.enumerate().fold(0, |best, (at, lnl)| {
             if lnl > evaluated[best].report.lnl {
                 at
@@ -142,7 +142,7 @@ impl Args {
         Ok(Outcome::Done)
     }
 
-    /// One tree, on its own likelihood: what was fitted to another changes nothing here.
+    /// One tree, on its own likelihood: parameters fitted to another tree do not affect it.
     fn one(
         &self,
         tree: Tree,
@@ -177,7 +177,7 @@ impl Args {
         })
     }
 
-    /// Writes the files that were asked for.
+    /// Writes the requested files.
     fn write(&self, evaluated: &[Evaluated], sites: usize) -> Result<()> {
         if let Some(path) = &self.site_lnl {
             let mut text = String::new();
@@ -205,7 +205,7 @@ struct Json {
     taxa: usize,
     /// All columns of the file.
     sites: usize,
-    /// Of these, those in which no taxon has a character: they are left out.
+    /// The number of these columns in which no taxon has a character: they are left out.
     undetermined_sites: usize,
     undetermined_taxa: usize,
     identical_taxa: usize,
@@ -213,7 +213,7 @@ struct Json {
     models: Vec<String>,
     scales: Vec<f64>,
     tree_length: f64,
-    /// The best of `trees`, from 1: what stands above is of this one.
+    /// Number of the best of `trees`, from 1: the fields above are of this one.
     best_tree: usize,
     trees: Vec<TreeJson>,
     engines: usize,
@@ -233,7 +233,7 @@ struct TreeJson {
 struct Evaluated {
     /// The tree; of unlinked lengths one with each partition's.
     newicks: Vec<String>,
-    /// Each column's log-likelihood, if they are wanted.
+    /// Each column's log-likelihood, if requested.
     sites: Vec<f64>,
     report: TreeJson,
 }
@@ -264,5 +264,5 @@ impl Json {
     }
 }
 
-/// Of a site's log-likelihood, and of its text.
+/// Bytes of a site's log-likelihood and its text.
 const SITE_BYTES: u64 = 8 + 20;

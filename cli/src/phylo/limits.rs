@@ -10,11 +10,11 @@ use std::time::Duration;
 /// Options of every command.
 #[derive(clap::Args)]
 pub(crate) struct Limits {
-    /// Memory to use at most, such as 4GiB. Unless given: for what is read 192 MiB and 64 times a
-    /// file's bytes, half of the machine's memory at most; three quarters of it for computing
+    /// Memory to use at most, such as 4GiB. Unless given: for input 192 MiB and 64 times a file's
+    /// bytes, half of the machine's memory at most; three quarters of it for computing
     #[arg(long, value_name = "SIZE", global = true, value_parser = memory_size)]
     memory: Option<u64>,
-    /// Seconds after which it ends: a search as by a signal, with everything kept, others without a
+    /// Seconds after which it ends: a search as by a signal, with its state saved, others without a
     /// result
     #[arg(
         long,
@@ -35,11 +35,11 @@ fn memory_size(text: &str) -> Result<u64, String> {
 
 static MEMORY: OnceLock<Memory> = OnceLock::new();
 static TIMED: AtomicBool = AtomicBool::new(false);
-/// The flag that the end of the time raises; without one it ends the process.
+/// The flag that the time limit raises; without one it ends the process.
 static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
 impl Limits {
-    /// Puts them into force. To be called once, before the command.
+    /// Applies the limits. Call it once, before the command.
     pub(super) fn begin(&self) -> Result<()> {
         MEMORY.get_or_init(|| Memory::new(self.memory));
         let Some(seconds) = self.time else {
@@ -75,7 +75,7 @@ pub(super) fn is_timed() -> bool {
     TIMED.load(Ordering::Relaxed)
 }
 
-/// From now on the end of the time raises this flag.
+/// From now on the time limit raises this flag.
 pub(super) fn stop_with(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(stop));
 }
@@ -85,15 +85,15 @@ pub(super) fn check_work(what: &str, need: u64) -> Result<()> {
     Ok(memory().check_work(what, need)?)
 }
 
-/// Refuses text with more nodes than its file may come to.
+/// Refuses text with more nodes than its file may have.
 pub(super) fn check_nodes(what: &str, text: &str, max: u64) -> Result<()> {
     let marks = text.bytes().filter(|byte| matches!(byte, b'(' | b','));
     let need = (marks.count() as u64).saturating_mul(NODE_BYTES) + text.len() as u64;
     Ok(input::check(what, need, max)?)
 }
 
-/// Time for a search to keep everything.
+/// Time for a search to save its state.
 const GRACE: Duration = Duration::from_secs(30);
 const MEMORY_LEAST: u64 = 1 << 20;
-/// Of a node of a parsed tree, its label and its place among its parent's children.
+/// Bytes of a node of a parsed tree: its label and its place among its parent's children.
 pub(super) const NODE_BYTES: u64 = 176;

@@ -35,7 +35,8 @@ pub(crate) struct Args {
 impl Args {
     /// Runs the command.
     pub(crate) fn run(self) -> Result<Outcome> {
-        // A file beyond the process's limit is an error like a full disk, not the end.
+        // Past the file size limit a write then fails as on a full disk; by default SIGXFSZ kills
+        // the process.
         raise_on(&[SIGXFSZ])?;
         self.limits.begin()?;
         self.command.run()

@@ -66,7 +66,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Who the written files are named after.
+/// Naming of the written files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 enum Naming {
     /// PREFIX.bestTree

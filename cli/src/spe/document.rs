@@ -1,11 +1,11 @@
 //! `sidecore spe document`: the two programs that the document on the Cell's address translation
 //! prints in full, extracted from its text, built by the drivers, and run.
 //!
-//! Why here: the text is no part of this program; a person who has it gets the document's own
-//! programs' figures beside `sidecore tlb`'s.
+//! Why here: the text is not part of this program; users that have it get the document's own
+//! programs' figures next to those of `sidecore tlb`.
 //!
-//! Must stay true: without the text, a compiler or huge pages every row is there and says what is
-//! missing; a program that hangs is ended.
+//! Must stay true: every row is present, and without the text, a compiler or huge pages it names
+//! the missing part; a program that hangs is killed.
 
 use crate::Outcome;
 use crate::output;
@@ -57,7 +57,7 @@ const RUNS: usize = 9;
 /// Time that a run may take.
 const RUN_MAX: Duration = Duration::from_secs(60);
 /// Folder of the file that the document's program maps for huge pages: a hugetlbfs. Where this
-/// machine has one elsewhere, the program is given that folder's name instead.
+/// machine mounts it elsewhere, that folder's name replaces it.
 const HUGE: &str = "/hugetlb";
 
 impl Document {
@@ -286,14 +286,14 @@ fn folders_of_huge_pages(mounts: &str) -> Vec<&str> {
             .split(',')
             .filter_map(|option| option.strip_prefix("pagesize="))
             .any(|size| size != "2M");
-        // A name with blanks or quotes would not stand in the program's text.
+        // The program's text cannot hold a name with blanks or quotes.
         let plain = !folder.contains(['\\', '"']);
         (kind == "hugetlbfs" && !other && plain).then_some(folder)
     });
     each.collect()
 }
 
-/// The program maps 16 MiB of a file there, whatever it gets.
+/// The program maps 16 MiB of a file there, whatever the page size.
 fn huge_pages_are_there() -> Result<()> {
     ensure!(
         hugetlbfs().is_some(),

@@ -17,7 +17,7 @@ pub(crate) struct Live {
     before: Before,
 }
 
-/// Sums of the picture before, for rates.
+/// Sums of the previous picture, for rates.
 #[derive(Clone, Copy, Debug, Default)]
 struct Before {
     time_us: u64,
@@ -25,7 +25,7 @@ struct Before {
     commands: u64,
 }
 
-/// Lines at most: a head and so many contexts.
+/// Limit of the lines: a head and the contexts.
 const LINES_MAX: u16 = 12;
 /// Rows that a terminal needs for a view at all.
 const ROWS_MIN: u16 = 8;
@@ -56,7 +56,7 @@ impl Live {
     pub(crate) fn show(&mut self, trace: &Trace) {
         let size = rustix::termios::tcgetwinsize(std::io::stderr());
         if size.is_ok_and(|size| (size.ws_row, size.ws_col) != (self.rows, self.columns)) {
-            // A window of another size: what is where is not known any more.
+            // The window was resized: the old positions are invalid.
             self.close();
             match Live::open() {
                 Some(other) => {
@@ -90,7 +90,7 @@ impl Live {
     }
 
     fn write(&self, text: &str) {
-        // Whoever closed the terminal does not mind.
+        // A closed terminal is not an error.
         std::io::stderr().write_all(text.as_bytes()).ok();
     }
 }
@@ -201,7 +201,7 @@ mod tests {
         assert!(shown[2].contains("runs on engine 1"), "{shown:?}");
         assert!(shown[3].contains("waits: outbound full"), "{shown:?}");
         assert_eq!(shown.len(), 4);
-        // Nothing came since.
+        // No event came since.
         assert!(lines(&trace, &mut before, 12)[0].contains("DMA 0 MiB/s, 0 commands/s, 4 MiB"));
         for context in 2..40 {
             trace.feed(&format!(

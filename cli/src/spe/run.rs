@@ -27,7 +27,7 @@ of what each ran, waited for, moved by DMA and took of its store.
 
 Exit status: the program's; 128 + N where signal N ended it.")]
 pub(crate) struct Run {
-    /// Draw who ran where and who waited for what, as an SVG picture.
+    /// Draw an SVG timeline of the contexts: on which engine each ran, and what it waited for.
     #[arg(long, value_name = "FILE.svg")]
     timeline: Option<PathBuf>,
     /// Engines that contexts share [default: the processors, at least 6].
@@ -114,7 +114,7 @@ const REFRESH: Duration = Duration::from_millis(250);
 /// A terminal sends its signals to the program, too; a second one does no harm.
 fn pass_on(child: &Child) {
     if let Some(id) = rustix::process::Pid::from_raw(child.id() as i32) {
-        // It has ended where this fails, which the next look finds.
+        // A failure means that the program has ended, which the next poll finds.
         rustix::process::kill_process(id, rustix::process::Signal::TERM).ok();
     }
 }
@@ -127,7 +127,7 @@ fn exit_code(status: ExitStatus) -> i32 {
 /// Feeds what was appended since the last call.
 fn read(file: &mut File, trace: &mut Trace) {
     let mut bytes = Vec::new();
-    // What cannot be read is missing in the table, as what was not written.
+    // Unreadable lines are missing in the table, like unwritten ones.
     file.read_to_end(&mut bytes).ok();
     trace.feed(&String::from_utf8_lossy(&bytes));
 }

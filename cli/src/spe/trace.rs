@@ -66,19 +66,19 @@ pub(crate) struct Part {
     pub(crate) store_bytes: [u64; 3],
 }
 
-/// The whole, as far as it was read.
+/// The trace, as far as it was read.
 #[derive(Debug, Default)]
 pub(crate) struct Trace {
     pub(crate) contexts: BTreeMap<u32, Part>,
     pub(crate) end_us: u64,
     /// The library stopped writing: there were too many lines.
     pub(crate) full: bool,
-    /// A line's beginning, whose rest was not there yet.
+    /// The start of an incomplete line.
     rest: String,
 }
 
 impl Trace {
-    /// Takes what was appended to the file.
+    /// Takes the bytes that were appended to the file.
     pub(crate) fn feed(&mut self, text: &str) {
         let mut text = std::mem::take(&mut self.rest) + text;
         let whole = text.rfind('\n').map_or(0, |end| end + 1);

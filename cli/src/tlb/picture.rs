@@ -1,8 +1,8 @@
 //! The curves of `tlb` as a picture, their knees marked.
 //!
 //! Why here: drawing is printing. Must stay true: a knee is marked where it was found, and only
-//! there; what is above the picture's top is cut off, not squeezed in. Pure: SVG text comes out.
-//! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
+//! there; values above the picture's top are clipped, not scaled. Pure: SVG text comes out.
+//! Source: own; colours after Okabe and Ito, which colour-blind people can distinguish, too.
 
 use crate::picture::{Area, GREY, failed, text};
 use anyhow::Result;
@@ -85,7 +85,7 @@ fn draw_panel(area: &Area<'_>, title: &str, curves: &[&Measured], report: &Repor
         let step = (measured.stride_bytes / 4096) as f64;
         let points = measured.curve.fastest().into_iter();
         let points = points.map(|(pages, cycles)| ((pages * step).log2(), cycles));
-        // What leaves the picture is not drawn along its edge.
+        // Points outside the picture are not drawn along its edge.
         let inside: Vec<(f64, f64)> = points
             .take_while(|&(octave, cycles)| octave <= LAST_OCTAVE && cycles <= top)
             .collect();
@@ -143,7 +143,7 @@ fn name(measured: &Measured) -> String {
     format!("{path}{}{layout}", measured.pages.name())
 }
 
-/// High enough for every level, not for what only the caches cost.
+/// High enough for every level of translation, without room for cache misses.
 fn top(curves: &[&Measured]) -> f64 {
     let knees = curves.iter().flat_map(|measured| &measured.knees);
     let highest = knees

@@ -1,7 +1,7 @@
 //! The steps of the tour: what a newcomer would type, in this order.
 //!
-//! Why here: `tour` runs and shows commands; which, and what they prove, is this file.
-//! Must stay true: a step names what it proves; whatever it starts ends with it.
+//! Why here: `tour` runs and shows commands; this file lists them with the statements they prove.
+//! Must stay true: a step names its statement; everything that it starts ends with it.
 
 use super::{Namespace, Tour, text, wait_until};
 use crate::output;
@@ -47,7 +47,7 @@ impl Tour {
         let daemon = self.serve(&["daemon", "--socket", socket, "--engines", "1"])?;
         let at = ["--socket", socket];
         self.sidecore(&[&["offload", "call", "empty", "--count", "100000"][..], &at].concat())?;
-        // An engine's arena holds input and output: 64 MiB of the program are enough of it.
+        // An engine's arena holds input and output: 64 MiB of the program are enough for it.
         let part = self.scratch.join("part.bin");
         let program = std::fs::File::open(&self.program)?;
         std::io::copy(
@@ -58,7 +58,7 @@ impl Tour {
         self.sidecore(&[&hash[..], &at].concat())?;
         self.sidecore(&[&["top", "--once"][..], &at].concat())?;
         drop(daemon);
-        // The package's program has no benches: its tour goes on without.
+        // The package's program has no benches: its tour continues without them.
         if cfg!(feature = "bench") {
             self.step(
                 "What it costs to reach one, and 8 workers as fibers beside processes",
@@ -232,7 +232,7 @@ impl Tour {
         let unpack = ["block", "unpack", &url, "-o", text(&raw)?];
         let unpacked = self.sidecore(&[&unpack[..], &trusted].concat());
         std::fs::remove_file(&raw).ok();
-        // One byte of the first frame is another one.
+        // One byte of the first frame is changed.
         let program = text(&self.program)?.to_owned();
         let changed = format!(
             "printf '\\377' | dd of=\"{image}\" bs=1 seek=4096 conv=notrunc status=none && \
@@ -299,7 +299,7 @@ impl Tour {
     }
 }
 
-/// An address of the loopback whose port nobody has at the moment.
+/// A loopback address whose port is free at the moment.
 fn free_address() -> Result<String> {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0))?;
     Ok(listener.local_addr()?.to_string())

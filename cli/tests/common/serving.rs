@@ -1,13 +1,14 @@
-//! Start of a program that serves: it says so in its first line.
+//! Start of a server: its first line reports that it is ready.
 //!
-//! Why here: every test of a server waits for that line, and shows what it said instead.
+//! Why here: every test of a server waits for that line, and shows the server's output instead if
+//! it does not come.
 #![allow(clippy::unwrap_used)] // A helper function of tests.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::Child;
 
-/// Waits for the first line of `child`, whose standard output is piped; panics with what it said,
-/// once it has ended, where that is not `wanted`.
+/// Waits for the first line of `child`, whose standard output is piped. If that line is not
+/// `wanted`, waits for the child's end and panics with its output.
 pub(crate) fn until_it_says(child: &mut Child, wanted: &str) {
     let mut line = String::new();
     let mut out = BufReader::new(child.stdout.take().unwrap());

@@ -1,13 +1,13 @@
-//! Progress of a program that a test started, as the kernel tells it: proc_pid_status(5).
+//! Progress of a program that a test started, as the kernel reports it: proc_pid_status(5).
 //!
-//! Why here: a signal that comes before a program watches for it ends the program, and how long it
-//! takes until then is the machine's business. A test waits for it, not for some milliseconds.
+//! Why here: a signal that arrives before a program has its handlers ends the program, and the time
+//! until then depends on the machine. A test waits for the handlers, not for some milliseconds.
 #![allow(clippy::unwrap_used, dead_code)] // Helper functions of tests; each test uses some.
 
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Waits until `child` watches for Ctrl-C; false if it ended before.
+/// Waits until `child` handles Ctrl-C; false if it ended before.
 pub(crate) fn until_it_watches(child: &mut Child) -> bool {
     const SIGINT: u32 = 2;
     let begun = Instant::now();
@@ -42,5 +42,5 @@ pub(crate) fn descendant(ancestor: u32, words: &str) -> Option<u32> {
     })
 }
 
-/// So long a thing that must happen may take.
+/// Limit of a wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(120);

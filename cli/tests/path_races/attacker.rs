@@ -1,7 +1,7 @@
-//! Another user, who exchanges what a path leads to in a folder of their own.
+//! Another user, which exchanges the components of a path in its own folder.
 //!
-//! Must stay true: everything is done with that user's rights: by the file system's user of this
-//! thread alone (setfsuid(2)), which takes root's rights over files away with it.
+//! Must stay true: everything is done with that user's rights: the file-system user ID of this
+//! thread alone is changed (setfsuid(2)), which drops root's rights over files with it.
 
 use nix::unistd::{Gid, Uid, setfsgid, setfsuid};
 use sidecore_random::Random;
@@ -11,17 +11,17 @@ use std::path::{Path, PathBuf};
 
 pub(crate) const UID: u32 = 23_457;
 
-/// See the module.
+/// The attacker; see the module.
 pub(crate) struct Attacker {
-    /// The folder that is theirs.
+    /// The attacker's own folder.
     home: PathBuf,
     /// The folder that only root reads, with all names of `home`.
     root_only: PathBuf,
     random: Random,
-    /// The exchange that was made last, to be undone: the place, and where the old thing is.
+    /// The last exchange, to be undone: the place, and where the old file is.
     made: Option<(PathBuf, Option<PathBuf>)>,
     pub(crate) swaps: u64,
-    /// Pipes are among what is put in a place.
+    /// True if pipes are among the replacements.
     pub(crate) with_pipes: bool,
     number: u64,
 }
@@ -76,7 +76,7 @@ impl Attacker {
         };
         as_attacker(|| {
             let away = self.stash();
-            // By a rename: what root has put in there meanwhile is moved with it.
+            // By a rename: files that root has put there meanwhile are moved along.
             let moved = fs::rename(&place, away).is_ok();
             let back = old.is_some_and(|old| fs::rename(old, &place).is_ok());
             self.swaps += u64::from(moved || back);
@@ -112,7 +112,7 @@ impl Attacker {
             }
             // Gone.
             3 => Ok(()),
-            // A link to what root has under that name: most exchanges are these.
+            // A link to root's file of that name: most exchanges are these.
             _ => symlink(counterpart, &place),
         };
         if made.is_err() {

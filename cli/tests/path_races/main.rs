@@ -1,10 +1,10 @@
 //! Commands on paths that another user changes: before each of their calls that takes a path, a
 //! component of it becomes a link, a folder, a file, a pipe, or nothing, and later itself again.
 //!
-//! Must stay true: no byte and no name of what only root reads comes into anything that a command
-//! writes; nothing of root's is changed, made or removed outside; no command is held up. Needs
-//! root, for the other user. `scripts/path-races` runs it longer: `SIDECORE_PATH_RACES` is the
-//! number of exchanges, of all commands together, `SIDECORE_PATH_RACES_SEED` the seed.
+//! Must stay true: no byte and no name of a file that only root reads comes into the output of a
+//! command; no file of root's outside is changed, made or removed; no command hangs. Needs root,
+//! for the other user. `scripts/path-races` runs it longer: `SIDECORE_PATH_RACES` is the number of
+//! exchanges, of all commands together, `SIDECORE_PATH_RACES_SEED` the seed.
 
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // A test's helpers may fail it too.
 
@@ -22,8 +22,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use tracer::End;
 
-/// A command, and what it needs. In its words `$HOME` is the other user's folder, `$ROOT` one of
-/// root's with inputs and outputs.
+/// A command, and its requirements. In its arguments `$HOME` is the other user's folder, `$ROOT`
+/// one of root's with inputs and outputs.
 struct Scenario {
     name: &'static str,
     words: &'static str,
@@ -31,7 +31,8 @@ struct Scenario {
     variable: Option<(&'static str, &'static str)>,
     /// Programs without which it is left out.
     needs: &'static str,
-    /// A pipe in a file's place is waited for: the programs of others open files without asking.
+    /// True if it may wait for a pipe in a file's place: foreign programs open files without a
+    /// check.
     without_pipes: bool,
 }
 
@@ -149,7 +150,7 @@ impl Place {
         assert!(output.status.success(), "{words:?}: {errors}");
     }
 
-    /// The other user's folder, and what only root reads, with the same names in it.
+    /// The other user's folder, and root's private files, with the same names in it.
     fn begin(&self) {
         for name in ["home", "secrets"] {
             let _ = fs::remove_dir_all(self.path(name));
@@ -178,7 +179,7 @@ impl Place {
             }
             fs::set_permissions(&top, fs::Permissions::from_mode(mode)).unwrap();
         }
-        // Names that lead nowhere in the other user's folder, and to something in root's.
+        // Names that lead nowhere in the other user's folder, and to a file in root's.
         for name in [
             "tree/secret",
             "out/out.img",
@@ -308,11 +309,11 @@ fn is_there(program: &str) -> bool {
     program.is_empty() || folders.any(|folder| folder.join(program).exists())
 }
 
-/// Runs a scenario until so many exchanges were made; all faults.
+/// Runs a scenario until this many exchanges were made; returns all faults.
 fn race(place: &Place, scenario: &Scenario, swaps: u64, seed: u64) -> (u64, Vec<String>) {
     let home = place.path("home");
     place.begin();
-    // An undisturbed run: the calls among which those are drawn that are disturbed.
+    // An undisturbed run lists the calls from which the disturbed ones are drawn.
     let mut calls = 0;
     let end = tracer::run(place.command(scenario), &mut |paths| {
         calls += u64::from(paths.iter().any(|path| path.starts_with(&home)));

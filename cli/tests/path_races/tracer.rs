@@ -1,7 +1,7 @@
-//! Stops a program, and all that it starts, before each system call that takes a path.
+//! Stops a program and its descendants before each system call that takes a path.
 //!
-//! Why here: what happens between two system calls of a program can be tried at every place, and
-//! not only where a busy machine happens to make room.
+//! Why here: an exchange can then be tried between any two system calls of a program, and not only
+//! where a busy machine happens to interrupt it.
 
 use libc::user_regs_struct;
 use nix::sys::signal::{Signal, kill};
@@ -84,7 +84,7 @@ pub(crate) enum End {
     HeldUp,
 }
 
-/// Runs `command` to its end; `before` gets the paths of each call that is about to be made.
+/// Runs `command` to its end; `before` gets the paths of each call just before it runs.
 pub(crate) fn run(command: Command, before: &mut dyn FnMut(&[PathBuf])) -> End {
     let main = stepper::start(command, CALLS.iter().map(|call| call.number)).unwrap();
     let alive = Arc::new(Mutex::new(BTreeSet::new()));
@@ -169,7 +169,7 @@ fn text(pid: Pid, at: u64) -> Option<Vec<u8>> {
     while bytes.len() < 4096 {
         let mut piece = [0; 64];
         let at = at + bytes.len() as u64;
-        // No further than the page's end: the next one may not be there.
+        // Not beyond the page's end: the next page may not be mapped.
         let room = (4096 - at % 4096).min(64) as usize;
         memory.read_exact_at(&mut piece[..room], at).ok()?;
         if let Some(end) = piece[..room].iter().position(|&byte| byte == 0) {

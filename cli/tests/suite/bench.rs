@@ -67,7 +67,7 @@ fn a_quick_run_reports_rows_peers_samples_and_a_picture() {
     assert_eq!(report["failures"].as_array().unwrap().len(), 0);
     let samples = std::fs::read_to_string(&tsv).unwrap();
     assert!(samples.starts_with("# machine: "), "{samples}");
-    // Two kinds of streams, two programs, two rounds; a busy machine leaves time for one.
+    // Two kinds of streams, two programs, two rounds; on a busy machine one round may have to do.
     let taken = samples.lines().filter(|it| it.starts_with("lzo\t")).count();
     assert!([4, 6, 8].contains(&taken), "{samples}");
     assert!(std::fs::read_to_string(&svg).unwrap().contains("<svg"));
@@ -77,7 +77,7 @@ fn a_quick_run_reports_rows_peers_samples_and_a_picture() {
 #[test]
 fn a_signal_ends_it_in_order() {
     let scratch = tempfile::tempdir().unwrap();
-    // Without `timeout`: a signal that reaches it before it has noted its child's number ends it
+    // Not under `timeout`: a signal that reaches it before it has recorded its child's PID ends it
     // alone.
     let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
         .args(["block", "bench", "--quick", "--only", "nbd", "--scratch"])

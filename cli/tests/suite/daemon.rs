@@ -33,7 +33,7 @@ fn refusal(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert_eq!(errors.trim_end().lines().count(), 1, "{errors}");
     assert!(output.stdout.is_empty());
-    // Each cause is said once.
+    // No cause is repeated.
     assert!(errors.matches("os error").count() <= 1, "{errors}");
     errors
 }
@@ -215,7 +215,7 @@ fn it_serves_shows_itself_and_ends_in_order() {
 
         assert_eq!(daemon.end(signal), Some(0));
         assert!(!daemon.socket.exists());
-        // The host does what the engines no longer do.
+        // The host does the work that the engines no longer do.
         let reply = client.call(spin, Args::new().words(&[1, 11])).unwrap();
         assert_eq!(reply.words[1], 11);
     }
@@ -238,7 +238,7 @@ fn what_cannot_run_says_what_to_do() {
         ),
         (
             vec!["daemon", "--socket", socket, "--engines", &too_many],
-            // Where there are more cores than a daemon has engines, for that reason.
+            // Where a daemon has fewer engines than there are cores, for that reason.
             match cores < ENGINES_MAX {
                 true => "--oversubscribe",
                 false => "engines asked for",
@@ -322,5 +322,5 @@ fn engines_may_share_cores_where_that_is_asked_for() {
     assert_eq!(daemon.end(Signal::TERM), Some(0));
 }
 
-/// So long a thing that must happen may take.
+/// Limit of a wait for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -19,7 +19,7 @@ fn it_says_what_is_there_and_how_to_have_what_is_not() {
         let there = offer["there"].as_bool().unwrap();
         assert!(!there || offer["remedy"].is_null(), "{offer}");
     }
-    // The tests' own machine has these, or none of the others would run.
+    // The tests' own machine has these, or none of the other tests would run.
     for name in ["FUSE", "cores", "fusermount3"] {
         let named = |offer: &&serde_json::Value| offer["name"] == name;
         assert!(offers.iter().any(|offer| named(&offer)), "{name}");

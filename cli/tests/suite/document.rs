@@ -2,8 +2,8 @@
 //! drivers, and run.
 //!
 //! The document is not in this repository: `SIDECORE_DOCUMENTS` names a folder that may hold its
-//! text, else a folder `shared/papers` beside the repository is looked at. Without it, or without
-//! the compiler's x32 ABI, the test says so and passes.
+//! text; by default it is `shared/papers` next to the repository. Without it, or without the
+//! compiler's x32 ABI, the test says so and passes.
 
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 #![cfg(target_arch = "x86_64")]
@@ -11,7 +11,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The folder beside the repository.
+/// The default folder, next to the repository.
 fn beside() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/papers")
 }

@@ -77,7 +77,7 @@ fn whole_images_are_read_by_their_url() {
     scratch.ok(&["verify", &url, "--cache", "kept"]);
     scratch.ok(&["unpack", &url, "-o", "again", "--cache", "kept"]);
     assert!(std::fs::read(scratch.path("again")).unwrap() == scratch.raw);
-    // A frame of the server's is damaged for good: found, and named.
+    // A frame is damaged on the server for good: found, and named.
     let mut damaged = scratch.image.clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
@@ -95,7 +95,7 @@ fn whole_images_are_read_by_their_url() {
 #[test]
 fn an_encrypted_image_stays_so_in_the_cache_and_is_read_with_its_key() {
     let scratch = Scratch::new();
-    // Noise, which LZ4 leaves as it is: a cache that held it in plain would show it.
+    // Noise, which LZ4 stores as it is: a cache in the clear would show it.
     let mut state = 7_u64;
     let noise: Vec<u8> = (0..4 << 20)
         .map(|_| {
@@ -138,7 +138,7 @@ fn an_encrypted_image_stays_so_in_the_cache_and_is_read_with_its_key() {
     });
     std::thread::spawn(move || {
         said.join().unwrap();
-        // Whoever asked twice would get this.
+        // A second read of the pipe would get this.
         std::fs::write(pipe, "battery staple\n")
     });
     scratch.ok(&["info", &url, "--passphrase-file", "pipe"]);
@@ -207,9 +207,9 @@ fn a_mounted_url_traces_prefetches_and_fails_in_the_open() {
     scratch.ok(&["mount", &url, "on", "--file-only", "--trace", "trace"]);
     let at = 3 << 20;
     assert!(read(at, 9000).unwrap() == scratch.raw[at as usize..][..9000]);
-    // Another image all at once: what was not read before cannot be had now.
+    // The image is replaced: frames that were not read before cannot be read now.
     server.set_etag("\"other\"");
-    // It lies behind what came when the image was opened.
+    // It lies behind the bytes that came when the image was opened.
     let other = (5 << 20) / 2;
     let error = read(other, 9000).map(drop).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(5), "{error}");
@@ -315,7 +315,8 @@ impl Drop for Nginx {
     }
 }
 
-/// A full disk, and a directory of another user: the bytes come all the same, and it is said once.
+/// A full disk, and a directory of another user: the bytes come all the same, and the problem is
+/// reported once.
 #[test]
 fn a_cache_that_can_keep_nothing_is_said() {
     let scratch = Scratch::new();
@@ -410,7 +411,7 @@ fn an_index_beside_a_url_is_taken_and_another_one_refused() {
     let server = serve(index.clone(), None);
     check(&format!("{}?query", server.url()), &[]);
 
-    // None there: named by the reader, or made from afar.
+    // None there: named by the reader, or made from the remote file.
     let server = serve(Vec::new(), None);
     let error = scratch.refused(&["info", &server.url()]);
     assert!(error.contains("block index"), "{error}");
@@ -435,7 +436,7 @@ fn an_index_beside_a_url_is_taken_and_another_one_refused() {
     let error = scratch.refused(&["info", &server.url()]);
     assert!(error.contains("block index"), "{error}");
     assert_eq!(elsewhere.requests(), 0);
-    // No tree covers it.
+    // No hash tree covers it.
     let zeros = "0".repeat(64);
     let trusted = ["info", &elsewhere.url(), "--root-hash", &zeros].map(str::to_owned);
     let error = scratch.refused(&trusted.each_ref().map(String::as_str));

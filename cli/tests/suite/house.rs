@@ -4,7 +4,7 @@
 //! Why here: the compiler lets modules of a crate use one another as they like, and
 //! `scripts/check-house` sees crates only. A module and the parts below it are one thing: that a
 //! part names its parent's types is not counted. Names are resolved as far as paths and `use` say;
-//! what a macro writes is not seen.
+//! macro output is not seen.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ fn files_need_one_another_in_few_circles_and_none_across_folders() {
     assert!(circles.len() <= CIRCLES_MAX, "circles: {circles:#?}");
 }
 
-/// The check itself sees a circle, and not where there is none.
+/// The check itself finds a circle, and only a circle.
 #[test]
 fn a_circle_is_found_through_what_is_passed_on() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -125,7 +125,7 @@ impl Crate {
         None
     }
 
-    /// Groups of two or more files each of which needs, over others, all of them.
+    /// Groups of two or more files each of which needs, through others, all of them.
     fn circles(&self) -> Vec<Vec<PathBuf>> {
         let needs: BTreeMap<&ModulePath, BTreeSet<&ModulePath>> = self
             .0
@@ -189,7 +189,7 @@ impl Source {
     }
 }
 
-/// Reads a folder's files as modules; tests are no part of the house.
+/// Reads a folder's files as modules; tests are left out.
 fn collect(folder: &Path, path: &mut ModulePath, modules: &mut BTreeMap<ModulePath, Source>) {
     for entry in folder.read_dir().expect("a folder") {
         let file = entry.expect("an entry").path();
@@ -261,7 +261,7 @@ fn tokens(text: &str) -> Vec<String> {
     }
     let is_test = |pair: &[String]| pair[0] == "#[cfg(test)]" && pair[1] == "mod";
     if let Some(at) = all.windows(2).position(is_test) {
-        // What follows is the tests, or, for `mod tests;`, nothing that matters.
+        // The tests follow, or, for `mod tests;`, nothing that matters.
         all.truncate(at);
     }
     all

@@ -28,7 +28,7 @@ impl Running {
         Self(child, said)
     }
 
-    /// Ends it by SIGTERM; what else it said.
+    /// Ends it by SIGTERM; returns the rest of its output.
     fn end(mut self) -> String {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -189,7 +189,7 @@ fn what_cannot_come_up_says_why_in_one_line() {
             refused(folder, "net up net.toml", expected);
         }
         std::fs::write(folder.join("net.toml"), CONFIG).unwrap();
-        // Who waits for their first line would wait for ever.
+        // A script that waits for their first line would wait for ever.
         for words in ["net up net.toml", "net http --config net.toml"] {
             let full = std::fs::File::options().write(true).open("/dev/full");
             let output = Command::new(SIDECORE)

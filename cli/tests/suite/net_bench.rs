@@ -76,7 +76,7 @@ fn a_quick_run_reports_rows_peers_curves_samples_and_a_picture() {
     assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0);
 }
 
-/// `sidecore papers` draws these beside the document's points, which it has from its own table.
+/// `sidecore papers` draws these next to the document's points, which it has from its own table.
 fn the_page_finds_its_curves(report: &serde_json::Value) {
     let catalogue = Catalogue::built_in().unwrap();
     let curves = report["curves"].as_array().unwrap();
@@ -153,7 +153,7 @@ fn the_page_finds_its_curves(report: &serde_json::Value) {
 #[test]
 fn a_signal_ends_it_in_order() {
     let scratch = tempfile::tempdir().unwrap();
-    // Without `timeout`: a signal that reaches it before it has noted its child's number ends it
+    // Not under `timeout`: a signal that reaches it before it has recorded its child's PID ends it
     // alone.
     let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
         .args(["net", "bench", "--only", "papers"])

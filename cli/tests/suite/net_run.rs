@@ -1,9 +1,9 @@
-//! `sidecore net run --loopback` beside the kernel: each small program of
+//! `sidecore net run --loopback` compared with the kernel: each small program of
 //! `net/run/tests/cases` runs plainly and under it, and must print the same and end alike.
 //!
-//! Why here: what programs expect of sockets is what the kernel does, corners included; it is the
-//! only complete description. A case that is known to differ stands in `KNOWN`, with the reason,
-//! and must differ: one that agrees fails the test until it is taken off the list.
+//! Why here: programs expect of sockets what the kernel does, corner cases included; it is the only
+//! complete description. A case that is known to differ is listed in `KNOWN`, with the reason, and
+//! must differ: one that agrees fails the test until it is removed from the list.
 //!
 //! Must stay true: nothing is left out. Needs python3 (3.10 or newer) and cc; no root, no network.
 //! `SIDECORE_CASES=WORD` runs only the cases whose names have the word in them.
@@ -69,8 +69,8 @@ const KNOWN_WITHOUT_LIBRARY: &[(&str, &str)] = &[
     ),
 ];
 
-/// Cases whose results over a stack may be others with rings than with pairs, and why. They must
-/// end all the same.
+/// Cases whose results over a stack may differ between rings and pairs, and why. They must end all
+/// the same.
 const KNOWN_OF_RINGS: &[(&str, &str)] = &[
     (
         "close_while_receiving",
@@ -106,7 +106,7 @@ struct Case {
 struct Run {
     /// Standard output, then how it ended.
     told: String,
-    /// Standard error: shown beside a difference, not compared.
+    /// Standard error: shown with a difference, not compared.
     errors: String,
 }
 
@@ -150,7 +150,8 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
             "accept_errors",
             "many_messages",
             "out_of_band",
-            // Bytes and the end come one behind the other: who polls in between sees less.
+            // The bytes and the end arrive one after the other: a poll in between sees only the
+            // bytes.
             "receive_low_water",
             // So do bytes and a reset; rings keep the bytes, as the kernel does, pairs do not.
             "linger_before",
@@ -160,8 +161,8 @@ fn with_rings_every_case_prints_what_it_prints_with_pairs() {
     judge_all(is_about_streams, judge_rings);
 }
 
-/// A program has rings where it can, and none where it is asked not to, or where it has set an
-/// io_uring up.
+/// A program gets rings where it can, and none where it is configured without them or has set up an
+/// io_uring.
 #[test]
 fn a_session_of_the_stack_has_rings() {
     let folder = tempfile::tempdir().unwrap();
@@ -184,7 +185,7 @@ fn a_session_of_the_stack_has_rings() {
         );
         ran.told.lines().next().map(str::to_owned)
     };
-    // The segment, and one memory for both ends.
+    // Two mappings: the shared segment, and one memory for both ends.
     assert_eq!(has_rings("", "").as_deref(), Some("2"));
     assert_eq!(has_rings("", "--no-rings").as_deref(), Some("0"));
     let io_uring = format!(
@@ -194,7 +195,7 @@ fn a_session_of_the_stack_has_rings() {
     assert_eq!(has_rings(&io_uring, "").as_deref(), Some("0"));
 }
 
-/// Who connects once a listener was closed is refused, not accepted and reset.
+/// A connect after the listener was closed is refused, not accepted and reset.
 #[test]
 fn a_closed_listener_of_the_stack_refuses_at_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -224,7 +225,7 @@ fn a_closed_listener_of_the_stack_refuses_at_once() {
     );
 }
 
-/// A library of another build, with which rings cannot be shared, is said.
+/// A library of another build, which cannot share rings, is reported.
 #[test]
 fn a_library_of_another_version_is_told_of_once() {
     let folder = tempfile::tempdir().unwrap();
@@ -258,8 +259,8 @@ fn a_library_of_another_version_is_told_of_once() {
     assert_eq!(asks(sidecore_net_rings::VERSION), (same, 0));
 }
 
-/// With `--all` an address of the kernel's is none of the stack's either; the loopback's are the
-/// kernel's as before.
+/// With `--all` an address of the kernel's is not among the stack's either; the loopback's
+/// addresses stay the kernel's.
 #[test]
 fn with_all_only_the_loopback_is_left_to_the_kernel() {
     let folder = tempfile::tempdir().unwrap();
@@ -319,7 +320,7 @@ fn judge_all(
     );
 }
 
-/// Every reason belongs to a case that there is.
+/// Every reason belongs to an existing case.
 #[test]
 fn the_list_of_known_differences_names_cases() {
     let all = KNOWN
@@ -351,7 +352,7 @@ fn a_difference_is_seen() {
     assert!(told.starts_with("hangs"), "{told}");
 }
 
-/// Runs a case both ways; what is wrong with it.
+/// Runs a case both ways; returns the fault.
 fn judge(case: &Case, scratch: &Path, options: &str, known: &[(&str, &str)]) -> Option<String> {
     let known = known.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
@@ -384,13 +385,13 @@ fn judge(case: &Case, scratch: &Path, options: &str, known: &[(&str, &str)]) -> 
     }
 }
 
-/// Runs a case over a stack with pairs and with rings; what is wrong with it.
+/// Runs a case over a stack with pairs and with rings; returns the fault.
 fn judge_rings(case: &Case, scratch: &Path) -> Option<String> {
     let known = KNOWN_OF_RINGS.iter().find(|(name, _)| *name == case.name);
     let name = &case.name;
     std::fs::create_dir_all(scratch).unwrap();
     let mut differs = None;
-    // What differs by timing alone agrees when it is run again.
+    // Cases that differ by timing alone agree on a second run.
     for _ in 0..RUNS_MAX {
         let pairs = over_stack(case, scratch, "--no-rings");
         let rings = over_stack(case, scratch, "");
@@ -411,7 +412,7 @@ fn judge_rings(case: &Case, scratch: &Path) -> Option<String> {
 /// Runs a case under a run whose stack has 10.91.9.2 and fd91::2, at which the case connects.
 fn over_stack(case: &Case, scratch: &Path, options: &str) -> Run {
     let name = &case.name;
-    // What a case leaves behind may serve on at the socket of its run.
+    // A process that a case leaves behind may go on serving at the socket of its run.
     let setup = scratch.join(format!("{name}{options}.toml"));
     let socket = setup.with_extension("sock");
     let text = format!(
@@ -432,12 +433,12 @@ fn over_stack(case: &Case, scratch: &Path, options: &str) -> Run {
     run(&command, scratch, PATIENCE)
 }
 
-/// Runs a command, for so long at most, in a process group of its own that ends with it.
+/// Runs a command with a time limit, in a process group of its own that ends with it.
 fn run(command: &[PathBuf], scratch: &Path, patience: Duration) -> Run {
     let (out, errors) = (scratch.join("out"), scratch.join("errors"));
     let begun = Instant::now();
-    // The group's name is timeout's process id; to files, not pipes: what is left behind by a case
-    // that hangs may hold a pipe open.
+    // The group's number is timeout's process id. Output goes to files, not pipes: processes left
+    // behind by a case that hangs may hold a pipe open.
     let status = Command::new("timeout")
         .arg("--signal=KILL")
         .arg(format!("{}", patience.as_secs_f64()))
@@ -451,11 +452,12 @@ fn run(command: &[PathBuf], scratch: &Path, patience: Duration) -> Run {
         .status()
         .unwrap();
     let end = match status.code() {
-        // timeout's own end shows that it had to; a program that was only slow ends otherwise.
+        // timeout's own exit status shows that it had to kill; a program that was only slow ends
+        // otherwise.
         None if begun.elapsed() >= patience => {
             format!("hangs: it was ended after {} s", patience.as_secs_f64())
         }
-        // As a shell says it, and as `sidecore net run` does.
+        // As a shell reports it, and as `sidecore net run` does.
         None => format!("exit status: {}", 128 + status.signal().unwrap()),
         Some(code) => format!("exit status: {code}"),
     };
@@ -466,7 +468,7 @@ fn run(command: &[PathBuf], scratch: &Path, patience: Duration) -> Run {
     }
 }
 
-/// The library that programs load: cargo puts it beside the tests, whose crate depends on it.
+/// The library that programs load: cargo puts it next to the tests, whose crate depends on it.
 fn library() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     let library = program.with_file_name("libsidecore_net_preload.so");

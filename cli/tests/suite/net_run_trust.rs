@@ -1,9 +1,9 @@
-//! `sidecore net run` among others: users who want in, engines that stand still, signals.
+//! `sidecore net run` on a shared machine: hostile users, engines that hang, signals.
 //!
-//! Why here: what a program is protected from shows only in whole runs, beside hostile ones. Each
-//! test has network, mount and process namespaces of its own, with which all of it ends. Must stay
-//! true: no test counts on time; one that would hang is ended after a minute. Needs root, python3
-//! and setpriv (util-linux).
+//! Why here: the protection of a program shows only in whole runs, with hostile programs at the
+//! same time. Each test has network, mount and process namespaces of its own, which end with it.
+//! Must stay true: no test depends on timing; one that would hang is ended after a minute. Needs
+//! root, python3 and setpriv (util-linux).
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 /// Runs a script of bash in namespaces of its own, where `$S` is the program and `as_other` runs a
-/// command as a user who has nothing to do with it; what it printed.
+/// command as an unrelated user; returns its output.
 fn run(script: &str) -> String {
     let program = std::env::current_exe().unwrap();
     let library: PathBuf = program.with_file_name("libsidecore_net_preload.so");
@@ -51,8 +51,8 @@ fn run(script: &str) -> String {
     told
 }
 
-/// `until COMMAND` waits for something; `server` starts a server of the loopback in the background;
-/// `engine` starts one with 10.91.9.2, whose host is 10.91.9.1.
+/// `until COMMAND` waits for a condition; `server` starts a server of the loopback in the
+/// background; `engine` starts one with 10.91.9.2, whose host is 10.91.9.1.
 const PRELUDE: &str = r#"
 set -eu
 ip link set lo up
@@ -119,8 +119,8 @@ fn is_root() -> bool {
     sidecore_sys::local_socket::effective_uid() == 0
 }
 
-/// Another user comes to every socket of a run that has a name: the server is not held up, and sees
-/// no one.
+/// Another user connects to every named socket of a run: the server is not held up, and sees no
+/// connection.
 #[test]
 fn another_user_is_not_let_in() {
     if !is_root() {
@@ -190,7 +190,7 @@ grep -c "10.0.0.5" server.log || true
     }
 }
 
-/// A folder that another user has made first, or could exchange, is not used.
+/// A folder that another user made first, or could exchange, is not used.
 #[test]
 fn a_meeting_place_of_another_user_is_refused() {
     if !is_root() {
@@ -238,8 +238,8 @@ grep control server.log | sort -u
     }
 }
 
-/// The engine stands still: the supervisor does not. The engine goes on only after all calls have
-/// returned that need no answer of it.
+/// The engine hangs; the supervisor does not. The engine resumes only after all calls that need no
+/// answer of it have returned.
 #[test]
 fn a_stopped_engine_holds_no_other_call_up() {
     if !is_root() {
@@ -297,8 +297,8 @@ ulimit -n 20000
     assert_eq!(told, expected);
 }
 
-/// SIGTERM ends a run whose engine stands still, before and after the program has begun; nothing
-/// is left behind.
+/// SIGTERM ends a run whose engine hangs, before and after the program has begun; nothing is left
+/// behind.
 #[test]
 fn a_stopped_engine_does_not_keep_a_run_from_ending() {
     if !is_root() {
@@ -332,10 +332,10 @@ ls begun 2> /dev/null; echo "nothing is left"
     assert_eq!(told, expected);
 }
 
-/// Signals call threads away at any moment: a call that was done by then is not judged twice. A
-/// reply that the kernel has taken is lost where the signal comes before the caller wakes
-/// (seccomp(2) waits interruptibly), so that under this many signals some are; without a memory of
-/// replies nearly all were.
+/// Signals interrupt threads at any moment: a finished call is not decided a second time. A reply
+/// that the kernel has taken is lost where the signal comes before the caller wakes (seccomp(2)
+/// waits interruptibly), so that under this many signals some are; without a memory of replies
+/// nearly all were.
 #[test]
 fn calls_that_signals_interrupt_are_made_once() {
     if !is_root() {

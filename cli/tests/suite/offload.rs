@@ -70,7 +70,7 @@ fn a_quick_run_reports_trips_rows_samples_and_a_picture() {
         );
         assert!(row["hog"].is_boolean(), "{row}");
         for key in ["spin_us", "edtlp_us", "block_us"] {
-            // Nobody ends a cycle before its engine does.
+            // No cycle can end before its engine does.
             assert!(row[key].as_f64().unwrap() > 96.0, "{key} of {row}");
         }
         assert!(row["ratio"].as_f64().unwrap() > 0.0, "{row}");
@@ -106,7 +106,7 @@ fn one_group_alone_prints_tables_and_says_which_wishes_are_met() {
 #[test]
 fn a_signal_ends_it_and_its_processes() {
     let scratch = tempfile::tempdir().unwrap();
-    // Without `timeout`: a signal that reaches it before it has noted its child's number ends it
+    // Not under `timeout`: a signal that reaches it before it has recorded its child's PID ends it
     // alone.
     let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
         .args(["offload", "bench", "--quick", "--only", "edtlp"])
@@ -154,7 +154,7 @@ fn what_cannot_run_is_refused_at_once() {
     assert_eq!(output.status.code(), Some(2));
 }
 
-/// Processes of ours whose temporary files go there: the bench and those that it started.
+/// Our processes whose temporary files go there: the bench and its children.
 fn children_of(scratch: &str) -> usize {
     let mark = format!("TMPDIR={scratch}");
     let entries = std::fs::read_dir("/proc").unwrap().flatten();

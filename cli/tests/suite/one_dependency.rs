@@ -1,4 +1,4 @@
-//! The page for who writes kernels, from an empty directory: its manifests, each with one crate to
+//! The page for authors of kernels, from an empty directory: its manifests, each with one crate to
 //! depend on, and the programs after each build and run.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -31,7 +31,7 @@ fn the_pages_programs_need_one_dependency_each() {
 fn build_and_run(root: &Path, manifest: &str, (name, folder): (&str, &str), programs: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let write = |path: &str, text: &str| std::fs::write(directory.path().join(path), text).unwrap();
-    // Until it is published, and with it the versions that this workspace has.
+    // Until they are published: the crates and the versions of this workspace.
     let path = root.join(folder);
     let patch = format!("[patch.crates-io]\n{name}.path = {path:?}\n[workspace]\n");
     write("Cargo.toml", &format!("{manifest}\n{patch}"));

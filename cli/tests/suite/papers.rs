@@ -1,5 +1,5 @@
-//! `papers`, from the outside: what it makes, keeps, goes on with and leaves behind. Only parts
-//! that take no time are run; what the page must hold is tested in `cell/papers`.
+//! `papers`, from the outside: what it makes, keeps, resumes and leaves behind. Only parts that
+//! take no time are run; the page's contents are tested in `cell/papers`.
 
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
@@ -95,16 +95,16 @@ fn finished_parts_are_kept_used_again_and_shown() {
     );
     let html = std::fs::read_to_string(page).unwrap();
     assert!(html.contains("id=\"mgps.table2_llp_s\""));
-    // Nothing is run again, and the page is the same but for the moment of its making.
+    // Nothing is run again, and the page is the same except for its time stamp.
     let again = run(state.path(), &arguments);
     assert_eq!(again.status.code(), Some(0));
     assert!(!errors(&again).contains("[1/"), "{}", errors(&again));
     let began = |report: &serde_json::Value| part(report, "cell-uio")["began_unix_s"].clone();
     assert_eq!(began(&report), began(&json(&again)));
-    // Unless that is asked for.
+    // Unless that is requested.
     let fresh = run(state.path(), &["--fresh", "--only", "cell-uio", "--json"]);
     assert!(errors(&fresh).contains("[1/1]"), "{}", errors(&fresh));
-    // Somebody else's result is no result of ours.
+    // Another user's result is not used.
     let kept = state.path().join("cell-uio.full.json");
     let text = std::fs::read_to_string(&kept).unwrap();
     std::fs::write(&kept, text.replace("\"sidecore 0", "\"sidecore 9")).unwrap();
@@ -154,7 +154,7 @@ fn a_stopped_run_is_gone_on_with() {
     assert!(page.exists());
 }
 
-/// Nobody can catch SIGKILL: the part that was running must end all the same.
+/// SIGKILL cannot be caught: the part that was running must end all the same.
 #[test]
 fn a_killed_run_leaves_nothing_running_and_is_gone_on_with() {
     let state = tempfile::tempdir().unwrap();
@@ -173,7 +173,7 @@ fn a_killed_run_leaves_nothing_running_and_is_gone_on_with() {
     let part = of_first().unwrap();
     first.kill().unwrap();
     first.wait().unwrap();
-    // It may be nobody's to wait for; a zombie has ended, too.
+    // A zombie has ended, too: it may have no parent that waits for it.
     wait_until("the part's end", || {
         let state = std::fs::read_to_string(format!("/proc/{part}/stat"));
         state.map_or(true, |state| state.contains(") Z "))
@@ -204,7 +204,7 @@ fn a_second_run_waits_for_the_first() {
     let mut said = BufReader::new(second.stderr.take().unwrap()).lines();
     let line = said.next().unwrap().unwrap();
     assert!(line.contains("waiting"), "{line}");
-    // Who runs nothing waits for nobody.
+    // `--no-run` measures nothing, so it does not wait for the lock.
     let shown = run(state.path(), &["--no-run", "--json"]);
     assert!(shown.status.success(), "{}", errors(&shown));
     assert!(

@@ -87,7 +87,7 @@ fn simulate_evaluate_and_compare() {
         Some(lnl) < lengths && lengths < all,
         "{lnl} {lengths:?} {all:?}"
     );
-    // What was written gives what was said.
+    // The files hold the reported values.
     let again = [
         "evaluate", "--msa", "a.phy", "--tree", "b.nwk", "--json", "--model", MODEL,
     ];

@@ -1,4 +1,4 @@
-//! `sidecore phylo` with alignments, models and files of partitions as people have them.
+//! `sidecore phylo` with alignments, models and files of partitions as users have them.
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 use serde_json::Value;
@@ -48,8 +48,8 @@ fn write(folder: &Path, file: &str, rows: &[(String, String)]) {
     std::fs::write(folder.join(file), text).unwrap();
 }
 
-/// Writes `gaps.phy`: `a.phy` with columns of nothing after its sites 10, 100 (two) and 300. Where
-/// they are, from 0.
+/// Writes `gaps.phy`: `a.phy` with columns of gaps after its sites 10, 100 (two) and 300. Returns
+/// their positions, from 0.
 fn with_gap_columns(folder: &Path) -> [usize; 4] {
     let mut rows = rows(folder);
     for (taxon, (_, row)) in rows.iter_mut().enumerate() {
@@ -91,7 +91,7 @@ fn columns_without_a_character_change_nothing() {
             warning.contains("4 of 304, left out: 11, 102-103, 304"),
             "{warning}"
         );
-        // A line for each column of the file, 0 where there is nothing.
+        // A line for each column of the file, 0 where there is no character.
         assert_eq!(gap_sites.len(), 304);
         for site in gaps.into_iter().rev() {
             assert_eq!(gap_sites.remove(site), "0.000000000");
@@ -200,12 +200,12 @@ fn an_error_names_what_it_is_about() {
         &evaluate("mixed", &[]),
         &["mixed: some partitions", "one kind"],
     );
-    // More engines than a pool can have: the pool says how many that is.
+    // More engines than a pool can have: the pool names its limit.
     refused(
         &evaluate("JC", &["--engines", "20000"]),
         &["20000 engines asked for; a pool has 1 to"],
     );
-    // What is wrong with the alignment names that.
+    // An error about the alignment names the alignment.
     std::fs::write(here.join("b.phy"), "4 2\na AE\nb AC\nc AC\nd AC\n").unwrap();
     let arguments = [
         "evaluate", "--msa", "b.phy", "--tree", "a.nwk", "--model", "GTR",
@@ -235,7 +235,7 @@ fn the_data_type_dna_is_gtr_f_g() {
     parts("scaled", "GTR+FC+G4m+B");
     assert_eq!(lnl("dna", &[]), lnl("gtr", &[]));
     assert_eq!(lnl("DNA", &[]), lnl("GTR+F+G", &[]));
-    // A scaler in the file is `--brlen scaled`; what was fitted can be given again.
+    // A scaler in the file is `--brlen scaled`; fitted values can be given again.
     let (scaled, models) = lnl("scaled", &[]);
     assert_eq!((scaled, models.clone()), lnl("gtr", &["--brlen", "scaled"]));
     // So is the default of several partitions, as RAxML-NG's.
@@ -283,7 +283,7 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     out
 }
 
-/// An evaluation of `a.phy` or what stands in its place.
+/// An evaluation of `a.phy` or its replacement.
 fn evaluate(folder: &Path, msa: &str, tree: &str, model: &str) -> Output {
     let arguments = [
         "evaluate", "--json", "--msa", msa, "--tree", tree, "--model", model,
@@ -327,7 +327,7 @@ fn all_formats_plain_and_packed_evaluate_alike() {
             gzip(text.as_bytes()),
             zstd(text.as_bytes()),
         ] {
-            // The name says nothing.
+            // The file name must not matter.
             std::fs::write(here.join("msa.txt"), bytes).unwrap();
             let found = json(&evaluate(here, "msa.txt", "a.nwk", "GTR+G"))["lnl"].clone();
             assert_eq!(found, expected, "{}", &text[..40]);
@@ -469,7 +469,7 @@ fn files_can_have_raxml_ng_s_names() {
     let ng = ["--names", "raxml-ng", "--starts"];
     assert!(search("own", &["--starts", "2"]).status.success());
     assert!(search("ng", &[&ng[..], &["1"]].concat()).status.success());
-    // Going on, with another start.
+    // Resuming with another start.
     let more = search("ng", &[&ng[..], &["2"]].concat());
     assert!(
         said(&more).contains("going on with ng.raxml.ckp: 5 results"),

@@ -1,5 +1,5 @@
-//! `sidecore phylo` at its limits: data that would be read as something else, files that cannot be
-//! written, inputs that come to more than they look.
+//! `sidecore phylo` at its limits: data that could be misread, files that cannot be written, small
+//! inputs that grow large.
 #![allow(clippy::unwrap_used)] // a failure here is a failed test, helpers included
 
 use std::os::unix::fs::PermissionsExt;
@@ -113,7 +113,7 @@ fn what_changes_the_data_is_an_error_or_a_warning_that_counts() {
         warned(&output, warning);
         assert_eq!(lnl(&output), lnl(&plain), "{file}");
     }
-    // Lengths that a tree does not have count where they are not fitted.
+    // Missing lengths count where they are not fitted.
     let tree = std::fs::read_to_string(here.join("a.nwk")).unwrap();
     let mut some = tree.clone();
     let cut = some.find(':').unwrap();
@@ -211,7 +211,7 @@ fn what_cannot_be_written_leaves_what_was_there() {
             b"before",
             "{command}"
         );
-        // With room it is there, whole.
+        // With room the file is there, whole.
         warned(&shell(here, command), "");
         assert!(
             std::fs::metadata(here.join("out")).unwrap().len() > 1024,
@@ -240,7 +240,7 @@ fn a_full_disk_leaves_no_half_file() {
     let error = said(&output);
     assert!(error.contains("cannot write small/out: "), "{error}");
     assert_eq!(error.lines().count(), 1, "{error}");
-    // A run that finds no room says so, and is done once there is some.
+    // A run that finds no room says so, and completes once there is some.
     let search = "$S search --msa a.phy --model JC --starts 2 --prefix small/r";
     let output = within(
         "512k",
@@ -303,7 +303,7 @@ fn links_modes_pipes_and_devices_stay_what_they_are() {
     refused(&root("no/such"), "cannot write no/such: ");
 }
 
-/// Runs a command with 1 GiB of address space: what it takes beyond is an abort, not an error.
+/// Runs a command with 1 GiB of address space: using more is an abort, not an error.
 fn bounded(folder: &Path, command: &str) -> Output {
     let output = shell(
         folder,
@@ -312,7 +312,7 @@ fn bounded(folder: &Path, command: &str) -> Output {
     let (code, said) = (output.status.code(), said(&output));
     assert!(matches!(code, Some(0 | 2)), "{command}: {code:?} {said}");
     if code == Some(2) {
-        // What is odd about an alignment may be said before.
+        // A warning about the alignment may come before.
         let errors = said.lines().filter(|line| !line.starts_with(" WARN "));
         assert_eq!(errors.count(), 1, "{command}: {said}");
         assert!(said.len() < 1000, "{command}: {said}");
@@ -393,7 +393,7 @@ fn small_files_that_come_to_much_are_read_in_bounds_or_refused() {
             here,
             &format!("evaluate --msa {msa} --tree a.nwk --model JC"),
         );
-        // A choice of models among so many taxa is work, not reading.
+        // Choosing a model among that many taxa is work, not reading.
         if msa != "narrow.phy" {
             bounded(here, &format!("models --msa {msa}"));
         }
@@ -458,7 +458,7 @@ fn memory_and_time_can_be_limited() {
         &sidecore(here, "root b.nwk --mad -o o --time 1"),
         "not done after 1 s",
     );
-    // A search keeps everything, and goes on.
+    // A search saves its state, and resumes.
     let search = "search --msa a.phy --model GTR+G --starts 100000 --prefix s";
     let output = sidecore(here, &format!("{search} --time 2"));
     assert_eq!(output.status.code(), Some(130), "{}", said(&output));

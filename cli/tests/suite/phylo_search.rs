@@ -1,5 +1,4 @@
-//! `sidecore phylo search` from outside: results that nothing but the seed changes, runs that go
-//! on.
+//! `sidecore phylo search` from outside: results that depend on the seed alone, runs that resume.
 
 use crate::watching;
 
@@ -124,7 +123,7 @@ fn engines_and_policies_change_nothing() {
         done(&sidecore(here, &[&ALL[..], &more].concat()));
         assert!(results(here, prefix) == expected, "{policy}");
     }
-    // What was written gives what was said.
+    // The files hold the reported values.
     let evaluate = [
         "evaluate",
         "--msa",
@@ -155,7 +154,7 @@ fn engines_and_policies_change_nothing() {
     }
 }
 
-/// Waits until a run has finished so many tasks.
+/// Waits until a run has finished this many tasks.
 fn wait_for(log: &Path, tasks: usize, child: &mut Child) -> bool {
     let began = Instant::now();
     while began.elapsed() < Duration::from_secs(120) {
@@ -195,7 +194,7 @@ fn a_killed_run_goes_on_and_gives_the_same() {
     let output = sidecore(here, &arguments);
     done(&output);
     assert!(results(here, "killed") == expected);
-    // Once done it is not done again. A kill may come between a task's last save and its line.
+    // A finished run does nothing again. A kill may come between a task's last save and its line.
     let log = || std::fs::read_to_string(here.join("killed.log")).expect("a log");
     let before = log();
     let report = json(&sidecore(here, &[&arguments[..], &["--json"]].concat()));
@@ -224,7 +223,7 @@ fn a_signal_keeps_states_and_says_how_to_go_on() {
     let arguments = [&base[..], &["stopped"]].concat();
     let checkpoint = here.join("stopped.ckp");
     let mut stopped = 0;
-    // At once, which may be before there is a state, and later and later.
+    // At once, which may be before there is a state, and then later and later.
     for pause_ms in [0, 10, 30, 100, 300, 1_000, 3_000, 10_000] {
         let mut child = command(here, &arguments)
             .stderr(Stdio::piped())
@@ -304,7 +303,7 @@ fn start_trees_and_constraints() {
     ));
     let start = ["compare", "given.startTrees", "a.nwk", "--json"];
     assert_eq!(json(&sidecore(here, &start))["rf"].as_u64(), Some(0));
-    // Taxa that the true tree does not put together.
+    // Taxa that the true tree does not group.
     std::fs::write(here.join("c.nwk"), "((t1,t9),t2,t3,t4,t5,t6,t7,t8);").expect("written");
     for kind in ["parsimony", "random"] {
         let more = [
@@ -374,7 +373,7 @@ fn the_grain_is_measured() {
     ];
     arguments.extend(["--sites", "400", "--json", "--svg", "grain.svg"]);
     let output = sidecore(folder.path(), &arguments);
-    // Whether the claims hold on a machine that does other things, too, is not asked here.
+    // The claims may fail on a busy machine and are not checked here.
     let error = String::from_utf8_lossy(&output.stderr);
     assert!(matches!(output.status.code(), Some(0 | 1)), "{error}");
     let report: Value = serde_json::from_slice(&output.stdout).expect("one JSON object");

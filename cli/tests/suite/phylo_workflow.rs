@@ -1,4 +1,4 @@
-//! The commands from a model to a picture, beside what other programs found for the same data.
+//! The commands from a model to a picture, compared with other programs' results for the same data.
 //!
 //! The numbers are IQ-TREE 2.0.7's (`-z TREES -zb 100000 -au`, `-alrt 10000`, `-m MF`, `-asr`),
 //! taken once; DendroPy 5 agreed about consensus trees and the midpoint.
@@ -106,7 +106,7 @@ fn models_are_chosen_as_elsewhere() {
         let text = std::fs::read_to_string(here.join("best.parts")).unwrap();
         assert_eq!(text, format!("{winner}, all = 1-{sites}\n"));
     }
-    // The same model, where it is asked for by `auto`.
+    // The same model, chosen by `auto`.
     let arguments = "search --msa m.phy --model auto --starts 1 --prefix s --engines 1";
     let output = sidecore(here, &format!("{arguments} --support sh-alrt,ufboot"));
     let said = String::from_utf8_lossy(&output.stderr);

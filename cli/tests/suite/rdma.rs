@@ -1,5 +1,5 @@
-//! `rdma serve` and `rdma ping`, from the outside: silent connections lock nobody out, and a signal
-//! ends the server.
+//! `rdma serve` and `rdma ping`, from the outside: silent connections block no other client, and a
+//! signal ends the server.
 
 // A test's helpers may fail it too.
 #![allow(clippy::unwrap_used)]

@@ -1,4 +1,4 @@
-//! `sidecore block serve` read by programs that others wrote: nbdcopy, nbdinfo and qemu-img.
+//! `sidecore block serve` read by other authors' programs: nbdcopy, nbdinfo and qemu-img.
 //!
 //! Must stay true: a tool that is missing fails the test and says to run scripts/setup; nothing is
 //! left running.
@@ -24,7 +24,7 @@ fn run(tool: &str, args: &[&str]) -> Output {
         .unwrap_or_else(|error| panic!("cannot run {tool} ({error}); run scripts/setup first"))
 }
 
-/// Runs a tool that must succeed; what it printed.
+/// Runs a tool that must succeed; returns its output.
 fn ok(tool: &str, args: &[&str]) -> String {
     let output = run(tool, args);
     let stderr = String::from_utf8_lossy(&output.stderr);
@@ -328,8 +328,8 @@ fn bad_arguments_are_one_clear_line() {
     assert_same(&scratch.path("image"), &scratch.contents);
 }
 
-/// The cache full, frames read from everywhere: what the process has for itself (`RssAnon`) stays
-/// within `--memory`.
+/// With a full cache and random reads, the process's own memory (`RssAnon`) stays within
+/// `--memory`.
 #[test]
 fn the_memory_that_is_allowed_is_not_exceeded() {
     let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! `sidecore block serve --tls-certificates` read by programs that others wrote (nbdcopy, nbdinfo
-//! and qemu's, over GnuTLS), and what a hostile client meets.
+//! `sidecore block serve --tls-certificates` read by other authors' programs (nbdcopy, nbdinfo and
+//! qemu's, over GnuTLS), and attacked by a hostile client.
 //!
 //! Must stay true: a tool that is missing fails the test and says to run scripts/setup; nothing is
 //! left running.
@@ -35,7 +35,7 @@ fn ok(tool: &str, args: &[&str]) -> String {
 }
 
 /// Directories as qemu and nbdkit take them: `server`, `client`, `anybody` without a certificate,
-/// `stranger` with one by another authority.
+/// `stranger` with a certificate from another authority.
 struct Scratch {
     directory: tempfile::TempDir,
     contents: Vec<u8>,
@@ -171,7 +171,7 @@ impl Scratch {
         Serving(child)
     }
 
-    /// The server's URI, for who has the certificates in this directory.
+    /// The server's URI, for a client with the certificates in this directory.
     fn uri(&self, directory: &str) -> String {
         let certificates = self.text(directory);
         format!(
@@ -225,7 +225,7 @@ fn others_clients_read_with_tls_and_not_without() {
     let told = ok("nbdinfo", &[&uri]);
     assert!(told.contains("with TLS"), "{told}");
 
-    // Qemu's own.
+    // Qemu's own client.
     let object = format!("tls-creds-x509,id=tls,endpoint=client,dir={certificates}");
     let options = format!(
         "driver=nbd,host=localhost,port={},tls-creds=tls",
@@ -236,14 +236,14 @@ fn others_clients_read_with_tls_and_not_without() {
     ok("qemu-img", &[&source[..], &["-O", "raw", &copy]].concat());
     assert!(std::fs::read(&copy).unwrap() == scratch.contents);
 
-    // In plain there is nothing, and the client says why.
+    // A plain client gets nothing, and reports the reason.
     let plain = format!("nbd://localhost:{}", scratch.port);
     assert!(!run("nbdinfo", &[&plain]).status.success());
     let output = run("qemu-img", &["info", &plain]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(!output.status.success());
     assert!(said.contains("TLS"), "{said}");
-    // And who trusts another authority does not take ours.
+    // A client that trusts another authority rejects our certificate.
     let other = scratch.path("anybody").join("ca-cert.pem");
     std::fs::copy(scratch.path("other.pem"), other).unwrap();
     assert!(!run("nbdinfo", &[&uri]).status.success());
@@ -308,8 +308,8 @@ fn start_tls(stream: &mut TcpStream, behind: &[u8]) {
     assert_eq!(answer[12..16], 1_u32.to_be_bytes(), "an acknowledgement");
 }
 
-/// KeyUpdate (RFC 8446, section 4.6.3), which asks for one in return: between requests, and behind
-/// some whose replies are under way.
+/// KeyUpdate (RFC 8446, section 4.6.3), which requests one in return: between requests, and behind
+/// some whose replies are in flight.
 #[test]
 fn a_client_may_change_its_keys_at_any_time() {
     let scratch = Scratch::new();
@@ -363,7 +363,7 @@ fn a_client_may_change_its_keys_at_any_time() {
         }
         assert_eq!(seen, [true; 4], "{changes} changes of keys");
     }
-    // Nothing but changes of keys is no client: the server ends it, and it alone.
+    // A client that only changes keys is not one: the server ends that connection alone.
     for _ in 0..100 {
         tls.conn.refresh_traffic_keys().unwrap();
     }
@@ -385,7 +385,7 @@ fn a_hostile_client_harms_nobody_else() {
         }
         rest
     };
-    // Options in plain behind the start of TLS, which somebody between could have put there.
+    // Options in plain behind the start of TLS, which a man in the middle could have injected.
     let mut stream = scratch.connect();
     start_tls(&mut stream, b"IHAVEOPT\0\0\0\x03\0\0\0\0");
     assert!(ends(&mut stream).is_empty());
@@ -395,7 +395,7 @@ fn a_hostile_client_harms_nobody_else() {
     stream.write_all(&[0xa5; 4096]).unwrap();
     // At most an alert.
     assert!(ends(&mut stream).len() < 100);
-    // Half of a record, and then nothing; a few that stop within the handshake and go.
+    // Half of a record, and then nothing; a few that stop within the handshake and leave.
     let mut waiting = scratch.connect();
     start_tls(&mut waiting, &[]);
     waiting.write_all(&[22, 3, 1, 2, 0, 1]).unwrap();
@@ -411,12 +411,12 @@ fn a_hostile_client_harms_nobody_else() {
     stream.write_all(b"IHAVEOPT\0\0\0\x01\0\0\0\0").unwrap();
     assert!(ends(&mut stream).is_empty());
     scratch.assert_copied(&scratch.uri("anybody"));
-    // The server gives it up by itself.
+    // The server closes it by itself.
     assert!(ends(&mut waiting).is_empty());
     scratch.assert_copied(&scratch.uri("anybody"));
 }
 
-/// Python's own TLS: a read of 12 MiB, of which a part is taken before the server is told to stop.
+/// Python's own TLS: a read of 12 MiB; the server gets its signal after a part of it.
 const HALF: &str = r#"
 import os, signal, socket, ssl, struct, sys
 port, server = int(sys.argv[1]), int(sys.argv[2])

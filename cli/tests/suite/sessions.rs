@@ -1,10 +1,10 @@
 //! The sessions of README.md and docs/users, run as they stand: every command succeeds, and prints
-//! what the page says, but for numbers.
+//! the page's output, except for numbers.
 //!
-//! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> ` goes on
-//! with it, the rest is what it printed, with a line `...` for any lines. What ```` ```console
-//! measured ```` printed differs from machine to machine and is not compared.
-//! `SIDECORE_WRITE_SESSIONS=yes` writes what was printed into the pages.
+//! A block that begins with ```` ```console ```` is a session: `$ ` begins a command, `> `
+//! continues it, the rest is its output, with a line `...` for any lines. Output of ```` ```console
+//! measured ```` differs from machine to machine and is not compared. `SIDECORE_WRITE_SESSIONS=yes`
+//! writes the actual output into the pages.
 //!
 //! Must stay true: each page has mount, network and process namespaces of its own, which end with
 //! it: nothing is left behind. Needs root and the packages of `scripts/setup`.
@@ -147,7 +147,7 @@ fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Runs the commands in one shell; what each printed.
+/// Runs the commands in one shell; returns the output of each.
 fn run(steps: &[Step]) -> Vec<Vec<String>> {
     assert!(
         rustix::process::geteuid().is_root(),
@@ -160,7 +160,7 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
     for (index, step) in steps.iter().enumerate() {
         writeln!(script, "echo '{MARK}'").unwrap();
         match step.command.strip_suffix('&') {
-            // It goes on; its first line says that it is ready.
+            // It stays; its first line reports that it is ready.
             Some(command) => writeln!(
                 script,
                 "{command}>said.{index} 2>&1 &\n\
@@ -195,7 +195,7 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
         .env("PATH", format!("{}:{paths}", program.display()))
         .env("SIDECORE", root())
         .env("SIDECORE_SPE_CACHE", scratch.path().join(".spe"))
-        // Where libsidecore.so is, as if it were installed.
+        // The folder of libsidecore.so, as if it were installed.
         .env("LIBRARY_PATH", libraries)
         .env("LD_LIBRARY_PATH", libraries)
         .output()
@@ -216,7 +216,7 @@ fn run(steps: &[Step]) -> Vec<Vec<String>> {
     printed
 }
 
-/// True if the output is what the page says, but for numbers and spaces.
+/// True if the output is the page's, except for numbers and spaces.
 fn agrees(expected: &[String], printed: &[String]) -> bool {
     match (expected, printed) {
         ([], []) => true,
@@ -251,7 +251,7 @@ fn plain(line: &str) -> String {
         .fold(joined, |text, unit| text.replace(&format!("N {unit}"), "N"))
 }
 
-/// The page with what was printed.
+/// The page with the actual output.
 fn rewritten(text: &str, steps: &[Step], printed: &[Vec<String>]) -> String {
     let mut lines: Vec<Vec<String>> = text.lines().map(|line| vec![line.to_owned()]).collect();
     for (step, printed) in steps.iter().zip(printed) {

@@ -1,8 +1,8 @@
 //! RDMA over the stack with Linux's software iWARP in a guest: the short form of
 //! `scripts/siw-guest/run`, every part of it by name.
 //!
-//! Why here: a peer that others wrote. Must stay true: a part that vanished from the script fails
-//! the test. It takes half a minute, and is skipped, which it says, where the guest was not made
+//! Why here: a peer by other authors. Must stay true: a part that vanished from the script fails
+//! the test. It takes half a minute. It is skipped, with a message, where the guest was not made
 //! (`scripts/setup --siw`: 280 MB), without root, and where the other ends of Linux's tools were
 //! not built (`cargo test --workspace` builds them, as does `cargo build -p sidecore-rdma --example
 //! linux_peers`).
@@ -89,7 +89,7 @@ fn linux_tools_and_our_ends_understand_one_another() {
     for what in ["bad_crcs", "malformed", "terminates", "lost_frames"] {
         assert_eq!(capture[what], 0, "{what}\n{story}");
     }
-    // Each message that went has a CRC.
+    // Each sent message has a CRC.
     assert_eq!(capture["good_crcs"], capture["messages"], "{story}");
     assert!(capture["messages"].as_u64() > Some(1000), "{story}");
 }

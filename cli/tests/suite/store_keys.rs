@@ -1,5 +1,5 @@
-//! Keys of an S3 store that somebody gives for a while: a container's service, an instance's role,
-//! a command. The store, and who gives keys, are servers of the tests' own.
+//! Temporary keys of an S3 store: from a container's service, an instance's role, or a command. The
+//! store and the sources of keys are servers of the tests' own.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
@@ -63,7 +63,7 @@ impl Store {
         }
     }
 
-    /// Reads the whole image; the exit status and what was said.
+    /// Reads the whole image; returns the exit status and the messages.
     fn verify(&self, variables: &[(&str, &str)]) -> (Option<i32>, String) {
         let endpoint = format!("http://{}", self.server.host());
         let mut variables = variables.to_vec();
@@ -78,7 +78,7 @@ fn sidecore(folder: &Path, variables: &[(&str, &str)], words: &[&str]) -> (Optio
         .arg("block")
         .args(words)
         .current_dir(folder)
-        // Neither variables nor files of whoever runs the tests.
+        // Neither variables nor files of the user that runs the tests.
         .env_clear()
         .env("HOME", folder)
         .env("PATH", std::env::var_os("PATH").unwrap())
@@ -89,7 +89,7 @@ fn sidecore(folder: &Path, variables: &[(&str, &str)], words: &[&str]) -> (Optio
     (output.status.code(), said)
 }
 
-/// The keys of the moment, good for so many seconds.
+/// The current keys, valid for this many seconds.
 fn given(answered: &AtomicUsize, seconds: i64) -> String {
     let number = generation(answered);
     let until = Command::new("date")
@@ -138,7 +138,7 @@ fn a_containers_service_gives_new_keys_when_the_old_ones_are_refused() {
     assert!(store.answered.load(Ordering::SeqCst) >= 3);
 }
 
-/// Keys are used as long as they can be, though the service gives no better ones.
+/// Keys are used until they expire, even if the service gives no better ones.
 #[test]
 fn keys_that_are_about_to_expire_are_used_and_expired_ones_are_not() {
     let store = Store::start();
@@ -194,7 +194,7 @@ fn an_instances_role_is_asked_for_once_the_store_wants_keys() {
     let variables = [("AWS_EC2_METADATA_SERVICE_ENDPOINT", &*place)];
     let (status, said) = store.verify(&variables);
     assert_eq!(status, Some(0), "{said}");
-    // A public image asks nobody.
+    // A public image requests no keys.
     let before = instance.requests();
     let image = std::fs::read(store.folder.path().join("image")).unwrap();
     let public = Server::start(image);

@@ -1,5 +1,5 @@
-//! Text that others chose (names in files, a server's words, names of programs) reaches no
-//! terminal with its control characters, on either output, in any command.
+//! Foreign text (names in files, a server's words, names of programs) reaches no terminal with its
+//! control characters, on either output, in any command.
 //!
 //! Must stay true: every process that a test starts ends with the test, also when it fails.
 
@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 /// Sets the title of a terminal and its colour, clears it, turns the direction of text around, and
-/// has C1's form of the same; a new line would look as if the program had said it.
+/// has C1's form of the same; a new line could pass for the program's own message.
 const EVIL: &str = "\x1b]0;evil\x07\x1b[31m\u{9b}2J\u{202e}\u{200b}";
 
 fn sidecore(folder: &Path, arguments: &[impl AsRef<OsStr>]) -> Output {
@@ -32,7 +32,7 @@ fn sidecore(folder: &Path, arguments: &[impl AsRef<OsStr>]) -> Output {
         .unwrap()
 }
 
-/// Both outputs, which must hold `shown` and nothing that a terminal obeys; `forged` begins no
+/// Both outputs, which must hold `shown` and no character that a terminal obeys; `forged` begins no
 /// line.
 fn harmless(output: &Output, shown: &str) -> String {
     let mut both = output.stdout.clone();

@@ -1,8 +1,8 @@
-//! Commands where the machine refuses threads (`ulimit -u`): they do with fewer, or say so in one
-//! line. Never a panic, a hang or half a file.
+//! Commands where the machine refuses threads (`ulimit -u`): they use fewer, or report it in one
+//! line. Never a panic, a hang or a partial file.
 //!
-//! Root's, as the limit counts for other users alone; each run is a user's that has no process
-//! otherwise.
+//! Needs root, since the limit applies to other users alone; each run has a user of its own without
+//! other processes.
 
 #![allow(clippy::unwrap_used)] // A test's helpers may fail it too.
 
@@ -44,7 +44,7 @@ fn refused_threads_are_one_line_or_done_without() {
     std::fs::write(at.join("raw"), &raw).unwrap();
     std::fs::write(at.join("a.fa"), ">a\nACGT\n>b\nACGA\n>c\nACGC\n>d\nTCGC\n").unwrap();
     std::fs::write(at.join("a.nwk"), "(a:1,b:1,(c:1,d:1):1);").unwrap();
-    // Where that user may run it, wherever this was built.
+    // The program, at a path where that user may run it.
     std::fs::copy(env!("CARGO_BIN_EXE_sidecore"), at.join("sidecore")).unwrap();
     // Of this process's own user, before anything is refused.
     let packed = Command::new(env!("CARGO_BIN_EXE_sidecore"))

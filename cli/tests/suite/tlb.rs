@@ -96,7 +96,7 @@ fn a_quick_run_reports_levels_granules_points_and_a_picture() {
 fn a_signal_ends_it_in_order_and_settings_are_as_before() {
     let _alone = SETTINGS.lock().unwrap_or_else(PoisonError::into_inner);
     let before = settings();
-    // Without `timeout`: a signal that reaches it before it has noted its child's number ends it
+    // Not under `timeout`: a signal that reaches it before it has recorded its child's PID ends it
     // alone.
     let mut child = Command::new(env!("CARGO_BIN_EXE_sidecore"))
         .args(["tlb", "--reserve"])

@@ -1,4 +1,4 @@
-//! Images that somebody vouches for: keys that OpenSSL has made, every command that reads images.
+//! Signed images: keys that OpenSSL has made, every command that reads images.
 
 // A test's helpers may fail it too.
 #![allow(clippy::unwrap_used)]
@@ -19,7 +19,7 @@ fn ok(folder: &Path, words: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// One clear line, and nothing done.
+/// Exit status 2, one line on standard error, and no output.
 fn refused(folder: &Path, words: &[&str]) -> String {
     let output = sidecore(folder, words);
     assert_eq!(output.status.code(), Some(2), "{words:?}");
@@ -94,7 +94,7 @@ fn a_signed_image_is_read_by_who_trusts_the_key_or_the_root() {
     }
     assert!(!folder.join("back").exists());
 
-    // One byte of one frame: the others are still right.
+    // One byte of one frame: the other frames are still right.
     let mut image = std::fs::read(folder.join("signed")).unwrap();
     image[1000] ^= 1;
     std::fs::write(folder.join("signed"), image).unwrap();

@@ -1,6 +1,6 @@
-//! The loop of a server with sessions: accepts them, and says which has something to be done.
+//! The loop of a server with sessions: accepts them, and reports those that have work.
 //!
-//! Why here: all servers of this folder run it. Must stay true: a session that can do nothing now
+//! Why here: all servers of this folder run it. Must stay true: a session that cannot make progress
 //! holds up no other.
 
 use super::{BACKLOG, NAP, SHORT_NAP, Served};
@@ -18,17 +18,17 @@ pub(super) trait Server {
     /// sleeping.
     fn is_pressed(&self) -> bool;
 
-    /// A new session, of which the next look is about.
+    /// A new session; the next call is about it.
     fn opened(&mut self, _: Socket) {}
 
-    /// Something happened to a session, or to a socket that the server opened by itself.
+    /// An event of a session, or of a socket that the server opened by itself.
     fn look(&mut self, socket: Socket) -> Result<(), ClientError>;
 
-    /// The end of a round: what could not be done before.
+    /// The end of a round: retries the work that was blocked before.
     fn go_on(&mut self) -> Result<(), ClientError>;
 }
 
-/// Listens at `local`, says so, and serves until `stop`.
+/// Listens at `local`, calls back once it does, and serves until `stop`.
 pub(super) fn attend(
     mut server: impl Server,
     local: SocketAddr,
@@ -59,7 +59,7 @@ pub(super) fn attend(
     Ok(*server.served())
 }
 
-/// The addresses that `local` stands for: with any address of IPv6 any of IPv4, too, as programs
+/// The addresses that `local` stands for: any address of IPv6 includes any of IPv4, as programs
 /// that listen there on Linux expect.
 pub(super) fn everywhere(local: SocketAddr) -> impl Iterator<Item = SocketAddr> {
     let any = local.is_ipv6() && local.ip().is_unspecified();

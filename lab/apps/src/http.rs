@@ -1,9 +1,8 @@
-//! A small HTTP server, so that programs that speak it have somebody to talk to.
+//! A small HTTP server for clients of HTTP in tests and measurements.
 //!
-//! `/` is a short text, `/bytes/N` a body of so many bytes; GET and HEAD, one request after the
-//! other on a session that stays open if the client wants it to. Must stay true: what a client
-//! sends is bounded, whatever it is; a session that cannot send now waits without holding up
-//! others.
+//! `/` is a short text, `/bytes/N` a body of N bytes; GET and HEAD, one request after the other on
+//! a session that stays open if the client wants it to. Must stay true: what a client sends is
+//! bounded, whatever it is; a session that cannot send now waits without holding up others.
 //! Source: RFC 9110, RFC 9112.
 
 use super::Served;
@@ -33,7 +32,7 @@ pub(super) fn serve(
 struct Server<'c> {
     client: &'c mut Client,
     sessions: HashMap<Socket, Session>,
-    /// Those that have something to send and found no buffer.
+    /// Sessions that have data to send and found no buffer.
     blocked: Vec<Socket>,
     /// Repeated text of response bodies: long enough to hold a block from any offset within a line.
     lines: Vec<u8>,
@@ -77,7 +76,7 @@ impl attend::Server for Server<'_> {
         self.sessions.insert(session, Session::default());
     }
 
-    /// Does all that can be done for a session now; one that broke off is let go.
+    /// Makes all possible progress with a session; a broken one is released.
     fn look(&mut self, socket: Socket) -> Result<(), ClientError> {
         let Some(mut session) = self.sessions.remove(&socket) else {
             return Ok(());
@@ -107,7 +106,7 @@ impl Server<'_> {
             match self.send(socket, session)? {
                 Sent::All => {}
                 Sent::Some => {
-                    // One with something on its way gets an event when that is sent.
+                    // A session with data in flight gets an event when that is sent.
                     if self.client.sending(socket) == 0 {
                         self.blocked.push(socket);
                     }
@@ -146,7 +145,7 @@ impl Server<'_> {
             }
         }
         while session.body_bytes > 0 {
-            // Others are to find buffers too.
+            // Other sessions need buffers too.
             if self.client.sending(socket) >= CHUNKS_MAX {
                 return Ok(Sent::Some);
             }
@@ -195,7 +194,7 @@ impl Session {
         }
     }
 
-    /// Answers a request that cannot be parsed, and closes the session behind the answer.
+    /// Answers a request that cannot be parsed, and closes the session after the answer.
     fn refuse(&mut self, status: &str) {
         self.last = true;
         self.respond(status, 0);
@@ -219,7 +218,7 @@ struct Request<'h> {
 }
 
 impl<'h> Request<'h> {
-    /// None for what is no request that this server answers: it takes no bodies.
+    /// None for a request that this server does not answer: it takes no bodies.
     fn parse(head: &'h [u8]) -> Option<Self> {
         let mut lines = std::str::from_utf8(head).ok()?.split("\r\n");
         let mut words = lines.next()?.split(' ');
@@ -271,7 +270,7 @@ const BLOCK_BYTES: usize = 128 << 10;
 const HEAD_BYTES_MAX: usize = 16 << 10;
 /// The longest body that it can ask for.
 const BODY_BYTES_MAX: u64 = 1 << 40;
-/// Chunks of 16 KiB on their way for one session.
+/// Chunks of 16 KiB in flight for one session.
 const CHUNKS_MAX: u32 = 32;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Small servers for tests and measurements: echo, discard, source, HTTP, iperf3.
 //!
 //! They are applications like any other: attached to an engine, all sessions in one loop. RFC 862,
-//! RFC 863 and, in the spirit of RFC 864, a source that sends as fast as it is read.
+//! RFC 863 and, in the spirit of RFC 864, a source that sends as fast as its peer reads.
 
 mod attend;
 mod http;
@@ -19,20 +19,20 @@ use std::time::Duration;
 /// Service that a server offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Service {
-    /// Sends back what comes, TCP and UDP.
+    /// Sends back its input, TCP and UDP.
     Echo,
-    /// Takes what comes.
+    /// Discards its input.
     Discard,
     /// Sends until the peer goes.
     Source,
-    /// Answers requests for web pages: `/` is a short text, `/bytes/N` is so many bytes.
+    /// Answers requests for web pages: `/` is a short text, `/bytes/N` is N bytes.
     Http,
-    /// Is measured by iperf3 over TCP and UDP, either way or both.
+    /// Server of iperf3, over TCP and UDP, either way or both.
     Iperf3,
 }
 
 impl Service {
-    /// The port where clients look for it first.
+    /// The service's usual port.
     #[must_use]
     pub fn port(self) -> u16 {
         match self {
@@ -54,8 +54,8 @@ impl Service {
 }
 
 /// Serves at `local` on every engine that `clients` are attached to, each from a thread of its own
-/// where there are several, until `stop`. `listening` is called once all of them listen. The totals
-/// of all; which engine accepted a session is its client's place here.
+/// where there are several, until `stop`. `listening` is called once all of them listen. Returns
+/// the totals of all; the engine that accepted a session is its client's place here.
 ///
 /// # Errors
 /// [`ClientError`] of the first that failed, which ends all.
@@ -77,7 +77,7 @@ pub fn serve_engines(
             let (ready, over) = (ready.clone(), &over);
             let thread = std::thread::Builder::new().spawn_scoped(scope, move || {
                 let listening = || {
-                    // Nobody hears it any more where another has failed.
+                    // The receiver is gone where another engine has failed.
                     ready.send(()).ok();
                 };
                 let served = serve(client, service, local, over, listening);
@@ -95,7 +95,7 @@ pub fn serve_engines(
             }
         }
         drop(ready);
-        // Ends early where one of them fails: its end of the channel goes.
+        // Ends early where one of them fails: its end of the channel is dropped.
         if is_ready.iter().take(servers.len()).count() == servers.len() {
             listening();
         }
@@ -187,7 +187,7 @@ impl attend::Server for Server<'_> {
         &mut self.served
     }
 
-    /// Bytes that found no free buffer are retried soon.
+    /// Retries the bytes that found no free buffer soon.
     fn is_pressed(&self) -> bool {
         !self.waiting.is_empty()
     }
@@ -210,7 +210,7 @@ impl Server<'_> {
         if self.service == Service::Source {
             self.fill(session)?;
         }
-        // A session whose echo waits is not read on: its peer is to slow down.
+        // A session whose echo waits is not read any further, so that its peer slows down.
         while !self.waiting.contains_key(&session) {
             let received = match self.client.receive(session) {
                 Ok(Some(received)) => received,
@@ -221,7 +221,7 @@ impl Server<'_> {
             let bytes = received.bytes();
             self.served.received_bytes += bytes.len() as u64;
             if self.service == Service::Echo {
-                // A session that is over is noticed at the next look.
+                // The next round notices a session that has ended.
                 let sent = self.client.write(session, bytes).unwrap_or(bytes.len());
                 self.served.sent_bytes += sent as u64;
                 if sent < bytes.len() {
@@ -239,7 +239,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Keeps some chunks on their way.
+    /// Keeps some chunks in flight.
     fn fill(&mut self, session: Socket) -> Result<(), ClientError> {
         while self.client.sending(session) < SOURCE_CHUNKS {
             let Some(mut buffer) = self.client.buffer() else {
@@ -269,7 +269,7 @@ impl Server<'_> {
             self.served.sent_bytes += sent as u64;
             rest.drain(..sent);
             if rest.is_empty() {
-                // What came meanwhile.
+                // Data that came meanwhile.
                 self.session(session)?;
             } else {
                 self.waiting.insert(session, rest);
@@ -293,5 +293,5 @@ const BACKLOG: u32 = 4096;
 /// Longest delay of a stop request.
 const NAP: Duration = Duration::from_millis(100);
 const SHORT_NAP: Duration = Duration::from_millis(1);
-/// Chunks of 16 KiB on their way for one session of the source.
+/// Chunks of 16 KiB in flight for one session of the source.
 const SOURCE_CHUNKS: u32 = 32;

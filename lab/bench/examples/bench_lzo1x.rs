@@ -1,16 +1,16 @@
-//! Speed of our LZO1X inflater beside liblzo2, and sizes of our deflater.
+//! Speed of our LZO1X decompressor compared with liblzo2, and sizes of our compressor.
 //!
 //! `cargo run --release -p sidecore-bench --example bench_lzo1x -- [--rounds N] [--repetitions N]
 //! [--json] [FILE...]`
 //!
 //! Files (by default about 30 MB of this machine's programs, libraries, headers and documents) are
-//! cut into blocks of 64 KiB and deflated by LZO1X-1, LZO1X-999 and two of our levels. Then, round
-//! by round, a process of ours and one of liblzo2 (`lab/bench/peers/lzo_peer.c`) inflate each
-//! set in turn, several times, and tell their least time. A row's speed-up is the median over the
-//! rounds of the two times' ratio; the spread is its least and greatest.
+//! cut into blocks of 64 KiB and compressed by LZO1X-1, LZO1X-999 and two of our levels. Then,
+//! round by round, a process of ours and one of liblzo2 (`lab/bench/peers/lzo_peer.c`) decompress
+//! each set in turn, several times, and report their least time. A row's speed-up is the median
+//! over the rounds of the two times' ratio; the spread is its least and greatest.
 //!
-//! Why here: the figures in `docs/formats/lzo1x.md` and the module's README are made by this
-//! command. Exit status 1 if what is promised there is missed, 2 if it could not run.
+//! Why here: this command makes the figures in `docs/formats/lzo1x.md` and the module's README.
+//! Exit status 1 if a promise made there is missed, 2 if it could not run.
 
 #[allow(dead_code, reason = "the tests, whose file this is, call the rest")]
 #[path = "../../../image/format/src/codec/lzo1x/tests/peer.rs"]
@@ -36,7 +36,7 @@ const CORPUS_FOLDERS: [&str; 4] = [
 const LEVELS: [u8; 2] = [1, 7];
 /// Bytes of a local store.
 const STORE_BYTES: u64 = 256 << 10;
-/// Required speed of inflating, relative to liblzo2.
+/// Required speed of decompression, relative to liblzo2.
 const SPEED_UP_MIN: f64 = 1.5;
 
 fn main() -> ExitCode {
@@ -95,7 +95,7 @@ impl Options {
     }
 }
 
-/// One way to deflate the corpus, and what inflating it took in each round.
+/// One way to compress the corpus, and the time of its decompression in each round.
 struct Row {
     name: String,
     stream_bytes: usize,
@@ -131,7 +131,7 @@ fn bench(options: &Options) -> Result<ExitCode, Failure> {
     }
     for round in 0..options.rounds {
         for row in &mut rows {
-            // Who goes first changes, so that neither always finds the file warm.
+            // The order changes, so that neither always finds the file warm.
             for turn in 0..2 {
                 if (round + turn) % 2 == 0 {
                     row.ours_s
@@ -303,7 +303,7 @@ impl Drop for Row {
     }
 }
 
-/// Every stream must inflate to its block before anything is timed.
+/// Every stream must decompress to its block before anything is timed.
 fn check(list: &[(usize, &[u8])], blocks: &[&[u8]]) -> Result<(), Failure> {
     let mut inflate = Inflate::new();
     let mut out = vec![0; BLOCK_BYTES];
@@ -329,7 +329,7 @@ fn inflate_in_a_process(file: &Path, repetitions: usize) -> Result<f64, Failure>
     Ok(String::from_utf8(output.stdout)?.trim().parse::<f64>()?)
 }
 
-/// Inflates `file` in this process; counterpart of the peer's `bench`.
+/// Decompresses `file` in this process; counterpart of the peer's `bench`.
 fn inflate_file(file: &str, repetitions: &str) -> Result<ExitCode, Failure> {
     let data = std::fs::read(file)?;
     let mut streams = Vec::new();
@@ -406,7 +406,7 @@ fn list(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// Bytes of code and tables that inflating needs, by this program's own symbols.
+/// Bytes of code and tables that decompression needs, by this program's own symbols.
 fn code_bytes() -> Result<u64, Failure> {
     let output = Command::new("nm")
         .args(["--print-size", "--demangle"])

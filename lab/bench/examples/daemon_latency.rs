@@ -1,5 +1,5 @@
-//! Cost of an empty off-load to another process, beside a bare shared line between the same two
-//! cores.
+//! Cost of an empty off-load to another process, relative to a bare shared line between the same
+//! two cores.
 //!
 //! `cargo run --release -p sidecore-bench --example daemon_latency -- [rounds]`
 //!
@@ -8,8 +8,8 @@
 //! measured the other sleeps. Prints medians and 99th percentiles in nanoseconds, over all rounds.
 //!
 //! A cycle counter may count in steps (10 ns on some machines), so medians are also taken of groups
-//! of 20 calls; and two virtual cores may be near to each other at one time and far at another, so
-//! those are given apart for rounds whose bare line took less and more than 200 ns.
+//! of 20 calls. Two virtual cores may be close at one time and distant at another, so those medians
+//! are split into rounds whose bare line took less and more than 200 ns.
 
 use sidecore_daemon::client::{Args, Client};
 use sidecore_daemon::{Daemon, DaemonOptions};
@@ -199,7 +199,7 @@ fn measure(rounds: usize) -> Result<()> {
 
 /// Calls in a group.
 const GROUP: usize = 20;
-/// Latency of a bare line, in nanoseconds, above which a round's cores count as far apart.
+/// Latency of a bare line, in nanoseconds, above which a round's cores count as distant.
 const FAR_NS: f64 = 200.0;
 
 #[derive(Default)]

@@ -2,10 +2,10 @@
 //!
 //! `cargo run --release -p sidecore-bench --example daemon_share -- [engines] [seconds]`
 //!
-//! Process A runs loops over all engines, alone; then B runs the same beside it; then A alone
-//! again. Fair share is half of what A did alone for each. Prints loops a second, the slow-down of
-//! each, and the widths that the policy chose. (Two OpenMP programs with active waiting on two
-//! cores fall by four orders of magnitude.)
+//! Process A runs loops over all engines, alone; then process B runs the same at the same time;
+//! then A alone again. Fair share is half of A's rate alone for each. Prints loops a second, the
+//! slow-down of each, and the widths that the policy chose. (Two OpenMP programs with active
+//! waiting on two cores fall by four orders of magnitude.)
 
 use sidecore_daemon::client::{Client, ClientOptions, Piece};
 use sidecore_daemon::served::Registry;
@@ -43,6 +43,7 @@ fn main() -> Result<()> {
             .collect::<Result<_>>()?;
         started.into_iter().map(Process::finish).collect()
     };
+    // Alone before and after, since the machine's speed drifts.
     let (before, both, after) = (run(1)?, run(2)?, run(1)?);
     let alone = (before[0].0 + after[0].0) / 2.0;
     let mut out = std::io::stdout().lock();

@@ -1,10 +1,10 @@
-//! Measures switches and off-loads beside a bare shared cache line, in one run.
+//! Measures switches and off-loads relative to a bare shared cache line, in one run.
 //!
 //! `cargo run --release -p sidecore-bench --example offload_measure`
 //!
 //! Prints medians and 99th percentiles in nanoseconds. The line's two threads and the pool's host
-//! and engine are pinned to the same two cores. Absolute values are this machine's at this moment;
-//! the ratios to the bare line are what to look at.
+//! and engine are pinned to the same two cores. Absolute values hold for this machine at this
+//! moment; compare the ratios to the bare line.
 #![allow(clippy::print_stdout, clippy::unwrap_used)] // A program for people.
 
 use sidecore_engine::{Ctx, Kernel, KernelError};
@@ -61,7 +61,7 @@ fn main() {
 }
 
 /// Microseconds a cycle takes for tasks on one core that each work 11 us and are away for 96 us,
-/// alone or beside a thread that never stops.
+/// alone or next to a thread that never stops.
 fn edtlp(here: usize, workers: usize, hog: bool) -> f64 {
     const CYCLES: u32 = 2_000;
     let pool = pool(here, false);

@@ -1,4 +1,4 @@
-//! Every comparison of Sidecore with its peers, and the papers' experiments beside them.
+//! Every comparison of Sidecore with its peers, and the papers' experiments.
 //!
 //! - [`block`], [`offload`], [`net`], [`phylo`]: one module a service, called by `sidecore SERVICE
 //!   bench`.

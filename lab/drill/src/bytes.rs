@@ -183,8 +183,8 @@ fn code(reason: Reason, v4: bool) -> [u8; 2] {
     }
 }
 
-/// Takes a packet of the stack apart. It must be right in all that the script's notation does not
-/// show: lengths and checksums.
+/// Parses a packet of the stack. Everything that the script's notation does not show must be right:
+/// lengths and checksums.
 pub(crate) fn decode(bytes: &[u8]) -> Result<Decoded, Broken> {
     let parsed = match bytes.first().map(|first| first >> 4) {
         Some(4) => ip::parse_v4(bytes),
@@ -251,7 +251,7 @@ fn decode_segment(body: &[u8]) -> Result<(Tcp, &[u8]), Broken> {
     let start = (lengths >> 28) as usize * 4;
     let options = body.get(20..start).ok_or("TCP's data offset is wrong")?;
     let payload = &body[start..];
-    // The rest of the word's upper half is reserved, and shows as a flag that nobody has.
+    // The rest of the word's upper half is reserved, and shows as an unknown flag.
     let flags = (lengths >> 16) as u16 & 0x0fff;
     let tcp = Tcp {
         flags,

@@ -1,4 +1,4 @@
-//! A place in a line that is being read.
+//! A position in a line that is being read.
 
 use super::error::Problem;
 
@@ -29,7 +29,7 @@ impl<'t> Cursor<'t> {
         self.rest.is_empty()
     }
 
-    /// Goes over `what`, if it is next, and the blanks behind it.
+    /// Skips `what`, if it is next, and the blanks behind it.
     pub(crate) fn eat(&mut self, what: &str) -> bool {
         match self.rest.strip_prefix(what) {
             Some(rest) => {
@@ -50,7 +50,7 @@ impl<'t> Cursor<'t> {
         }
     }
 
-    /// Goes over `what`, which must be next.
+    /// Skips `what`, which must be next.
     pub(crate) fn expect(&mut self, what: &str) -> Read<()> {
         if self.eat(what) {
             return Ok(());
@@ -58,7 +58,7 @@ impl<'t> Cursor<'t> {
         Err(self.wrong(&format!("`{what}`")))
     }
 
-    /// The line is not what was hoped for.
+    /// The line does not have the expected item.
     pub(crate) fn wrong(&self, wanted: &str) -> Problem {
         let found: String = self.rest.chars().take(24).collect();
         Problem::Syntax(if found.is_empty() {

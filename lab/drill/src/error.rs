@@ -2,7 +2,7 @@
 
 use sidecore_net_stack::NetError;
 
-/// A script that could not be read or did not come true.
+/// A script that could not be read or did not match.
 #[derive(Debug, thiserror::Error)]
 #[error("{script}:{line}: {problem}")]
 #[non_exhaustive]
@@ -26,7 +26,7 @@ pub enum Problem {
     /// Another packet than expected.
     #[error("a packet differs in {differs}\n  expected > {expected}\n       got > {got}")]
     Packet {
-        /// In what.
+        /// The differing part.
         differs: &'static str,
         /// As the script has it.
         expected: String,
@@ -51,7 +51,7 @@ pub enum Problem {
         /// Time limit of the wait, in seconds.
         until_s: f64,
     },
-    /// A packet that nobody expected.
+    /// An unexpected packet.
     #[error(
         "a packet went out at {at_s:.6} that the script does not expect before this line\n  \
          got > {got}"

@@ -121,7 +121,7 @@ impl Flows {
         (Some(flow), Packet::Tcp(known.to_script(tcp)), payload)
     }
 
-    /// In what an actual packet differs from the expected one; both in the script's numbers.
+    /// The difference between an actual packet and the expected one; both in the script's numbers.
     pub(crate) fn differs(
         &mut self,
         flow: Flow,
@@ -137,7 +137,7 @@ impl Flows {
                 differs(expected, actual, tolerance_ms)
             }
             (Packet::Icmp(expected), Packet::Icmp(actual)) => match (expected, &actual) {
-                // What it is about is not taken apart.
+                // The quoted packet is not parsed.
                 (Icmp::Unreachable(a, mtu, _), Icmp::Unreachable(b, other, _)) => {
                     (a != b || mtu != other).then_some("reason or MTU")
                 }

@@ -1,7 +1,7 @@
-//! A stack in virtual time, on a link where whoever drives it is everybody else.
+//! A stack in virtual time, on a link where the driver plays every other host.
 //!
-//! Only IP packets pass: questions for hardware addresses are answered here, announcements and
-//! group reports are dropped, so that a script sees what it is about and nothing else.
+//! Only IP packets pass: ARP and neighbour requests are answered here, announcements and group
+//! reports are dropped, so that a script sees its subject and nothing else.
 //! Must stay true: time moves by [`Host::advance`] and [`Host::step`] alone and never goes back.
 
 use crate::settings::Settings;
@@ -14,7 +14,7 @@ use sidecore_net_stack::wire::ip;
 use sidecore_net_stack::wire::{Ip, Mac};
 use std::collections::VecDeque;
 
-/// Of the stack, and of everybody else.
+/// Hardware addresses of the stack, and of all other hosts.
 const OURS: Mac = [2, 0, 0, 0, 0, 1];
 const THEIRS: Mac = [2, 0, 0, 0, 0, 2];
 const ETHERNET_BYTES: usize = 14;
@@ -49,7 +49,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// A stack as the settings have it.
+    /// A stack configured by the settings.
     ///
     /// # Errors
     /// [`NetError::Config`], [`NetError::Memory`].
@@ -114,7 +114,7 @@ impl Host {
         self.stack.process_staged();
     }
 
-    /// Lets out what wants to go out now.
+    /// Sends the packets that are ready now.
     pub fn flush(&mut self) {
         loop {
             let mut frames = Vec::new();
@@ -141,8 +141,8 @@ impl Host {
         }
     }
 
-    /// Goes on to the next timer, if it comes by `until_ns`, and runs it; false if none does. The
-    /// clock then stands where it stood.
+    /// Advances to the next timer, if it comes by `until_ns`, and runs it; false if none does. The
+    /// clock then stays unchanged.
     pub fn step(&mut self, until_ns: u64) -> bool {
         let Some(at_ns) = self.stack.next_timer() else {
             return false;
@@ -161,7 +161,7 @@ impl Host {
         true
     }
 
-    /// Lets time pass, with all timers in it.
+    /// Advances the time, with all timers in it.
     pub fn advance(&mut self, until_ns: u64) {
         while self.step(until_ns) {}
         if until_ns > self.now_ns {
@@ -199,7 +199,7 @@ fn concerns_a_script(frame: &[u8]) -> bool {
     }
 }
 
-/// The answer to a question for a hardware address: everybody else has one and the same.
+/// The answer to a request for a hardware address: all other hosts share one.
 fn answer(frame: &[u8]) -> Option<Vec<u8>> {
     let body = frame.get(ETHERNET_BYTES..)?;
     match frame.get(12..14)? {

@@ -1,15 +1,15 @@
-//! Scripts against the stack, in virtual time: what the peer sends, what the application calls, and
-//! what must go out, each line with its time.
+//! Scripts against the stack, in virtual time: the peer's packets, the application's calls, and the
+//! expected output, each line with its time.
 //!
 //! Why here: the rules of TCP are about moments and single segments, which neither a property over
 //! random runs nor a transfer that succeeds can show. A script names the clause and its time. The
 //! notation is that of packetdrill (Cardwell et al., USENIX ATC 2013); the interpreter and the
 //! scripts are our own, the grammar is in `docs/formats/drill.md`.
 //!
-//! [`parse()`] reads, [`run()`] plays; nothing waits and nothing looks at a clock. [`files`] has
-//! the sockets as C programs know them, which also carry the C interface of `sidecore-net-shim`.
+//! [`parse()`] reads, [`run()`] plays; nothing waits and nothing reads a clock. [`files`] has the
+//! sockets as C programs know them, which also carry the C interface of `sidecore-net-shim`.
 //!
-//! Must stay true: a script's outcome follows from its text alone; no text panics.
+//! Must stay true: a script's outcome follows from its text alone; no text causes a panic.
 
 mod bytes;
 mod call;
@@ -37,7 +37,7 @@ pub use script::Script;
 pub use settings::Settings;
 pub use values::{phase_number, state_number, threshold_segments};
 
-/// Plays a script; `name` is for its errors. Returns how many events there were.
+/// Plays a script; `name` is for its errors. Returns the number of events.
 ///
 /// ```
 /// let script = "
@@ -53,7 +53,7 @@ pub use values::{phase_number, state_number, threshold_segments};
 /// ```
 ///
 /// # Errors
-/// [`DrillError`] with the first line that cannot be read or does not come true.
+/// [`DrillError`] with the first line that cannot be read or does not match.
 pub fn run(name: &str, text: &str) -> Result<usize, DrillError> {
     let script = parse(name, text)?;
     run::Run::new(name, &script)?.all()

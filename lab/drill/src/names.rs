@@ -75,7 +75,7 @@ const OPTIONS: &[Named] = &[
     ("SIOCOUTQNSD", SIOCOUTQNSD),
 ];
 
-/// Bytes that were written and not sent: the kernel's `include/uapi/linux/sockios.h`.
+/// `SIOCOUTQNSD`, bytes written and not sent: the kernel's `include/uapi/linux/sockios.h`.
 pub const SIOCOUTQNSD: i32 = 0x894B;
 
 /// States of a session as TCP_INFO numbers them: the kernel's `include/net/tcp_states.h`.

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Packet {
     Tcp(Tcp),
-    /// With so many bytes of payload.
+    /// A datagram with this many bytes of payload.
     Udp(usize),
     Icmp(Icmp),
 }
@@ -51,13 +51,13 @@ pub(crate) enum Icmp {
     /// Identifier, sequence number, bytes of payload.
     EchoRequest(u16, u16, usize),
     EchoReply(u16, u16, usize),
-    /// Why, the MTU where that matters, and what it is about: where it begins, and its bytes.
+    /// The reason, the MTU where that matters, and the quoted packet: its start, and its bytes.
     Unreachable(Reason, u32, Option<(u32, u32)>),
     /// Of another kind and code.
     Other(u8, u8),
 }
 
-/// Why something is not reached.
+/// The reason of an unreachable destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reason {
     Net,

@@ -16,7 +16,7 @@ const LINES_MAX: usize = 100_000;
 /// Nesting limit of brackets and braces.
 const DEPTH_MAX: usize = 8;
 
-/// Reads a script.
+/// Parses a script.
 ///
 /// # Errors
 /// [`DrillError`] with the first line that is not of the grammar.
@@ -50,7 +50,7 @@ pub fn parse(name: &str, text: &str) -> Result<Script, DrillError> {
                 .map_err(|problem| fail(line, problem))?;
             continue;
         }
-        // A block of assertions goes on to its end.
+        // A block of assertions extends to its end.
         while text.contains("%{") && !text.contains("}%") {
             let Some((_, more)) = lines.next() else { break };
             text.push(' ');
@@ -67,7 +67,7 @@ pub fn parse(name: &str, text: &str) -> Result<Script, DrillError> {
     Ok(Script { settings, events })
 }
 
-/// Comments become blanks, so that lines keep their numbers; what is in quotes stays.
+/// Comments become blanks, so that lines keep their numbers; text in quotes stays.
 fn without_comments(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -204,7 +204,7 @@ fn call(at: &mut Cursor<'_>) -> Read<Call> {
         )));
     }
     if at.eat("(") {
-        // What people add to say it in words.
+        // Suffixes that scripts add in words.
         at.take_while(|next| next != ')');
         at.expect(")")?;
     }

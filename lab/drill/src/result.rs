@@ -10,7 +10,7 @@ pub(crate) enum Returned {
     Error(Errno),
     /// It cannot be done yet, and its descriptor waits.
     Waits,
-    /// It returned, but what it gave back is not what the script says.
+    /// It returned, but its outputs differ from the script's.
     Other(String),
 }
 

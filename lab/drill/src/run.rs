@@ -1,6 +1,6 @@
 //! Plays a script: moves the clock from event to event, and compares.
 //!
-//! Must stay true: whatever goes out is expected by some line, or the script fails at the first
+//! Must stay true: every outgoing packet is expected by some line, or the script fails at the first
 //! line that is later; the clock never waits for anything but the stack's own timers.
 
 use super::bytes;
@@ -45,7 +45,7 @@ pub(crate) struct Run<'s> {
     pending: Option<Pending>,
     /// The descriptor of the session that was made last, for assertions.
     pub(super) newest: Option<i32>,
-    /// Bytes that went through each descriptor: written, and read.
+    /// Bytes written and read through each descriptor.
     pub(super) written: BTreeMap<i32, u32>,
     pub(super) read: BTreeMap<i32, u32>,
 }
@@ -75,7 +75,7 @@ impl<'s> Run<'s> {
         })
     }
 
-    /// All events; returns how many.
+    /// Plays all events; returns their number.
     pub(crate) fn all(mut self) -> Result<usize, DrillError> {
         let script = self.script;
         for event in &script.events {
@@ -147,7 +147,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Lets time pass, and the call that waits try again whenever something happened.
+    /// Advances the time, and retries the waiting call after each event.
     fn advance(&mut self, until_ns: u64) -> Result<(), Problem> {
         while self.files.host().step(until_ns) {
             self.retry()?;
@@ -156,7 +156,7 @@ impl<'s> Run<'s> {
         self.retry()
     }
 
-    /// Nothing may wait to be expected that went out before `before_ns`.
+    /// No packet that went out before `before_ns` may still be unexpected.
     fn nothing_left(&mut self, before_ns: u64) -> Result<(), Problem> {
         let first = self.files.host().first_sent();
         if first.is_none_or(|sent| sent.at_ns >= before_ns) {
@@ -244,7 +244,8 @@ impl<'s> Run<'s> {
         Ok(())
     }
 
-    /// The packet whose first fragment was taken, with all the others; or what is whole already.
+    /// The packet whose first fragment was taken, with all the others; or one that is whole
+    /// already.
     fn whole(&mut self, first: Sent, cut: Option<&Cut>) -> Result<Sent, Problem> {
         let Some(cut) = cut else { return Ok(first) };
         let mut join = Join::new(cut);
@@ -318,7 +319,7 @@ impl<'s> Run<'s> {
         Ok(())
     }
 
-    /// The call that waits tries again.
+    /// The waiting call tries again.
     fn retry(&mut self) -> Result<(), Problem> {
         let Some(mut pending) = self.pending.take() else {
             return Ok(());
@@ -332,7 +333,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// The call that waits must return by its time.
+    /// The waiting call must return by its time.
     fn finish_pending(&mut self) -> Result<(), DrillError> {
         let Some(pending) = &self.pending else {
             return Ok(());

@@ -30,7 +30,7 @@ pub(crate) enum Base {
     Begin,
     /// The event before.
     Before,
-    /// Nothing: any time will do.
+    /// Nothing: any time is right.
     Any,
 }
 
@@ -70,12 +70,12 @@ pub(crate) enum Action {
 /// Which pair of ends a packet travels between; the first is 1.
 pub(crate) type Flow = usize;
 
-/// A call, and what it must return.
+/// A call, and its expected result.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Call {
     pub(crate) name: String,
     pub(crate) arguments: Vec<Value>,
-    /// None where anything will do (`...`).
+    /// None where any result is right (`...`).
     pub(crate) result: Option<i64>,
     /// With `-1`, the error's name.
     pub(crate) error: Option<String>,
@@ -84,7 +84,7 @@ pub(crate) struct Call {
 /// An argument.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Value {
-    /// `...`: what is usual here.
+    /// `...`: the usual value here.
     Usual,
     /// A number, or names of numbers joined by `|`.
     Number(i64),

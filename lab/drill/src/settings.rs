@@ -11,7 +11,7 @@ use std::str::FromStr;
 pub struct Settings {
     /// Address family of addresses that a script leaves out (`...`): true for IPv6.
     pub v6: bool,
-    /// The stack's addresses; everybody else's is behind them.
+    /// The stack's addresses; all other hosts' are behind them.
     pub local_v4: IpAddr,
     /// See `local_v4`.
     pub local_v6: IpAddr,
@@ -44,7 +44,8 @@ pub struct Settings {
     pub sack: bool,
     /// See [`Config`].
     pub ecn: Ecn,
-    /// See [`Config`]; off unless a script asks, as what Linux's scripts expect is not paced.
+    /// See [`Config`]; off unless a script asks, as the packets that Linux's scripts expect are not
+    /// paced.
     pub pacing: bool,
     /// See [`Config`].
     pub time_wait_ms: u32,
@@ -117,7 +118,7 @@ impl Settings {
         }
     }
 
-    /// Sets what a line `--name=value` at a script's head sets; `setting` is `name=value`.
+    /// Applies a line `--name=value` at a script's head; `setting` is `name=value`.
     ///
     /// # Errors
     /// [`Problem::Syntax`](super::Problem::Syntax).

@@ -1,4 +1,4 @@
-//! Named values for assertions: what is known of a session, and what the stack counts.
+//! Named values for assertions: the state of a session, and the stack's counters.
 //!
 //! Names that begin with `tcpi_` and their units are TCP_INFO's (the kernel's
 //! `include/uapi/linux/tcp.h`); `net_` begins the stack's counters.

@@ -1,7 +1,6 @@
 //! The scripts of `tests/drill/`, each a case of its own, and the parser under damaged text.
 //!
-//! A script's head says which rule of which document it is about; `sidecore net drill FILE` plays
-//! one by hand.
+//! A script's head names its rule and document; `sidecore net drill FILE` plays one by hand.
 
 use proptest::prelude::*;
 use sidecore_net_drill::{parse, run};
@@ -85,7 +84,7 @@ cases! {
     zero_window_probe zero_window_unanswered
 }
 
-/// Scripts that must fail, and what the error must say.
+/// Scripts that must fail, and their errors.
 #[test]
 fn what_is_wrong_is_said() {
     let open = "
@@ -219,7 +218,7 @@ const PARTS: &[&str] = &[
 ];
 
 proptest! {
-    /// No text panics, whether it is read or played.
+    /// No text causes a panic, whether it is read or played.
     #[test]
     fn any_text_ends(
         parts in prop::collection::vec(prop::sample::select(PARTS), 0..60),

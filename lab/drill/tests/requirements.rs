@@ -1,5 +1,5 @@
-//! docs/rfc-requirements.md beside the sources: what it says is done has a test, and each test that
-//! it names is there.
+//! docs/rfc-requirements.md compared with the sources: every requirement marked as done has a test,
+//! and each named test exists.
 //!
 //! Why here: scripts and the stack's tests are both in reach, and nothing is to be compiled.
 

@@ -1,14 +1,14 @@
-//! Every reader of outside bytes, under a fuzzer.
+//! Every reader of untrusted bytes, under a fuzzer.
 //!
 //! [`TARGETS`] lists one function for each: it takes any bytes, and panics, hangs or reads wrong
 //! memory only where there is a fault. The same functions are driven three ways:
 //!
 //! - by libFuzzer with AddressSanitizer, guided by coverage (`fuzz_targets`, `scripts/fuzz`);
 //! - over the corpora in the tree on stable Rust (`tests/replay.rs`, in `cargo test`);
-//! - from seeds for a bounded number of inputs (`src/bin/seeded.rs`, `scripts/fuzz --quick`).
+//! - from seeds for a bounded number of inputs (`src/bin/seeded`, `scripts/fuzz --quick`).
 //!
-//! The checks of a target stand with the code that they check, in each crate's `fuzzing` module: it
-//! sees what is private there. Here is what needs the public interface only.
+//! The checks of a target stand with the code that they check, in each crate's `fuzzing` module,
+//! which sees private items. Targets that need the public interface only are here.
 
 pub mod seeds;
 pub mod stack;
@@ -62,12 +62,12 @@ pub fn configuration(data: &[u8]) {
     }
 }
 
-/// Shared memory of the off-loading daemon, and its messages: a client that scribbles.
+/// Shared memory of the off-loading daemon, and its messages: a client that overwrites it.
 pub fn daemon(data: &[u8]) {
     sidecore_daemon::fuzzing::fuzz_daemon(data);
 }
 
-/// Names, links, addresses and control messages that come to a supervisor of programs.
+/// Names, links, addresses and control messages that reach a supervisor of programs.
 pub fn doors(data: &[u8]) {
     sidecore_net_run::fuzzing::fuzz_doors(data);
 }
@@ -78,7 +78,7 @@ pub fn drill(data: &[u8]) {
         return;
     };
     if sidecore_net_drill::parse("fuzz", text).is_ok() && data.len() < PLAYED_BYTES_MAX {
-        // That it does not come true is no fault.
+        // A script that does not match is no fault.
         let _ = sidecore_net_drill::run("fuzz", text);
     }
 }
@@ -93,7 +93,7 @@ pub fn images(data: &[u8]) {
     sidecore_block::format::fuzzing::fuzz_image(data);
 }
 
-/// An LZO1X stream, inflated in two ways.
+/// An LZO1X stream, decompressed in two ways.
 pub fn lzo1x(data: &[u8]) {
     use sidecore_block::codec::lzo1x::fuzzing::Differ;
     thread_local! {
@@ -116,7 +116,7 @@ pub fn model(data: &[u8]) {
     sidecore_phylo::fuzzing::model(data);
 }
 
-/// An NBD dialogue: its first byte is how the rest arrives.
+/// An NBD dialogue: its first byte decides how the rest arrives.
 pub fn nbd(data: &[u8]) {
     sidecore_export::nbd::fuzzing::fuzz_dialogue(data);
 }
@@ -141,17 +141,17 @@ pub fn partitions(data: &[u8]) {
     sidecore_phylo::fuzzing::partitions(data);
 }
 
-/// The memory between a supervisor and its programs, of which either side writes any word.
+/// The memory between a supervisor and its programs, in which either side writes any word.
 pub fn rings(data: &[u8]) {
     sidecore_net_rings::fuzzing::fuzz_rings(data);
 }
 
-/// A peer of a queue pair, against a model of all that it may do.
+/// A peer of a queue pair, checked against a model of its permitted actions.
 pub fn rdma(data: &[u8]) {
     sidecore_rdma_wire::fuzzing::fuzz_stream(data);
 }
 
-/// A server far away: heads, bodies and documents of HTTP, stores and registries.
+/// A remote server: heads, bodies and documents of HTTP, stores and registries.
 pub fn remote(data: &[u8]) {
     sidecore_remote::fuzzing::fuzz_answer(data);
 }
@@ -166,7 +166,7 @@ pub fn sockets(data: &[u8]) {
     sidecore_net::fuzzing::fuzz_requests(data);
 }
 
-/// Frames, time and an application: all that happens to a stack.
+/// Frames, time and an application: all events of a stack.
 pub fn stack(data: &[u8]) {
     stack::fuzz_stack(data);
 }

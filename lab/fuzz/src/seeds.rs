@@ -1,4 +1,4 @@
-//! Inputs to begin a corpus with: what each target takes when nothing is damaged.
+//! Seeds of the corpora: valid inputs of each target.
 
 use sidecore_block::codec::lzo1x::fuzzing::{Random as Noise, random_stream};
 use sidecore_block::format::fuzzing as images;

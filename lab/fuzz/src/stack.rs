@@ -1,10 +1,10 @@
 //! The stack's whole receive path under damaged and hostile frames.
 //!
 //! A [`Target`] is a stack with a listener, a UDP socket and an honest peer (another stack). Each
-//! input is a frame that the honest pair really exchanged, mutated, with its checksums put right
-//! again half of the time, so that mutations reach what lies behind them. After each input the
-//! honest pair goes on talking; what must hold is in [`Target::input`]. [`fuzz_stack`] does the
-//! same with decisions from bytes, for fuzzers that are guided by coverage.
+//! input is a frame that the honest pair really exchanged, mutated, with its checksums corrected
+//! half of the time, so that mutations reach the layers behind them. After each input the honest
+//! pair goes on talking; the invariants are in [`Target::input`]. [`fuzz_stack`] does the same with
+//! decisions from bytes, for fuzzers that are guided by coverage.
 
 use sidecore_net_stack::checksum::{Sum, pseudo};
 use sidecore_net_stack::frame::{Capabilities, Outgoing, Received, ReceivedChecksum};
@@ -21,14 +21,14 @@ const SEEDS_MAX: usize = 512;
 /// Sessions of the fuzzed stack: few, so that exhaustion is reached.
 const SESSIONS: usize = 64;
 
-/// When a target begins, on its clock.
+/// Start of a target, on its clock.
 const BEGIN_NS: u64 = 1_000_000_000;
 /// Time given to sessions that end: the first step, which doubles, the longest, and how many.
 const ENDING_NS: u64 = 1_000_000;
 const ENDING_NS_MAX: u64 = 120_000_000_000;
 const ENDING_ROUNDS: u32 = 60;
 
-/// A stack under fire.
+/// A stack under attack.
 pub struct Target {
     stack: Stack,
     peer: Stack,
@@ -78,10 +78,10 @@ impl Target {
         }
     }
 
-    /// One mutated frame, and what the application and the honest peer do meanwhile.
+    /// One mutated frame, and the actions of the application and the honest peer meanwhile.
     ///
     /// # Panics
-    /// When something does not hold that must, whatever comes in: that is what it is for.
+    /// When an invariant is broken, whatever comes in: that is its purpose.
     pub fn input(&mut self) {
         self.inputs += 1;
         if self.seeds.len() < 16 || self.inputs.is_multiple_of(64) {
@@ -113,7 +113,7 @@ impl Target {
         self.answer();
     }
 
-    /// Ends all sessions on both sides, and makes both stacks as they were at first.
+    /// Ends all sessions on both sides, and returns both stacks to their initial state.
     #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
     fn end(&mut self) {
         self.choices = Choices::of(&[]);
@@ -137,7 +137,7 @@ impl Target {
         self.now_ns = BEGIN_NS;
     }
 
-    /// Lets everything that still waits for an answer or a fragment give up; nothing arrives.
+    /// Lets every wait for an answer or a fragment time out; nothing arrives.
     fn sessions_end(&mut self) {
         for round in 0..ENDING_ROUNDS {
             if self.stack.sessions() + self.peer.sessions() == 0 {
@@ -147,7 +147,7 @@ impl Target {
                 stack.transmit(self.now_ns, &mut |_| true);
                 while stack.next_event().is_some() {}
             }
-            // Long steps only where short ones did not do.
+            // Long steps only where short ones were not enough.
             self.now_ns += (ENDING_NS << round.min(20)).min(ENDING_NS_MAX);
         }
         let left = [&self.stack, &self.peer].map(open_sessions);
@@ -241,7 +241,7 @@ impl Target {
         }
     }
 
-    /// The application has its turn, and what the stack sends then is looked at.
+    /// The application has its turn, and the stack's output is checked.
     fn answer(&mut self) {
         self.serve();
         let mut out = 0;
@@ -259,7 +259,7 @@ impl Target {
         assert!(datagrams <= datagrams_max && bytes <= bytes_max, "{bytes}");
     }
 
-    /// The honest peer opens, writes, closes; what both say becomes seeds.
+    /// The honest peer opens, writes, closes; the frames of both become seeds.
     #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
     fn talk(&mut self) {
         let r = self.choices.bits();
@@ -343,8 +343,8 @@ impl Target {
         self.stack.receive(self.now_ns, received);
     }
 
-    /// A frame as a NIC hands it in that puts what lies behind some headers into a session's ring,
-    /// whether it belongs there or not.
+    /// A frame from a NIC that puts the bytes behind some headers into a session's ring, whether
+    /// they belong there or not.
     fn put_split(&mut self, frame: &mut [u8]) {
         let r = self.choices.bits();
         if let Some(&session) = self.sessions.get(r as usize % self.sessions.len().max(1)) {
@@ -449,17 +449,17 @@ impl std::fmt::Debug for Target {
 /// Steps that one input may have.
 const STEPS_MAX: usize = 64;
 
-/// Plays what `bytes` decide: honest talk, mutated and written frames, time, an application. The
-/// target's memory is kept from one call to the next, because making one takes longer than most
-/// inputs; all that happens follows from `bytes`.
+/// Plays the decisions in `bytes`: honest traffic, mutated and written frames, time, an
+/// application. The target's memory is kept from one call to the next, because making one takes
+/// longer than most inputs; everything follows from `bytes`.
 ///
 /// # Panics
-/// When something does not hold that must, whatever comes in.
+/// When an invariant is broken, whatever comes in.
 pub fn fuzz_stack(bytes: &[u8]) {
     thread_local! {
         static KEPT: Cell<Option<Box<Target>>> = const { Cell::new(None) };
     }
-    // Where this panics the target is gone, too: what comes next begins with another.
+    // Where this panics the target is dropped, too: the next input begins with another.
     let mut target = KEPT.take().unwrap_or_else(|| Box::new(Target::new(1)));
     target.play(Choices::of(bytes));
     target.end();
@@ -496,7 +496,7 @@ fn nic(number: u8) -> Capabilities {
     Capabilities::plain([2, 0, 0, 0, 0, number], 1500)
 }
 
-/// Opens what every input may use: a listener, a socket, a group.
+/// Opens the sockets that every input may use: a listener, a socket, a group.
 #[expect(clippy::expect_used, reason = "a broken set-up is to be seen at once")]
 fn open(stack: &mut Stack) -> (ListenerId, UdpId) {
     let group = IpAddr::from([224, 0, 0, 99]);
@@ -537,7 +537,7 @@ fn check(frame: &Outgoing<'_>) {
     }
 }
 
-/// Makes a frame that we sent one that comes to us: its ends change places.
+/// Turns a frame that we sent into one to us: its ends change places.
 fn turn(bytes: &mut [u8]) {
     if bytes.len() < 54 {
         return;
@@ -553,14 +553,14 @@ fn turn(bytes: &mut [u8]) {
     }
 }
 
-/// Damages a frame, and puts its checksums right again half of the time.
+/// Damages a frame, and corrects its checksums half of the time.
 fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices) {
     for _ in 0..=choices.below(3) {
         if bytes.is_empty() {
             return;
         }
         let at = choices.below(bytes.len() as u64) as usize;
-        // Headers are where it matters.
+        // Headers matter most.
         let at = if choices.below(4) > 0 {
             at % 74 % bytes.len()
         } else {
@@ -613,7 +613,7 @@ fn mutate(bytes: &mut Vec<u8>, choices: &mut Choices) {
     }
 }
 
-/// Puts lengths and checksums right where the headers still make sense.
+/// Corrects lengths and checksums where the headers still make sense.
 fn repair(bytes: &mut [u8]) {
     let Some(kind) = bytes.get(12..14).map(|kind| [kind[0], kind[1]]) else {
         return;
@@ -678,7 +678,7 @@ mod tests {
         assert!(counters.fragments_sent > 50, "{counters:?}");
     }
 
-    /// An input does the same whatever was played before it.
+    /// The effect of an input does not depend on earlier ones.
     #[test]
     fn played_inputs_leave_nothing() {
         let mut random = Choices::seeded(5);

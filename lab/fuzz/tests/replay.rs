@@ -1,4 +1,4 @@
-//! Every input of every corpus once more, on stable Rust: a finding that was mended stays mended.
+//! Every input of every corpus once more, on stable Rust: a regression test of old findings.
 
 use sidecore_fuzz::{TARGETS, seeds};
 use std::fs::File;
@@ -9,7 +9,7 @@ fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus")
 }
 
-/// Calls `visit` with each input of a corpus and its name; the number of inputs.
+/// Calls `visit` with each input of a corpus and its name; returns the number of inputs.
 fn each_input(name: &str, mut visit: impl FnMut(&Path, &[u8])) -> usize {
     let path = folder().join(format!("{name}.tar.gz"));
     let file = File::open(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));

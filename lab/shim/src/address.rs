@@ -37,7 +37,7 @@ pub(crate) unsafe fn read(address: *const sockaddr, len: socklen_t) -> Answer<So
 }
 
 /// Writes an address, as much of it as there is room for, and its length; IPv4 as a mapped address
-/// for an IPv6 socket. Nothing where C does not ask.
+/// for an IPv6 socket. Nothing where C passes null.
 ///
 /// # Safety
 /// `len` is null or points to the number of bytes that `out` points to, which may be null.

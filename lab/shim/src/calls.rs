@@ -150,7 +150,7 @@ pub(crate) unsafe extern "C" fn fcntl(
     c_result(done())
 }
 
-/// ioctl(2): what waits to be read, acknowledged or sent; and `FIONBIO`.
+/// ioctl(2): bytes unread, unacknowledged or unsent; and `FIONBIO`.
 pub(crate) unsafe extern "C" fn ioctl(
     user: User,
     fd: c_int,
@@ -199,7 +199,7 @@ pub(crate) unsafe extern "C" fn poll(
         let fds = if count == 0 {
             &mut []
         } else {
-            // SAFETY: not null, and C says that there are so many.
+            // SAFETY: not null, and C promises `count` entries.
             unsafe { std::slice::from_raw_parts_mut(fds, count) }
         };
         shim.poll(fds, timeout_ms)

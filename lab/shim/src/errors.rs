@@ -12,13 +12,13 @@ const ORIGIN_TIMESTAMPING: u8 = 4;
 const ORIGIN_ZERO_COPY: u8 = 5;
 /// `SO_EE_CODE_ZEROCOPY_COPIED`.
 const CODE_COPIED: u8 = 1;
-/// Bytes of the address behind `sock_extended_err`, which nothing is said in.
+/// Bytes of the address behind `sock_extended_err`, which stay zero.
 const V4_BYTES: usize = size_of::<libc::sockaddr_in>();
 const V6_BYTES: usize = size_of::<libc::sockaddr_in6>();
 /// Bytes of `struct cmsghdr`.
 const HEADER_BYTES: usize = size_of::<libc::cmsghdr>();
 
-/// The messages that say what `report` says.
+/// The control messages of a report.
 pub(crate) fn control(report: &Report, v6: bool) -> Vec<u8> {
     let mut out = Vec::new();
     match report {
@@ -66,7 +66,7 @@ fn push(out: &mut Vec<u8>, level: c_int, kind: c_int, data: &[u8]) {
     out.resize(out.len().next_multiple_of(size_of::<usize>()), 0);
 }
 
-/// Writes control messages, as much of them as there is room for, and says what was received: a
+/// Writes control messages, as much of them as there is room for, and reports the received data: a
 /// report, and none of the bytes that it is about.
 ///
 /// # Safety
@@ -78,7 +78,7 @@ pub(crate) unsafe fn write(control: &[u8], message: &mut msghdr) {
         control.len().min(message.msg_controllen)
     };
     if room > 0 {
-        // SAFETY: not null, and good for so many bytes, says the caller.
+        // SAFETY: not null, and valid for this length, by the caller's promise.
         unsafe {
             message
                 .msg_control

@@ -1,7 +1,7 @@
 //! Session state in the kernel's structures.
 //!
 //! Source: the kernel's `include/uapi/linux/tcp.h` (`struct tcp_info`) and `linux/sock_diag.h`
-//! (`SK_MEMINFO`). What the stack does not count is 0.
+//! (`SK_MEMINFO`). Values that the stack does not count are 0.
 
 use sidecore_net_drill::{phase_number, state_number, threshold_segments};
 use sidecore_net_stack::SessionInfo;
@@ -21,7 +21,7 @@ pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
     let mss = u32::from(info.mss).max(1);
     out[0] = state_number(info.state);
     out[1] = phase_number(info.phase);
-    // A timeout of a window's probe is none of data.
+    // A timeout of a window probe is not one of data.
     out[2] = info.retries - info.window_probes;
     out[3] = info.window_probes;
     out[4] = info.retries;
@@ -37,7 +37,7 @@ pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
     }
     out[6] = info.scales.0 & 15 | info.scales.1 << 4;
     let acked = info.acked_bytes.div_ceil(mss);
-    // Each where the kernel has it.
+    // Each at the kernel's offset.
     let numbers = [
         (8, info.timeout_us),
         (16, mss),
@@ -85,7 +85,7 @@ pub(crate) fn tcp_info(info: &SessionInfo) -> [u8; TCP_INFO_BYTES] {
     out
 }
 
-/// Bytes in a second: a window in each round trip. Nothing is paced here; it is what could be sent.
+/// Bytes in a second: a window in each round trip, an upper bound of the actual pacing rate.
 fn pacing_rate(info: &SessionInfo) -> u64 {
     match info.rtt_us {
         0 => u64::MAX,

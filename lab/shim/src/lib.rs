@@ -7,8 +7,8 @@
 //! commas: `local_ip=192.168.0.1,mtu=1500,tso=off`.
 //!
 //! Two threads call: the one that initialised moves the clock and never waits for anything but the
-//! stack's timers; another one may be in a socket call that waits. Must stay true: before the clock
-//! moves, a call that waits has seen all that happened (`shim::Shim::settle`), so that a run is the
+//! stack's timers; another one may be in a blocking socket call. Must stay true: before the clock
+//! moves, a blocked call has seen all events so far (`shim::Shim::settle`), so that a run is the
 //! same each time.
 
 mod abi;

@@ -76,7 +76,7 @@ pub(crate) unsafe extern "C" fn getsockopt(
         let files = &mut state.files;
         let bytes = match (level, name) {
             (libc::IPPROTO_TCP, libc::TCP_INFO) => info::tcp_info(&files.info(fd)?).to_vec(),
-            // Neither CUBIC nor Reno has more to tell, here as in the kernel.
+            // Neither CUBIC nor Reno has more to report, here as in the kernel.
             (libc::IPPROTO_TCP, TCP_CC_INFO) => files.info(fd).map(|_| Vec::new())?,
             (libc::SOL_SOCKET, SO_MEMINFO) => {
                 let sizes = [libc::SO_RCVBUF, libc::SO_SNDBUF];

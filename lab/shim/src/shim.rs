@@ -1,4 +1,4 @@
-//! State shared by all calls: the sockets, and the calls that wait.
+//! State shared by all calls: the sockets, and the blocked calls.
 
 #![allow(unsafe_code)] // the C surface: a pointer that we gave out comes back
 
@@ -18,7 +18,7 @@ pub(crate) struct State {
     pub(crate) files: Files,
     /// Counter of events that may end a wait.
     changes: u64,
-    /// Calls that wait, and those of them that have not looked since the last change.
+    /// Blocked calls, and those of them that have not checked since the last change.
     waiting: usize,
     behind: usize,
 }
@@ -75,9 +75,8 @@ impl Shim {
         }
     }
 
-    /// Does `attempt` until it no longer says `EAGAIN` or `EINPROGRESS`, where `waits` says so;
-    /// until
-    /// `until_ns` comes, if given, and then says `EAGAIN`.
+    /// Repeats `attempt` until it no longer returns `EAGAIN` or `EINPROGRESS`, where `waits` is
+    /// true; until `until_ns` comes, if given, and then returns `EAGAIN`.
     pub(crate) fn call<T>(
         &self,
         waits: impl FnOnce(&Files) -> bool,
@@ -96,7 +95,7 @@ impl Shim {
         let until_ns = until_ns.unwrap_or(patience_ns);
         loop {
             if mover {
-                // Nobody else moves the clock.
+                // No other thread moves the clock.
                 self.wait_for_lookers(&mut state);
                 let host = state.files.host();
                 if !host.step(until_ns) {
@@ -151,6 +150,6 @@ pub(crate) fn c_result<T: TryInto<R>, R: From<i8>>(answer: Answer<T>) -> R {
 }
 
 fn set_errno(errno: c_int) {
-    // SAFETY: the address of this thread's errno, always good.
+    // SAFETY: the address of this thread's errno, always valid.
     unsafe { *libc::__errno_location() = errno };
 }

@@ -38,7 +38,7 @@ impl Shim {
         Ok((bytes, count, from))
     }
 
-    /// A stream's call that waits goes on until all is taken.
+    /// A blocked call on a stream goes on until all is taken.
     fn send(&self, fd: c_int, bytes: &[u8], flags: c_int, to: Option<SocketAddr>) -> Answer<usize> {
         let wait = flags & libc::MSG_DONTWAIT == 0;
         let mut sent = 0;
@@ -47,7 +47,7 @@ impl Shim {
             |files| wait && waits(files, fd),
             None,
             |files| {
-                // Who waits is woken when a good part of the buffer is free, not by each byte.
+                // A writer is woken when a good part of the buffer is free, not by each byte.
                 if blocked && files.poll(fd, libc::POLLOUT)? == 0 {
                     return Err(Errno(libc::EAGAIN));
                 }
@@ -83,7 +83,7 @@ unsafe fn pieces<'p>(pieces: *const iovec, count: usize) -> Answer<&'p [iovec]> 
     if count == 0 {
         return Ok(&[]);
     }
-    // SAFETY: not null, and the caller says that there are so many.
+    // SAFETY: not null, and the caller promises `count` pieces.
     Ok(unsafe { std::slice::from_raw_parts(pieces, count) })
 }
 

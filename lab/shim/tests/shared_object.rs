@@ -1,5 +1,5 @@
-//! The built shared object, loaded and driven as an outside runner does: by its pointers, through C
-//! types that are declared here anew.
+//! The built shared object, loaded and driven like an outside runner: by its pointers, through C
+//! types that are declared again here.
 #![allow(unsafe_code)] // calls through C's pointers
 
 #[path = "../../../net/stack/tests/common/segment.rs"]
@@ -125,7 +125,7 @@ impl Table {
     }
 }
 
-/// Path of the shared object that cargo builds beside this test.
+/// Path of the shared object that cargo builds next to this test.
 fn object() -> PathBuf {
     let test = std::env::current_exe().expect("this test's own path");
     let name = format!(
@@ -222,7 +222,7 @@ fn a_session_from_handshake_to_close() {
         assert_eq!(bound, 0);
         assert_eq!(table.two(LISTEN, listener, 5), 0);
 
-        // A call that waits comes from a second thread.
+        // A blocking call comes from a second thread.
         let acceptor = std::thread::spawn(move || {
             let table = { table };
             let mut peer = address;
@@ -249,7 +249,7 @@ fn a_session_from_handshake_to_close() {
             (4, u32::from_ne_bytes([192, 0, 2, 1]), 40_000)
         );
 
-        // What is written goes out as one super-segment, and is acknowledged.
+        // Written bytes go out as one super-segment, and are acknowledged.
         assert_eq!(table.bytes(WRITE, fd, &mut [7; 2000]), 2000);
         let (data, _) = table.receive();
         assert_eq!(data.len(), 40 + 2000);
@@ -283,7 +283,7 @@ fn a_session_from_handshake_to_close() {
         let rtt_us = u32::from_ne_bytes(info[68..72].try_into().expect("four"));
         assert!((80_000..110_000).contains(&rtt_us), "{rtt_us}");
 
-        // A descriptor that does not wait says so by errno.
+        // A non-blocking descriptor reports it by errno.
         // SAFETY: this place's type in C, a variadic function.
         unsafe {
             let fcntl = table.at::<Fcntl>(FCNTL);
@@ -318,7 +318,7 @@ fn the_clock_is_the_callers() {
         assert!((first + 3_000_000..first + 3_000_100).contains(&after));
         // Nothing will ever go out.
         assert_eq!(table.receive().0.len(), 0);
-        // What is not there says so.
+        // Unsupported calls report it.
         // SAFETY: this place's type; the pointer is not looked at.
         let piped = unsafe { table.at::<Pipe>(PIPE)(table.user(), null_mut()) };
         assert_eq!(piped, -1);

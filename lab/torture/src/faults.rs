@@ -1,8 +1,8 @@
-//! The system calls that are made to fail, and the error each then gives.
+//! The system calls that are made to fail, and the error that each then gives.
 //!
-//! Why here: one table decides what a failure is, for the filter that stops the calls and for the
-//! tracer that answers them. Must stay true: each error is one that the call's manual page names
-//! for a resource that ran out or a device that failed, so that a program must expect it.
+//! Why here: one table defines a failure, for the filter that stops the calls and for the tracer
+//! that answers them. Must stay true: each error is one that the call's manual page names for a
+//! resource that ran out or a device that failed, so that a program must expect it.
 
 /// A kind of failure: calls that run out of the same resource.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -76,8 +76,9 @@ const fn fault(call: i64, name: &'static str, resource: Resource, errno: i32) ->
     }
 }
 
-/// All of them. `mprotect` and `munmap` are left out: they fail for wrong arguments alone, but for
-/// limits that `mmap` meets first. `close` is left out, since its descriptor is gone all the same.
+/// All of them. `mprotect` and `munmap` are left out: they fail for wrong arguments alone, except
+/// for limits that `mmap` meets first. `close` is left out, since its descriptor is gone all the
+/// same.
 pub(crate) const FAULTS: &[Fault] = {
     use Resource::{
         Descriptors, Flushing, Kernel, Memory, Names, Peers, Reading, Threads, Writing,

@@ -1,7 +1,7 @@
 //! Makes one system call after the other fail under every command and server of Sidecore.
 //!
 //! Why here: memory, descriptors, threads, disks and peers run out on other machines first. For
-//! each scenario the calls that can fail are counted; then each fails once, then again from there
+//! each scenario the calls that can fail are counted. Then each fails once, then again from there
 //! on, moves half of its bytes, or is interrupted, in a run of its own. Must stay true: a run ends
 //! in bounded time, without a panic, and leaves whole files or none, no mount, no process; the seed
 //! that chose the calls is printed. Exit status: 0 no finding, 1 findings, 2 could not run.

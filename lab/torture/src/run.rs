@@ -1,7 +1,7 @@
 //! Runs of a scenario, and the judgement of each.
 //!
-//! Why here: what a failed run may leave behind is the same for all commands. Must stay true: each
-//! run has a folder of its own, which is gone afterwards, and so are mounts below it.
+//! Why here: all commands have the same rules for leftovers of a failed run. Must stay true: each
+//! run has a folder of its own, which is removed afterwards, and so are mounts below it.
 
 use crate::Row;
 use crate::faults::Resource;
@@ -88,7 +88,7 @@ impl Harness {
             return Ok(row);
         }
         let mut order: Vec<u64> = (1..=calls).collect();
-        // The order is drawn, so that whatever the time allows is spread over all of them.
+        // The order is drawn, so that a short time covers a sample of all of them.
         for last in (1..order.len()).rev() {
             let other = usize::try_from(random.below(u64::try_from(last + 1)?))?;
             order.swap(last, other);
@@ -145,7 +145,7 @@ impl Harness {
         Ok(())
     }
 
-    /// One run: its account, and what it did wrong.
+    /// One run: its account, and its faults.
     fn run(&self, scenario: &Scenario, plan: Option<Plan>) -> Result<(Account, Vec<String>)> {
         let out = self.root.path().join("out");
         if out.exists() {
@@ -215,8 +215,8 @@ impl Harness {
                 findings.push(format!("says it succeeded, and did not (status {status})"));
             }
         } else if scenario.server.is_none() {
-            // A name that could not be removed is left; nothing can be done about it.
-            // Without memory it ends as if it was killed, with what it was writing hidden.
+            // A name that could not be removed is left; nothing can be done about it. Without
+            // memory the program ends as if it was killed, and its partial output stays hidden.
             let is_killed = matches!(end, End::Signal(_));
             for name in names(out)? {
                 if is_killed && name.starts_with(".sidecore-") {
@@ -233,7 +233,7 @@ impl Harness {
                 if is_allowed || kept.contains(&name) || account.has_kept_a_name {
                     continue;
                 }
-                // What failed may have come behind the file: then it is whole.
+                // The failure may have come after the file: then it is whole.
                 let is_output = name == "o" && !scenario.whole.is_empty();
                 if !is_output || self.shell(scenario.whole, &inputs, out)? != Some(0) {
                     findings.push(format!("failed, and left {name}"));
@@ -278,7 +278,7 @@ impl Harness {
             _ => {}
         }
         if stays {
-            // It may have ended by itself, and said all the same that it was ready.
+            // It may have ended by itself, and reported `ready` all the same.
             if end.is_none() {
                 kill(Pid::from_raw(tracee.pid()), Signal::SIGTERM).ok();
                 end = tracee.end_within(END_MAX);
@@ -287,7 +287,7 @@ impl Harness {
             let by_us = end == Some(End::Signal(Signal::SIGTERM));
             return Ok(if by_us { Some(End::Exit(0)) } else { end });
         } else {
-            // May refuse, in one line; then it must do at the second time, or by force.
+            // May refuse, in one line; then it must succeed at the second time, or by force.
             let mut is_ended = false;
             for way in [server.stop, server.stop, server.force] {
                 let tries = !is_ended && !way.is_empty();
@@ -320,7 +320,7 @@ impl Harness {
         self.root.path().join("said")
     }
 
-    /// Runs a text; its exit status, or `None` where it was killed or took too long.
+    /// Runs a text; returns its exit status, or `None` where it was killed or took too long.
     fn shell(&self, text: &str, inputs: &Path, out: &Path) -> Result<Option<i32>> {
         if text.is_empty() {
             return Ok(Some(0));
@@ -344,13 +344,13 @@ impl Harness {
 /// Judges how the program ended.
 fn judge_end(end: End, account: &Account, out: &Path, findings: &mut Vec<String>) {
     let errors = std::fs::read_to_string(out.join("stderr")).unwrap_or_default();
-    // A report that says what is damaged, for one, goes to standard output.
+    // A report of damage, for one, goes to standard output.
     let has_output = std::fs::metadata(out.join("stdout")).is_ok_and(|found| found.len() > 0);
     let could_say = account
         .failed
         .is_none_or(|(_, writes_errors)| !writes_errors);
-    // The standard library's answer to memory that cannot be had.
-    // So is its own stack for the handler of stack overflows, which a new thread maps.
+    // The standard library's reaction to failed allocations. The same holds for its own stack for
+    // the handler of stack overflows, which a new thread maps.
     let no_memory = account.resource == Some(Resource::Memory)
         && end == End::Signal(Signal::SIGABRT)
         && NO_MEMORY.iter().any(|text| errors.contains(text));

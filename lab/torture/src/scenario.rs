@@ -1,9 +1,9 @@
-//! The commands and servers under test: for each its preparation, its use, and what must hold.
+//! The commands and servers under test: for each its preparation, its use, and its invariants.
 //!
 //! Why here: a table, so that a new command is a few lines. Texts are run by `sh -e` with `$S` (the
 //! program), `$IN` (files made once, only read) and `$OUT` (a folder of this run, empty at first).
 //! Exit status 3 of `used` and `whole` means wrong bytes; every other failure of `used` is the
-//! client's, which may be told that something failed.
+//! client's, which may get an error.
 
 use serde::Serialize;
 
@@ -17,9 +17,9 @@ pub(crate) struct Scenario {
     pub(crate) run: &'static str,
     /// Of a server: the rest of its life.
     pub(crate) server: Option<Server>,
-    /// Holds where the program said that it succeeded.
+    /// Holds where the program reported success.
     pub(crate) whole: &'static str,
-    /// Names that a failed run may leave in `$OUT`, besides those of `before`.
+    /// Names that a failed run may leave in `$OUT`, in addition to those of `before`.
     pub(crate) may_leave: &'static [&'static str],
     /// Run after each run, without failures.
     pub(crate) after: &'static str,
@@ -34,7 +34,7 @@ pub(crate) struct Server {
     pub(crate) used: &'static str,
     /// Ends it; empty: SIGTERM.
     pub(crate) stop: &'static str,
-    /// Ends it where it rightly refuses twice: what was written cannot be kept.
+    /// Ends it where it rightly refuses twice: the written data cannot be kept.
     pub(crate) force: &'static str,
 }
 
@@ -204,7 +204,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
             ready: "mountpoint -q $OUT/m",
             used: "cp $IN/tree/sub/b $OUT/m/ && sync -f $OUT/m/b && touch $OUT/wrote",
             stop: "$S block umount $OUT/m",
-            // What was written is given up.
+            // The written data is given up.
             force: "pkill -KILL -f \"[b]ackground-child.*$OUT/m\"; \
                     while pgrep -f \"[b]ackground-child.*$OUT/m\"; do sleep 0.1; done; \
                     $S block umount $OUT/m",

@@ -1,9 +1,8 @@
-//! Runs a program under ptrace(2), with all that it starts, and stops it before chosen system
-//! calls.
+//! Runs a program and its descendants under ptrace(2), and stops them before chosen system calls.
 //!
-//! Why here: a library that is preloaded sees the C library's functions alone, and programs in Rust
-//! make most of their system calls themselves. Must stay true: a tracee never stays stopped while
-//! its tracer lives, and none outlives it. One thread starts a program and follows it. Source:
+//! Why here: a preloaded library sees the C library's functions alone, and programs in Rust make
+//! most of their system calls themselves. Must stay true: a tracee never stays stopped while its
+//! tracer lives, and none outlives it. One thread starts a program and follows it. Source:
 //! ptrace(2), seccomp(2) (`SECCOMP_RET_TRACE`).
 
 #![allow(unsafe_code)] // `pre_exec`: the program asks to be traced and puts its filter on.
@@ -30,13 +29,13 @@ pub enum End {
 }
 
 /// Observer of a program's threads. All calls come from the thread that follows the program, while
-/// the thread that they are about stands still.
+/// the observed thread stands still.
 pub trait Watcher {
     /// A thread is about to make one of the chosen calls. True where `registers` were changed, and
     /// are to be the thread's.
     fn before(&mut self, thread: Pid, registers: &mut user_regs_struct) -> bool;
 
-    /// A process has become another program.
+    /// A process has executed another program.
     fn executed(&mut self, _thread: Pid) {}
 
     /// A thread has begun.
@@ -87,7 +86,7 @@ pub fn start(mut command: Command, calls: impl IntoIterator<Item = i64>) -> io::
     Ok(main)
 }
 
-/// Lets a program that was started go on until it and all that it started have ended. Blocks.
+/// Runs a started program until it and all its descendants have ended. Blocks.
 ///
 /// # Errors
 /// Those of waitpid(2).
@@ -135,7 +134,7 @@ pub fn follow(main: Pid, watcher: &mut impl Watcher) -> io::Result<()> {
 }
 
 fn call(thread: Pid, watcher: &mut impl Watcher) {
-    // One that was killed meanwhile has no registers any more.
+    // A killed tracee has no registers any more.
     let Ok(mut registers) = ptrace::getregs(thread) else {
         return;
     };
@@ -144,7 +143,7 @@ fn call(thread: Pid, watcher: &mut impl Watcher) {
     }
 }
 
-/// Lets a tracee go on. One that was killed meanwhile is waited for as any.
+/// Resumes a tracee. A killed one is waited for like any other.
 fn go_on(thread: Pid, signal: Option<Signal>) {
     ptrace::cont(thread, signal).ok();
 }

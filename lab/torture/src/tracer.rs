@@ -82,7 +82,7 @@ impl Tracee {
         std::thread::Builder::new()
             .name("tracer".into())
             .spawn(move || {
-                // ptrace's calls must come of the thread that started the tracee.
+                // ptrace's calls must come from the thread that started the tracee.
                 let calls = FAULTS.iter().map(|fault| fault.call).chain([STARTED]);
                 let pid = match stepper::start(command, calls) {
                     Ok(pid) => pid,
@@ -132,7 +132,7 @@ impl Tracee {
 }
 
 fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
-    // Nothing that could panic is done with it.
+    // The lock holds no code that could panic.
     account.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -240,7 +240,7 @@ impl Watcher for Tracer {
     }
 }
 
-/// Has the kernel leave the call out and give this error.
+/// Makes the kernel skip the call and return this error.
 fn fail(registers: &mut user_regs_struct, errno: i32) {
     registers.rax = (-i64::from(errno)).cast_unsigned();
     registers.orig_rax = u64::MAX;

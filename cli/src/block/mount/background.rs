@@ -1,14 +1,14 @@
-//! Running a server in the background, and waiting until it is of use.
+//! Running a server in the background, and waiting until it is ready.
 //!
-//! Why here: `mount` and `attach` return when their result can be used, and say what went wrong if
-//! it cannot.
+//! Why here: `mount` and `attach` return when their result can be used, and report the error if it
+//! cannot.
 //!
-//! The command runs itself again with a hidden flag, standard output a pipe: the child writes one
-//! message there, either what it has set up or why it could not, and closes it. It is a new
-//! process, not a fork, because the device's engines are threads. Must stay true: one message;
-//! after it, the child holds none of the caller's descriptors, so that whoever waits for the end of
-//! our output is not kept waiting by a server. If the waiting command is killed, the child's
-//! message fails and it undoes everything.
+//! The command runs itself again with a hidden flag, standard output a pipe. The child writes one
+//! message there, either the result or the error, and closes it. It is a new process, not a fork,
+//! because the device's engines are threads. Must stay true: one message; after it, the child holds
+//! none of the caller's descriptors, so that a reader that waits for the end of our output does not
+//! wait for a server. If the waiting command is killed, writing the child's message fails and the
+//! child undoes everything.
 
 use super::FuseArgs;
 use crate::{Outcome, output};
@@ -59,7 +59,7 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
         .context("cannot start the server")?;
     let text = match child.stdout.take().map(hear) {
         Some(Err(error)) => {
-            // It is not reaped, so the number is its own. It undoes what it has done.
+            // It is not reaped, so its PID is not reused. It undoes its own work.
             kill_process(Pid::from_child(&child), Signal::TERM).ok();
             return Err(error).context("cannot hear from the server");
         }
@@ -73,7 +73,7 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
         }
         Err(_) => {
             let status = child.wait().context("cannot wait for the server")?;
-            // It was killed, or had no memory: what it has mounted is taken away here.
+            // It was killed, or had no memory: its mounts are undone here.
             if let Err(error) = StateDir::of_user().clean_stale() {
                 tracing::warn!("{error}");
             }
@@ -84,8 +84,8 @@ pub(crate) fn start(subcommand: &str) -> Result<Ready> {
     }
 }
 
-/// All that comes over a pipe. An error that passes is none: the server takes its message for
-/// heard.
+/// Reads a pipe to its end. A transient error is ignored: the server assumes that its message was
+/// delivered.
 fn hear(mut pipe: impl Read) -> io::Result<String> {
     let mut text = String::new();
     let mut tries = 0;
@@ -101,14 +101,14 @@ fn hear(mut pipe: impl Read) -> io::Result<String> {
     }
 }
 
-/// A server's link to whoever started it: a waiting command, or a terminal.
+/// A server's link to its parent: a waiting command, or a terminal.
 pub(crate) struct Starter {
     in_background: bool,
     reported: AtomicBool,
 }
 
 impl Starter {
-    /// To be called first: cuts a background server loose from the terminal.
+    /// Detaches a background server from the terminal. Call it first.
     pub(crate) fn new(args: &FuseArgs) -> Self {
         let in_background = args.background_child;
         if in_background && let Err(error) = rustix::process::setsid() {
@@ -120,7 +120,7 @@ impl Starter {
         }
     }
 
-    /// Says that all is usable: to the waiting command, or by `in_foreground`.
+    /// Reports that all is usable: to the waiting command, or by `in_foreground`.
     pub(crate) fn tell(
         &self,
         ready: &Ready,
@@ -133,14 +133,14 @@ impl Starter {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::CLOEXEC;
         let log = rustix::fs::open(ready.state.join("log"), flags, Mode::RUSR | Mode::WUSR)?;
         let null = rustix::fs::open("/dev/null", OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
-        // Nothing here may keep another directory busy.
+        // The server must not keep another directory busy.
         rustix::process::chdir("/")?;
         rustix::stdio::dup2_stderr(&log)?;
         output::json(&Message::Ready(ready.clone())).map_err(io::Error::other)?;
         Ok(rustix::stdio::dup2_stdout(&null)?)
     }
 
-    /// Says why it could not be, or how it ended.
+    /// Reports why it could not start, or how it ended.
     pub(crate) fn end(&self, result: Result<Outcome>) -> Result<Outcome> {
         match result {
             Err(error) if self.in_background && !self.reported.load(Ordering::Relaxed) => {
@@ -152,11 +152,11 @@ impl Starter {
     }
 }
 
-/// More tries to hear from a server, and the time between two.
+/// Retries of the read from a server, and the time between two.
 const HEARING_TRIES: u32 = 10;
 const HEARING_PAUSE: Duration = Duration::from_millis(20);
-/// Variables of the environment that are paths, and that a server looks at at any time: its own
-/// records', and those of keys and authorities, which are read again before they are too old.
+/// Environment variables that are paths and that a server reads at any time: those of its own
+/// records, and of keys and authorities, which are read again before they expire.
 const PATHS: [&str; 13] = [
     "SIDECORE_STATE_DIR",
     "XDG_RUNTIME_DIR",

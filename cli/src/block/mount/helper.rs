@@ -1,10 +1,10 @@
 //! `mount.sidecore`: what mount(8) starts for a file system of the type `sidecore`, as a line of
 //! `/etc/fstab` or a unit of systemd's has it.
 //!
-//! Why here: such a line has an image, a directory and options; they become the words of `block
-//! mount`, of which each option `--NAME` is `NAME` there, and this process becomes that command.
-//! Must stay true: an option that would be without effect here is refused, unless mount(8) itself
-//! sees to it, or it promises less than what is done anyway.
+//! Why here: such a line has an image, a directory and options. They become the arguments of `block
+//! mount`, where each option `NAME` is `--NAME`, and this process becomes that command. Must stay
+//! true: an option that would have no effect here is refused, unless mount(8) itself handles it, or
+//! it promises less than is done anyway.
 //! Source: mount(8), "External helpers".
 
 use super::super::far;
@@ -70,7 +70,7 @@ fn run(words: &Words) -> Result<()> {
     if words.fake {
         return Ok(());
     }
-    // `mount -a` asks again for what it does not find by its name in the table of mounts.
+    // `mount -a` calls again for an image whose name is not in the table of mounts.
     let image = PathBuf::from(far::name(&words.source));
     let absolute = std::path::absolute(&image).unwrap_or_else(|_| image.clone());
     if image_on(&words.dir)?.is_some_and(|there| there == absolute || there == image) {
@@ -86,7 +86,7 @@ fn run(words: &Words) -> Result<()> {
     Err(command.exec()).context("cannot start `sidecore block mount`")
 }
 
-/// The words of `block mount` for options.
+/// The arguments of `block mount` for options.
 fn options(options: &[String], sloppy: bool) -> Result<Vec<OsString>> {
     let known = Args::augment_args(clap::Command::new("mount"));
     let mut words = Vec::new();
@@ -123,8 +123,8 @@ fn options(options: &[String], sloppy: bool) -> Result<Vec<OsString>> {
 /// Name by which mount(8) finds the helper.
 const NAME: &str = "mount.sidecore";
 
-/// Options that mount(8) or systemd sees to, or that ask for what is so in any case or for less.
-/// `suid` and `dev` are among the defaults of every line: only `trust` lets those count.
+/// Options that mount(8) or systemd handles, or that ask for the default or for less. `suid` and
+/// `dev` are among the defaults of every line: only `trust` makes those count.
 const MEANT_FOR_OTHERS: &[&str] = &[
     "",
     "ro",
@@ -160,7 +160,7 @@ const MEANT_FOR_OTHERS: &[&str] = &[
     "comment",
 ];
 
-/// Options that would promise something.
+/// Options whose promise is not kept here.
 const NOT_HERE: &[&str] = &[
     "remount", "bind", "rbind", "move", "noexec", "sync", "dirsync", "mand",
 ];

@@ -65,8 +65,8 @@ impl Role {
         }
     }
 
-    /// Agrees with the other ranks on how many do one search: `wanted`, or what suits what the
-    /// ledger has open. Only rank 0 has a ledger. A line for the log.
+    /// Agrees with the other ranks on how many do one search: `wanted`, or the number that fits the
+    /// ledger's open tasks. Only rank 0 has a ledger. Returns a line for the log.
     pub(super) fn agree(
         &mut self,
         wanted: Option<u32>,
@@ -83,7 +83,7 @@ impl Role {
         }
     }
 
-    /// Calls `act` with the processes that a run is led for.
+    /// Calls `act` with the processes that a run controls.
     pub(super) fn with_ranks<T>(
         &mut self,
         setup: &Setup,
@@ -100,7 +100,7 @@ impl Role {
         }
     }
 
-    /// Works for rank 0 until that says that all is done.
+    /// Works for rank 0 until it reports that all is done.
     pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<()> {
         match self {
             Self::Alone(_) => {
@@ -221,7 +221,7 @@ mod ranked {
             act(Ranks::Teams { post, layout, team })
         }
 
-        /// Works for rank 0 until that says that all is done.
+        /// Works for rank 0 until it reports that all is done.
         pub(super) fn work(&mut self, setup: &Setup, crew: Crew<'_>) -> Result<()> {
             Ok(self.with_ranks(setup, crew, |ranks| match ranks {
                 Ranks::Alone => Ok(()),

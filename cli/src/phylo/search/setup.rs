@@ -125,7 +125,7 @@ impl Setup {
             &String::from_utf8_lossy(&alignment.to_phylip()),
         );
         settings.add("--model", &model_text(&args.model)?);
-        // Files that a model's braces name are in its values.
+        // The values include the files that a model's braces name.
         let values: Vec<String> = parts.iter().map(|part| part.model.to_string()).collect();
         settings.add("model's values at the start", &values.join(" "));
         settings.add("branch lengths", &format!("{lengths:?}"));
@@ -206,14 +206,15 @@ impl Setup {
         }
     }
 
-    /// Bytes that its files will have, about.
+    /// Approximate size of its files, in bytes.
     pub(super) fn bytes_about(&self) -> u64 {
         let most = match self.goal.bootstraps {
             Bootstraps::Exactly(count) => count,
             Bootstraps::UntilConverged => self.goal.convergence.most,
         };
         let labels: usize = self.names.iter().map(String::len).sum();
-        // A tree has two lengths a taxon; each is in the checkpoint and in a file, starts too.
+        // A tree has two lengths a taxon; each is in the checkpoint and in a file, starting trees
+        // too.
         let tree = (labels + 32 * self.names.len()) as u64;
         4 * tree * u64::from(self.goal.starts + most) + (64 << 10)
     }
@@ -304,8 +305,8 @@ fn model_text(model: &str) -> Result<String> {
     }
 }
 
-/// A partition's sites, counted from 1, as files of partitions have them: with the columns that
-/// were left out, since such a file must name each column.
+/// A partition's sites, counted from 1, as files of partitions have them. Excluded columns are part
+/// of them, since such a file must name each column.
 fn ranges(part: &PartOptions) -> String {
     let sites = part.patterns.alignment_sites();
     let ranges = site_ranges(&sites).map(|[from, to]| match from == to {

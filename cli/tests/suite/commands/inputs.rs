@@ -74,7 +74,7 @@ pub(crate) fn command(folder: &Path, words: &str) -> Command {
     command
 }
 
-/// Library that `offload run` preloads: cargo puts it beside the tests, which depend on it.
+/// Library that `offload run` preloads: cargo puts it next to the tests, which depend on it.
 fn zlib() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.with_file_name("libsidecore_z.so")

@@ -112,7 +112,7 @@ const RUNS: [(&str, &str); 39] = [
     ),
 ];
 
-/// The tour packs what the machine has and takes a minute: `.ci/run` runs it.
+/// The tour packs the machine's files and takes a minute: `.ci/run` runs it.
 const NOT_HERE: &str = "tour";
 
 fn run_group(group: &str) {
@@ -131,8 +131,8 @@ fn keeps(promise: &Promise, rest: &str) {
     let words = format!("{} {rest}", promise.name);
     let output = sidecore(&words);
     let said = String::from_utf8_lossy(&output.stderr);
-    // A claim of a small measurement beside other tests need not hold, and a busy machine may show
-    // no level of translation.
+    // With other tests running, a small measurement need not meet its claim, and a busy machine may
+    // show no level of translation.
     let may_fail = ["phylo bench grain", "tlb"].contains(&&*promise.name);
     let status = output.status.code();
     assert!(

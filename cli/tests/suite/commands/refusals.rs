@@ -184,7 +184,7 @@ fn problem((name, rest, word): (&str, &str, &str)) -> Option<String> {
         && said.lines().count() == 1
         && said.starts_with("sidecore: ")
         && said.contains(word)
-        // Each cause is said once.
+        // No cause is repeated.
         && said.matches("os error").count() <= 1;
     let status = output.status;
     (!good).then(|| format!("{name} {rest} ({word}): {status}: {said}"))

@@ -1,6 +1,6 @@
 //! Commands that stay in the foreground, and those that need one of them or a mount.
 //!
-//! Must stay true: whatever a test starts ends with it, also when it fails.
+//! Must stay true: everything that a test starts ends with it, also when it fails.
 
 use crate::commands::{contract, inputs, json, namespace};
 use rustix::process::{Pid, Signal, kill_process};
@@ -27,7 +27,7 @@ pub(crate) const RUN: [&str; 15] = [
     "rdma ping",
 ];
 
-/// A command in the foreground that has said its first line; killed on drop.
+/// A command in the foreground that has printed its first line; killed on drop.
 struct Service(Child);
 
 impl Service {
@@ -61,7 +61,7 @@ impl Service {
 
 impl Drop for Service {
     fn drop(&mut self) {
-        // Ended in order already, mostly.
+        // Usually it has ended in order already.
         self.0.kill().ok();
         self.0.wait().ok();
     }
@@ -79,7 +79,7 @@ struct Undo(String);
 
 impl Drop for Undo {
     fn drop(&mut self) {
-        // Undone in order already, mostly.
+        // Usually it was undone in order already.
         inputs::sidecore(&self.0);
     }
 }

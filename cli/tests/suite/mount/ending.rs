@@ -1,5 +1,5 @@
-//! Ends of what is written: whichever way it ends, what was closed is there the next time, or the
-//! command has said that it is not.
+//! Ends of a written mount: whichever way it ends, closed files are there the next time, or the
+//! command has reported that they are not.
 
 use crate::mount::scratch::{Scratch, is_running, noise, signal, text, tool, wait_for};
 use rustix::process::Signal;
@@ -42,7 +42,7 @@ impl Written {
         ]);
     }
 
-    /// Writes a file and closes it; nothing is synced.
+    /// Writes a file and closes it, without a sync.
     fn write(&self, name: &str, seed: u64) {
         std::fs::write(self.on.join(name), noise(seed, 3 << 20)).unwrap();
     }
@@ -115,7 +115,7 @@ fn what_was_written_is_kept_while_another_namespace_has_the_mount() {
     assert!(output.status.success(), "{errors}");
     assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(errors.contains("namespace"), "{errors}");
-    // It goes on there.
+    // The server stays there.
     let pid = written.scratch.server();
     let path = written.on.join("there");
     let script = format!("echo more > {}", path.display());

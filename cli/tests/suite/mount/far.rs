@@ -1,5 +1,5 @@
-//! Servers of images far away: options that name files, seen from a directory that the server
-//! leaves, and ends while the other side is silent.
+//! Servers of remote images: options that name files, which must work after the server has changed
+//! its directory, and ends while the remote side is silent.
 
 use crate::mount::remote::{Request, Server};
 use crate::mount::scratch::{Scratch, is_running, noise, signal, text, wait_for};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// A server of HTTP that answers until it is told to be silent.
+/// An HTTP server that answers until the test silences it.
 struct Far {
     server: Server,
     silent: Arc<Silent>,
@@ -20,7 +20,7 @@ struct Far {
 
 #[derive(Default)]
 struct Silent {
-    /// Requests that are answered still.
+    /// Requests that are still answered.
     answers: AtomicU64,
     is_over: AtomicBool,
     unanswered: AtomicU64,
@@ -173,8 +173,8 @@ fn a_signal_ends_a_mount_that_is_not_done_yet() {
     drop(far);
 }
 
-/// The server waits in the kernel for what it serves itself, and can only end if nothing of it
-/// keeps the FUSE device open.
+/// The server waits in the kernel for an answer that it gives itself, and can only end if nothing
+/// of it keeps the FUSE device open.
 #[test]
 fn a_server_that_is_killed_while_it_mounts_is_gone() {
     let scratch = Scratch::new();
@@ -185,20 +185,20 @@ fn a_server_that_is_killed_while_it_mounts_is_gone() {
     assert_eq!(output.status.code(), Some(2));
     wait_for("the server is gone", || !is_running(server));
     drop(far);
-    // The next command takes away what is left of it.
+    // The next command removes the rest.
     let on = scratch.path("on");
     let again = scratch.sidecore(&["umount", text(&on)]).output().unwrap();
     assert!(!again.status.success());
     scratch.assert_nothing_left();
 }
 
-/// A mount whose server waits for a source that is silent, in the middle of mounting.
+/// A mount whose server waits for a silent source, in the middle of mounting.
 fn half_mounted(scratch: &Scratch) -> (Far, Child) {
     let tree = scratch.path("tree");
     std::fs::create_dir(&tree).unwrap();
     std::fs::write(tree.join("large"), noise(22, 4 << 20)).unwrap();
     let plain = scratch.make("squashfs", &tree);
-    // Its tables are at its end, which the image's own end is not near.
+    // Squashfs' tables are at the end of `plain`; padding moves that away from the image's end.
     let mut file = std::fs::File::options().append(true).open(&plain).unwrap();
     file.write_all(&noise(24, 4 << 20)).unwrap();
     let image = scratch.image("packed");
@@ -271,7 +271,7 @@ fn relative_paths_are_those_of_the_commands_directory() {
     assert!(scratch.path("overlay").exists());
 }
 
-/// Another user's look at the one file of a mount: what `cat` says.
+/// Another user's `cat` of the one file of a mount; returns its output.
 fn read_by_another(scratch: &Scratch) -> Option<i32> {
     let mut command = Command::new("setpriv");
     command.args(["--reuid=65534", "--regid=65534", "--clear-groups", "cat"]);
@@ -304,9 +304,9 @@ fn the_one_file_is_open_to_those_alone_who_may_read_what_it_is_made_of() {
     for (image, mode, options, status) in [
         (&image, "644", &[][..], 0),
         (&image, "600", &[][..], 1),
-        // Who may not have the key may not have the contents.
+        // A user that may not read the key may not read the contents.
         (&locked, "644", &key[..], 1),
-        // Nor what was written beside the image.
+        // Nor the writes in the overlay.
         (&image, "644", &with[..], 1),
     ] {
         chmod(mode, image);

@@ -176,7 +176,7 @@ fn a_killed_server_gives_readers_errors_and_umount_cleans_up() {
         let mut reader = cat(&on.join("read"));
         let pid = scratch.server();
         signal(pid, rustix::process::Signal::KILL);
-        // It may have had all it wanted before; what matters is that it does not wait for ever.
+        // It may have finished before; it must only not wait for ever.
         assert_ne!(
             reader.wait().unwrap().code(),
             Some(124),
@@ -332,7 +332,7 @@ fn without_root_the_message_says_what_can_be_done_instead() {
     let scratch = Scratch::new();
     let program = scratch.path("sidecore");
     // By another process: a child that another test starts meanwhile would inherit our descriptor,
-    // and the kernel executes no file that somebody has open for writing.
+    // and the kernel does not execute a file that is open for writing.
     tool(
         Command::new("cp")
             .arg(env!("CARGO_BIN_EXE_sidecore"))

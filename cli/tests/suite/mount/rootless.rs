@@ -1,5 +1,5 @@
-//! `mount --rootless`: a whole tree beside its source and beside the kernel's own reader; without
-//! root; and images that are damaged inside.
+//! `mount --rootless`: a whole tree compared with its source and with the kernel's own reader;
+//! without root; and images that are damaged inside.
 
 use crate::mount::scratch::{Scratch, noise, text, tool};
 use rustix::fs::{AtFlags, FileType, Mode, StatxFlags, XattrFlags};
@@ -8,7 +8,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What can be told of a file from the outside.
+/// Facts about a file that any user can see.
 #[derive(Debug, PartialEq, Eq)]
 struct Facts {
     mode: u32,
@@ -89,7 +89,7 @@ fn attributes(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
 
 const CAPABILITY: &[u8] = b"\x01\0\0\x02\0\x04\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
-/// A tree with all that erofs keeps.
+/// A tree with all features of erofs.
 fn rich_tree(scratch: &Scratch) -> PathBuf {
     let tree = scratch.tree();
     let at = |name: &str| tree.join(name);
@@ -192,7 +192,8 @@ fn assert_is_source(on: &Path, tree: &Path) {
     }
 }
 
-/// Others' images have what ours have not: attributes that inodes share, tails behind inodes.
+/// Images of other tools have features that ours lack: attributes that inodes share, tails behind
+/// inodes.
 #[test]
 fn a_whole_tree_in_an_image_of_mkfs_erofs_is_that_of_its_source() {
     let scratch = Scratch::new();
@@ -262,7 +263,7 @@ fn names_that_are_not_there_and_writes_are_refused() {
     assert_eq!(errno(std::fs::remove_file(on.join("large"))), libc::EROFS);
     let none = rustix::fs::lgetxattr(on.join("large"), "user.none", &mut [0; 9][..]);
     assert_eq!(none, Err(rustix::io::Errno::NODATA));
-    // What has no inode number of its own in the image has none here.
+    // Files that have no inode number of their own in the image have none here.
     let root = rustix::fs::statx(rustix::fs::CWD, &on, AtFlags::empty(), StatxFlags::INO).unwrap();
     assert_eq!(root.stx_ino, 1);
     scratch.ok(&["umount", text(&on)]);
@@ -303,7 +304,7 @@ fn other_file_systems_are_refused_with_what_to_do() {
     scratch.assert_nothing_left();
 }
 
-/// Every reader of the tree ends, and the server stays, whatever the image says inside.
+/// Every reader of the tree ends, and the server stays, whatever the image holds.
 #[test]
 fn damage_inside_gives_errors_and_nothing_worse() {
     let scratch = Scratch::new();
@@ -342,7 +343,7 @@ fn damage_inside_gives_errors_and_nothing_worse() {
     assert!(failed > 0, "no damage was seen");
 }
 
-/// In a mount namespace of its own, where everybody may open FUSE's device.
+/// In a mount namespace of its own, where every user may open FUSE's device.
 #[test]
 fn without_root_a_tree_is_mounted_read_and_unmounted() {
     let scratch = Scratch::new();

@@ -240,7 +240,7 @@ pub(crate) fn cat(path: &Path) -> Child {
 
 pub(crate) fn signal(pid: u32, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid.cast_signed()).unwrap();
-    // One that has ended meanwhile is as good.
+    // A process that has ended meanwhile is fine, too.
     let _ = rustix::process::kill_process(pid, signal);
 }
 

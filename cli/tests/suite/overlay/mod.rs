@@ -1,5 +1,5 @@
-//! `--overlay`, written by programs that others wrote (qemu-io, nbdcopy, mkfs and the kernel), and
-//! what becomes of it: clone, diff, commit, export.
+//! `--overlay`, written by other authors' programs (qemu-io, nbdcopy, mkfs and the kernel), and the
+//! commands on it: clone, diff, commit, export.
 //!
 //! Must stay true: a tool that is missing fails the test and says to run scripts/setup; nothing is
 //! left running or mounted.
@@ -20,7 +20,7 @@ const SIZE: usize = 5 * MIB + 512;
 
 struct Scratch {
     place: Place,
-    /// What the device should hold.
+    /// The contents that the device should have.
     contents: Vec<u8>,
 }
 

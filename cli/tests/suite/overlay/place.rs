@@ -1,6 +1,6 @@
 //! A folder with an image in it, the program's `block` commands there, and a server of the image.
 //!
-//! Why here: overlays on images in the clear and on encrypted ones are tried by the same programs.
+//! Why here: overlays on plain images and on encrypted ones are tested with the same programs.
 
 use crate::overlay::serving::until_it_says;
 use std::path::PathBuf;
@@ -63,7 +63,7 @@ impl Place {
         said
     }
 
-    /// Serving the image with an overlay is refused: what it said.
+    /// Serving the image with an overlay is refused; returns the message.
     pub(crate) fn refused_to_serve(&self, overlay: &str) -> String {
         let first = ["serve", "disk.img", "--nbd", "unix:2"];
         self.refused(&[&first[..], &["--overlay", overlay]].concat())

@@ -1,12 +1,12 @@
 //! Overlays on an encrypted image, by its commands: serve, clone, diff, commit, export.
 //!
-//! Must stay true: nothing that is written lies in the clear but where a command says so.
+//! Must stay true: no written data lies in the clear unless a command says so.
 
 use super::MIB;
 use super::place::{Place, ok};
 use std::ops::Deref;
 
-/// Bytes that qemu-io writes: nothing else holds so many of these bytes in a row.
+/// Bytes that qemu-io writes: a run of this byte this long occurs nowhere else.
 const PATTERN: [u8; 64] = [0xa7; 64];
 
 struct Scratch {
@@ -32,7 +32,7 @@ impl Scratch {
         scratch
     }
 
-    /// Makes an identity, and says its public key.
+    /// Makes an identity; returns its public key.
     fn key(&self, name: &str) -> String {
         let path = self.path(name);
         let path = path.to_str().unwrap();
@@ -48,7 +48,7 @@ impl Scratch {
         assert_eq!(serving.end("-TERM"), Some(0));
     }
 
-    /// True where one of the files holds what was written.
+    /// True where one of the files holds the written data.
     fn shows(&self, names: &[&str]) -> bool {
         names.iter().any(|name| {
             let bytes = std::fs::read(self.path(name)).unwrap();
@@ -116,7 +116,7 @@ fn what_is_written_to_an_encrypted_image_stays_encrypted() {
         assert!(said.contains("none of the keys"), "{said}");
     }
 
-    // What is in the clear says so.
+    // Data in the clear is reported.
     let export = [
         "export",
         "disk.img",
@@ -132,7 +132,7 @@ fn what_is_written_to_an_encrypted_image_stays_encrypted() {
     assert!(said.contains("out.qcow2 is in the clear"), "{said}");
     assert!(scratch.shows(&["out.qcow2"]));
 
-    // An overlay that was not written with the key is none.
+    // An overlay that was not written with the key is refused.
     let serve = |image, overlay| ["serve", image, "--overlay", overlay, "--nbd", "unix:x"];
     scratch.block(&["unpack", "disk.img", "-o", "again.raw", "--identity", "one"]);
     scratch.block(&["pack", "again.raw", "-o", "plain.img"]);

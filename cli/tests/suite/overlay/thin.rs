@@ -94,7 +94,7 @@ fn a_thin_disk_is_served_written_and_committed_in_little_memory() {
     assert!(stored < 4 << 20, "{stored}");
     let path = place.path("q.qcow2");
     ok("qemu-img", &["check", path.to_str().unwrap()]);
-    // A layer on the layer, and another image under the name: refused as ever.
+    // A layer on the layer, and another image under the name: refused as before.
     place.block(&["clone", "--layer", "one.ovl", "two.ovl"]);
     let differs = place.json(&["diff", "one.ovl", "two.ovl", "--base", "disk.img", "--json"]);
     assert_eq!(differs["changed_bytes"], 0);

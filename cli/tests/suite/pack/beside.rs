@@ -1,4 +1,4 @@
-//! `block index`: zstd files of others, which have many frames and no table of them.
+//! `block index`: zstd files of other programs, which have many frames and no seek table.
 
 use super::tools::*;
 use std::fs;
@@ -47,7 +47,7 @@ fn files_of_many_frames_are_read_by_an_index_beside_them() {
         assert_eq!(verified["raw_bytes"], wanted.len());
         assert!(unpacked(&place, &file).status.success());
         assert!(fs::read(place.path("back")).unwrap() == wanted);
-        // Made again: the old one is no hindrance.
+        // Made again: the old index is overwritten.
         json(&index(&file));
     }
 }
@@ -84,7 +84,7 @@ fn an_index_of_another_file_is_refused() {
     );
     fs::write(&file, frames.concat()).unwrap();
 
-    // The index was.
+    // The index was changed.
     for bytes in [&whole[..whole.len() - 1], b"", b"nonsense"] {
         fs::write(&beside, bytes).unwrap();
         fails(&unpacked(&place, &file), 2, "not to be used");

@@ -1,4 +1,4 @@
-//! `pack --decompress`: disks as others hand them about.
+//! `pack --decompress`: disk images as they are distributed.
 
 use super::tools::*;
 use std::fs;
@@ -17,7 +17,7 @@ fn what_is_in_a_compressed_file_is_packed() {
     ok(tool("qemu-img")
         .args(["convert", "-c", "-f", "raw", "-O", "qcow2"])
         .args([&raw, &at("raw.qcow2")]));
-    // Members and frames one behind the other are one stream.
+    // Consecutive members and frames are one stream.
     for name in ["raw.gz", "raw.xz", "raw.zst"] {
         let whole = fs::read(at(name)).unwrap();
         let twice = format!("twice{}", &name[3..]);
@@ -36,7 +36,7 @@ fn what_is_in_a_compressed_file_is_packed() {
             "{name}"
         );
     }
-    // Without it, the file's own bytes, and a word about it.
+    // Without it, the file's own bytes, and a warning.
     let output = pack(&at("raw.gz"), &at("image"), &[]);
     let told = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(told.contains("pack --decompress"), "{told}");
@@ -78,7 +78,7 @@ fn a_stream_that_is_damaged_or_cut_short_leaves_no_image() {
     }
 }
 
-/// A qcow2 image may name any file of the machine as the one that it stands on.
+/// A qcow2 image may name any file of the machine as its backing file.
 #[test]
 fn a_qcow2_image_that_names_another_file_is_refused() {
     let place = Place::new();

@@ -1,4 +1,4 @@
-//! `pack --decompress` of what it cannot read: never the container's own bytes as a disk.
+//! `pack --decompress` of formats that it cannot read: never the container's own bytes as a disk.
 
 use super::tools::*;
 use std::fs;
@@ -70,7 +70,7 @@ fn compressed_files_that_are_not_read_are_refused_by_name() {
         let file = place.write("packed", &packed);
         refuses(&place, &file, kind);
         takes_raw(&place, &file);
-        // Through a pipe, too, and inside of what is read.
+        // Through a pipe, too, and inside another container.
         let mut command = sidecore(&["block", "pack", "--decompress", "-", "-o"]);
         command.arg(place.path("image"));
         let piped = command.stdin(Stdio::from(fs::File::open(&file).unwrap()));
@@ -78,7 +78,7 @@ fn compressed_files_that_are_not_read_are_refused_by_name() {
         ok(tool("gzip").args(["--keep", "--force"]).arg(&file));
         refuses(&place, &place.path("packed.gz"), "inside a compressed file");
     }
-    // The ones that no program here writes, by their first bytes.
+    // The formats that no program here writes, by their first bytes.
     let heads: [(&[u8], &str); 12] = [
         (b"LZIP\x01", "lzip file"),
         (b"\x1F\x9D\x90abcdefgh", "compress (.Z) file"),
@@ -123,7 +123,7 @@ fn images_of_this_program_are_unpacked_by_another_command() {
         pack(&raw, &image, options);
         refuses(&place, &image, kind);
     }
-    // Of zstd any program has the contents, this one, too.
+    // zstd is no foreign container: any program can decompress it, this one, too.
     pack(&raw, &image, &[]);
     pack(&image, &place.path("image"), &["--decompress"]);
     ok(&mut unpack(&place.path("image"), &place.path("back")));

@@ -1,4 +1,4 @@
-//! A disk that becomes full: one line, exit status 2, and nothing half under the final name.
+//! A disk that becomes full: one line, exit status 2, and no partial file under the final name.
 
 use super::tools::*;
 use std::fs;
@@ -24,7 +24,7 @@ impl Small {
         self.0.join(name)
     }
 
-    /// Nothing stands there but what stood there before.
+    /// The directory holds the same files as before.
     fn holds(&self, names: &[&str], after: &Command) {
         let entries = fs::read_dir(&self.0).unwrap();
         let mut found: Vec<_> = entries.map(|it| it.unwrap().file_name()).collect();
@@ -73,7 +73,7 @@ fn every_command_that_writes_leaves_nothing_on_a_full_disk() {
         command.args(paths).arg("-o").arg(&out);
         command
     };
-    // Half of them where nothing stands, half where something does, which stays.
+    // Half of the targets are new, half exist, and the existing ones stay.
     for names in [&[][..], &["out"]] {
         if !names.is_empty() {
             fs::write(&out, "what was here before").unwrap();
@@ -102,7 +102,7 @@ fn every_command_that_writes_leaves_nothing_on_a_full_disk() {
             fs::remove_file(&out).unwrap();
         }
     }
-    // A directory's file system, made beside the image, and a disk out of qcow2.
+    // A directory's file system, made next to the image, and a disk out of qcow2.
     let tree = place.path("tree");
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("file"), noise(4 << 20)).unwrap();
@@ -124,7 +124,7 @@ fn small_files_of_a_full_disk_leave_nothing_either() {
     let small = Small::new(&place, "64k");
     let raw = place.write("raw", &noise(3 << 20));
     pack(&raw, &place.path("image"), &[]);
-    // Frames enough that their index has no room.
+    // Enough frames that their index does not fit.
     let mut frames = Vec::new();
     for part in noise(1 << 20).chunks(64) {
         let head = [0x28, 0xB5, 0x2F, 0xFD, 0x20, part.len() as u8];

@@ -1,12 +1,12 @@
-//! Files that claim what they do not hold, and damaged ones: refused or read within a bound of
-//! memory and time.
+//! Files that claim more than they hold, and damaged ones: refused or read within a bound of memory
+//! and time.
 
 use super::tools::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The quick part of scripts/mutate: the hostile files, and mutants of everything that is read.
+/// The quick part of scripts/mutate: the hostile files, and mutants of every format that is read.
 #[test]
 fn hostile_files_and_mutants_keep_within_their_budgets() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
@@ -19,8 +19,8 @@ fn hostile_files_and_mutants_keep_within_their_budgets() {
     assert!(output.status.success(), "{said}{errors}");
 }
 
-/// A table of 1.5 GB that is a hole of the file was read whole before its first entry was looked
-/// at.
+/// A table of 1.5 GB that is a hole of the file was once read whole before its first entry was
+/// checked.
 #[test]
 fn a_table_that_is_a_hole_is_refused_at_its_first_entry() {
     let place = Place::new();
@@ -69,7 +69,7 @@ fn memory_and_time_that_do_not_suffice_are_refused_in_a_line() {
         2,
         "--memory allows 3145728",
     );
-    // Enough for one frame at a time is enough.
+    // Memory for one frame at a time must do.
     ok(unpack(&image, &out).args(["--memory", "16MiB", "--engines", "2"]));
     assert!(std::fs::read(&out).unwrap() == contents(4 << 20));
     std::fs::remove_file(&out).unwrap();

@@ -1,6 +1,6 @@
-//! `sidecore block pack`, `unpack`, `info` and `verify` as people and scripts call them, and the
-//! tools of others on the same files. Needs the packages of scripts/setup, and root for the tests
-//! that mount and make loop devices.
+//! `sidecore block pack`, `unpack`, `info` and `verify` as users and scripts call them, and other
+//! programs on the same files. Needs the packages of scripts/setup, and root for the tests that
+//! mount and make loop devices.
 #![allow(clippy::unwrap_used)] // helpers of tests, outside of test functions
 
 mod beside;
@@ -107,7 +107,7 @@ fn tools_of_others_read_our_images() {
     let (cloop, other) = (place.path("cloop"), place.path("other"));
     ok(tool("extract_compressed_fs").arg(&cloop).arg(&other));
     assert!(fs::read(&other).unwrap() == bytes, "extract_compressed_fs");
-    // Told the format, and finding it out.
+    // With the format given, and with the format detected.
     for format in [&["-f", "cloop"][..], &[]] {
         let mut convert = tool("qemu-img");
         ok(convert
@@ -194,7 +194,7 @@ fn a_directory_becomes_a_file_system() {
             "{inner}"
         );
     }
-    // Nothing is left of the file systems that were made on the way.
+    // Nothing is left of the file systems that were built for it.
     place.holds(&["tree", "image", "disk", "mnt"]);
 }
 
@@ -355,7 +355,7 @@ fn an_existing_image_is_replaced_when_the_new_one_is_whole() {
             .args(options))
     };
     fails(&onto(&raw, &image, &["--no-clobber"]), 2, "--no-clobber");
-    // A failure leaves the old one alone.
+    // A failure leaves the old file alone.
     fails(
         &onto(&place.path("nothing"), &image, &[]),
         2,
@@ -364,7 +364,7 @@ fn an_existing_image_is_replaced_when_the_new_one_is_whole() {
     assert_eq!(fs::read(&image).unwrap(), b"something older");
     pack(&raw, &image, &[]);
     ok(sidecore(&["block", "verify"]).arg(&image));
-    // What is no regular file is written to only when that is asked for.
+    // Anything but a regular file is written to only with --force.
     fails(&onto(&raw, Path::new("/dev/full"), &[]), 2, "--force");
     place.holds(&["raw", "image"]);
 }
@@ -376,11 +376,11 @@ fn an_interrupted_pack_leaves_nothing() {
             let place = Place::new();
             let old = place.write("image", b"something older");
             let mut command = sidecore(&["block", "pack", "-", "--format", format]);
-            // Little is kept in flight, so that much has been written when the signal comes.
+            // Few frames are kept in flight, so that much has been written when the signal comes.
             command.args(["--engines", "1", "--frame", "4KiB", "-o"]);
             let mut child = command.arg(&old).stdin(Stdio::piped()).spawn().unwrap();
-            // Standard input stays open, so that it cannot end by itself; what it has so far is
-            // being written.
+            // Standard input stays open, so that it cannot end by itself; the input so far is being
+            // written.
             let mut stdin = child.stdin.take().unwrap();
             stdin.write_all(&contents(4 << 20)).unwrap();
             wait_for_written(&mut child, 100_000);
@@ -437,7 +437,7 @@ fn holes_come_back_as_holes() {
             fs::read(&back).unwrap() == fs::read(&raw).unwrap(),
             "{format}"
         );
-        // Written at once, a run of frames is what it is when each is read.
+        // A run of frames written at once reads the same as the single frames.
         let whole = fs::read(&image).unwrap();
         let mut stream = sidecore(&["block", "pack", "-", "-o", "-", "--format", format]);
         stream.args(["--engines", "2"]);
@@ -496,8 +496,8 @@ fn make_tree(tree: &Path) {
     rustix::fs::setxattr(&file, "user.note", b"kept", flags).unwrap();
 }
 
-/// Everything about a tree that `diff -r` does not look at; times in whole seconds, as squashfs
-/// keeps them, and no sizes of directories, which every file system has its own of.
+/// Everything about a tree that `diff -r` does not compare; times in whole seconds, as squashfs
+/// keeps them, and no sizes of directories, which differ between file systems.
 fn listing(root: &Path) -> Vec<String> {
     let mut find = tool("find");
     find.arg(root)
@@ -527,7 +527,7 @@ fn a_tree_is_packed_to_the_same_bytes_again() {
             let mut command = sidecore(&["block", "pack", "--inner", inner]);
             command.env("SOURCE_DATE_EPOCH", "1700000000");
             ok(command.arg(&tree).arg("-o").arg(&image));
-            // Whatever takes the time from the clock takes another one now.
+            // A program that takes the time from the clock takes another one now.
             std::thread::sleep(std::time::Duration::from_millis(1100));
             fs::read(&image).unwrap()
         });
@@ -592,8 +592,8 @@ fn a_tree_with_holes_of_terabytes_is_packed() {
     assert!(stored < 2 << 20, "{stored}");
 }
 
-/// Data between holes, a hole at the end that fills no frame, and far more holes than anybody would
-/// read.
+/// Data between holes, a hole at the end that fills no frame, and far more holes than a reader
+/// would accept.
 #[test]
 fn a_sparse_file_goes_round() {
     let place = Place::new();
@@ -652,7 +652,7 @@ fn images_of_other_programs_are_not_taken_for_raw_ones() {
             "{errors}"
         );
     }
-    // Packing it is somebody's right; it is said.
+    // Packing it is the user's right; it is reported.
     let packed = place.path("packed");
     let output = ok(sidecore(&["block", "pack"])
         .arg(&image)

@@ -1,4 +1,4 @@
-//! Thin disks: terabytes of nothing take nearly no room, in any command.
+//! Thin disks: terabytes of zeros take nearly no room, in any command.
 
 use super::tools::*;
 use std::fs::{self, File};
@@ -27,7 +27,7 @@ fn parts() -> Vec<(Vec<u8>, u64)> {
     ]
 }
 
-/// The disk's contents stand in `path`, and next to nothing of the disk does.
+/// The disk's contents are in `path`, which takes next to no room on the disk.
 fn assert_is_disk(path: &Path) {
     let file = File::open(path).unwrap();
     let metadata = file.metadata().unwrap();
@@ -67,7 +67,7 @@ fn a_disk_of_eight_tebibytes_goes_round_in_an_image_of_kilobytes() {
         assert_is_disk(&back);
         fs::remove_file(&back).unwrap();
     }
-    // Whoever asks for a root gets the holes that were packed, or nothing.
+    // A reader that requires a root hash gets the holes that were packed, or nothing.
     let info = json(&ok(sidecore(&["block", "info", "--json"]).arg(&image)));
     let root = info["root_hash"].as_str().unwrap().to_owned();
     ok(unpack(&image, &back).args(["--root-hash", &root]));
@@ -98,7 +98,7 @@ fn other_programs_refuse_a_thin_image_and_read_all_others() {
         let refused = run(tool(program).args(["-d", "-c"]).arg(&image));
         assert!(!refused.status.success() && refused.stdout.is_empty());
     }
-    // A disk with some holes stays what everybody reads, and so does one that is asked to.
+    // A disk with few holes keeps the format that every reader supports; `--thin` overrides that.
     let wanted = contents(3 << 20);
     let some = place.path("some.raw");
     let file = File::create(&some).unwrap();

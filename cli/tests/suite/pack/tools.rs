@@ -1,4 +1,4 @@
-//! Scratch places, programs and contents for the tests beside this file.
+//! Scratch directories, programs and contents for the tests in this folder.
 
 use std::fs;
 use std::io::Write;
@@ -26,7 +26,7 @@ pub(crate) fn contents(bytes: usize) -> Vec<u8> {
     out
 }
 
-/// A scratch directory that knows what may stand in it.
+/// A scratch directory that knows its expected contents.
 pub(crate) struct Place(pub(crate) TempDir);
 
 impl Place {
@@ -43,7 +43,7 @@ impl Place {
         self.path(name)
     }
 
-    /// Nothing stands here but these.
+    /// Nothing but these files is there.
     pub(crate) fn holds(&self, names: &[&str]) {
         for entry in fs::read_dir(self.0.path()).unwrap() {
             let name = entry.unwrap().file_name().into_string().unwrap();
@@ -94,7 +94,7 @@ pub(crate) fn is_root() -> bool {
 
 pub(crate) fn sidecore(arguments: &[&str]) -> Command {
     let mut command = tool(env!("CARGO_BIN_EXE_sidecore"));
-    // Scratch files go beside the image, where the tests look for what is left of them.
+    // Scratch files go next to the image, where the tests look for leftovers.
     command.args(arguments).env_remove("TMPDIR");
     command
 }
@@ -138,7 +138,7 @@ pub(crate) fn ok(command: &mut Command) -> Output {
     output
 }
 
-/// The command ended with `status`, and said `says` on standard error and nothing on standard
+/// The command ended with `status`, and printed `says` to standard error and nothing to standard
 /// output.
 pub(crate) fn fails(output: &Output, status: i32, says: &str) {
     let said = String::from_utf8_lossy(&output.stderr);
@@ -170,7 +170,7 @@ pub(crate) fn piped(mut command: Command, input: &[u8]) -> Vec<u8> {
     output.stdout
 }
 
-/// Waits until a child has written so many bytes to any file.
+/// Waits until a child has written this many bytes to any file.
 pub(crate) fn wait_for_written(child: &mut Child, bytes: u64) {
     // A minute: it hangs, whatever the machine.
     for _ in 0..12_000 {

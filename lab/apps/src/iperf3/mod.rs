@@ -45,10 +45,9 @@ pub(super) fn serve(
 
 struct Server<'c> {
     client: &'c mut Client,
-    /// Of all streams of datagrams.
+    /// Sockets of all UDP streams.
     datagrams: Vec<Socket>,
-    /// Sessions that have not said yet which test they belong to: which one they are, and what they
-    /// said so far.
+    /// Sessions that have not named their test yet, each with the bytes it has sent so far.
     strangers: HashMap<Socket, (u64, Vec<u8>)>,
     test: Option<Test>,
     served: Served,
@@ -116,7 +115,7 @@ impl attend::Server for Server<'_> {
 }
 
 impl Server<'_> {
-    /// Takes what a session said, whatever it is for.
+    /// Takes the bytes of a session of any kind.
     fn receive(&mut self, socket: Socket) -> Result<(), ClientError> {
         loop {
             let received = match self.client.receive(socket) {
@@ -167,7 +166,7 @@ impl Server<'_> {
         Ok(Then::GoOn)
     }
 
-    /// Takes what datagrams there are.
+    /// Takes the datagrams that have arrived.
     fn receive_datagrams(&mut self, socket: Socket) -> Result<(), ClientError> {
         while let Some((received, peer)) = self.client.receive_from(socket) {
             let taken = self.take_datagram((socket, peer), received.bytes());
@@ -227,7 +226,7 @@ impl Server<'_> {
         self.tell(control, &[TEST_START, TEST_RUNNING])
     }
 
-    /// A session has said which test it belongs to.
+    /// A session has named its test.
     fn introduce(
         &mut self,
         socket: Socket,
@@ -265,7 +264,7 @@ impl Server<'_> {
         }
     }
 
-    /// Does what follows from what was said on the control session.
+    /// Handles the messages of the control session.
     fn advance(&mut self) -> Result<Then, ClientError> {
         loop {
             let Some(test) = &mut self.test else {
@@ -279,7 +278,8 @@ impl Server<'_> {
                     };
                     let parameters: Option<Parameters> = serde_json::from_slice(&text).ok();
                     let Some(parameters) = parameters.filter(Parameters::is_possible) else {
-                        // Two numbers follow: iperf3's own, and errno's, which that one needs not.
+                        // Two numbers follow: iperf3's own error, and errno, which that error does
+                        // not need.
                         self.tell(control, &[SERVER_ERROR, 0, 0, 0, UNIMPLEMENTED, 0, 0, 0, 0])?;
                         return Ok(Then::End);
                     };
@@ -306,7 +306,7 @@ impl Server<'_> {
                     self.tell(control, &[EXCHANGE_RESULTS])?;
                 }
                 Step::Results => {
-                    // What the client counted is its own business.
+                    // The client's counts are for the client alone.
                     if message(&mut test.said).is_none() {
                         return Ok(test.patience());
                     }
@@ -324,7 +324,7 @@ impl Server<'_> {
         }
     }
 
-    /// Sends where the test wants that from us.
+    /// Sends on the streams on which the server is the sender.
     fn send(&mut self) -> Result<(), ClientError> {
         let Some(test) = self.test.as_mut().filter(|test| test.sends()) else {
             return Ok(());
@@ -346,7 +346,7 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Says something short on a control session: there is room for it.
+    /// Sends a short message on a control session: there is room for it.
     fn tell(&mut self, socket: Socket, bytes: &[u8]) -> Result<(), ClientError> {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -361,20 +361,20 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// A session is over; with the control session its test is.
+    /// A session has ended; with the control session its test ends.
     fn gone(&mut self, socket: Socket) -> Result<(), ClientError> {
         self.strangers.remove(&socket);
         if let Some(test) = self.test.take_if(|test| test.control == socket) {
             for stream in test.streams {
                 if let Endpoint::Session(socket) = stream.place {
-                    // What is still to be sent there, nobody wants.
+                    // The unsent rest is no longer wanted.
                     self.client.abort(socket)?;
                 }
             }
         } else if let Some(test) = &mut self.test
             && test.stream(Endpoint::Session(socket)).is_some()
         {
-            // Its count is still to be reported; the client closes it before it asks.
+            // The client still reports this session's count, and closes it before the results.
             return Ok(());
         }
         self.client.close(socket)
@@ -424,7 +424,7 @@ impl Test {
     }
 }
 
-/// Keeps some chunks on their way, as far as they are due; how many bytes.
+/// Keeps some chunks in flight, as far as they are due; returns the number of bytes.
 fn send_bytes(
     client: &mut Client,
     stream: &mut Stream,
@@ -468,7 +468,7 @@ fn send_datagrams(
         match client.send_to(socket, peer, &datagram) {
             Ok(true) => stream.bytes += datagram.len() as u64,
             Ok(false) | Err(ClientError::Socket(_)) => {
-                // It has not gone.
+                // It was not sent.
                 stream.packets = numbered;
                 break;
             }
@@ -478,5 +478,5 @@ fn send_datagrams(
     Ok(stream.bytes - before)
 }
 
-/// Chunks on their way for one stream, or datagrams for all.
+/// Chunks in flight for one stream, or datagrams for all.
 const CHUNKS_MAX: u32 = 32;

@@ -95,7 +95,7 @@ impl Results {
     }
 }
 
-/// Takes a message from the front of what was said, if all of it is there.
+/// Takes a message from the front of the input, if all of it is there.
 pub(super) fn message(said: &mut Vec<u8>) -> Option<Vec<u8>> {
     let length = u32::from_be_bytes(*said.first_chunk()?) as usize;
     let end = length.checked_add(4).filter(|&end| end <= said.len())?;

@@ -1,4 +1,4 @@
-//! One stream of a test: what it has carried, and when more is due.
+//! One stream of a test: its counts, and the time at which more is due.
 //!
 //! Datagrams begin with the sender's clock (seconds, microseconds) and their number, from 1 on, 32
 //! or 64 bits, all big-endian. Source: the protocol as iperf 3.12 speaks it, observed; RFC 1889
@@ -14,7 +14,7 @@ pub(super) enum Endpoint {
     Session(Socket),
     /// Of datagrams; all of a family share a socket.
     Peer(Socket, SocketAddr),
-    /// Let go already.
+    /// Already released.
     None,
 }
 
@@ -67,7 +67,7 @@ impl Stream {
         }
     }
 
-    /// Takes a datagram; what has no whole head is passed over.
+    /// Takes a datagram; one without a whole head is ignored.
     pub(super) fn take(&mut self, datagram: &[u8], wide: bool) {
         let half = |at: usize| -> Option<u64> {
             let bytes: &[u8; 4] = datagram.get(at..)?.first_chunk()?;
@@ -89,7 +89,7 @@ impl Stream {
             // Late, not lost.
             self.lost = self.lost.saturating_sub(1);
         }
-        // Clocks of two machines differ, by how much does not matter.
+        // Clocks of two machines differ; a constant difference does not matter.
         let transit = now().as_secs_f64() - (seconds as f64 + micros as f64 / 1e6);
         if let Some(last) = self.transit.replace(transit) {
             self.jitter += ((transit - last).abs() - self.jitter) / 16.0;
@@ -103,7 +103,7 @@ fn now() -> Duration {
 }
 
 /// Reply to the datagram by which a client opens a UDP stream, in the client's byte order; none for
-/// any other datagram. Older clients say something else.
+/// any other datagram. Older clients send another word.
 pub(super) fn greeting(datagram: &[u8]) -> Option<[u8; 4]> {
     let said: [u8; 4] = datagram.try_into().ok()?;
     let little = u32::from_le_bytes(said);

@@ -30,7 +30,7 @@ impl Running {
         Self::on(nic, more)
     }
 
-    /// The same on another NIC, at whose other end somebody has these addresses.
+    /// The same on another NIC, whose other end has these addresses.
     pub(crate) fn on(nic: &str, more: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("net.sock");

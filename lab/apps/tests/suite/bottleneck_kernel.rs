@@ -1,9 +1,9 @@
 //! A live bottleneck with a finite queue (`tbf`), our stack and the kernel's CUBIC sending through
 //! it in turn: ours may drop no more than twice what the kernel drops, at nine tenths of the rate.
 //!
-//! Needs root, /dev/net/tun and `tc`, or is left out with a word, unless `SIDECORE_ALL_PROGRAMS` is
-//! set. `net/stack/tests/suite/bottleneck.rs` does the same in virtual time, with many rates and
-//! queues.
+//! Needs root, /dev/net/tun and `tc`; without them it is skipped with a message, unless
+//! `SIDECORE_ALL_PROGRAMS` is set. `net/stack/tests/suite/bottleneck.rs` does the same in virtual time,
+//! with many rates and queues.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use crate::namespace;
@@ -37,7 +37,7 @@ fn compare() {
     let (told, tid) = mpsc::channel();
     let (go, targets) = mpsc::channel::<&str>();
     let (heard, bytes) = mpsc::channel();
-    // The client lives in a namespace of its own, behind the bottleneck.
+    // The client runs in a namespace of its own, behind the bottleneck.
     let client = std::thread::spawn(move || {
         in_this_thread();
         told.send(rustix::thread::gettid()).unwrap();
@@ -105,7 +105,7 @@ fn in_this_thread() {
         .expect("a network namespace of its own");
 }
 
-/// Bytes that come from there in the time.
+/// Bytes that arrive from there in the given time.
 fn receive(target: &str) -> u64 {
     let mut session = TcpStream::connect(target).unwrap();
     session
@@ -119,7 +119,7 @@ fn receive(target: &str) -> u64 {
     sum
 }
 
-/// `(dropped 13, overlimits ...` in what `tc` says.
+/// Parses `(dropped 13, overlimits ...` from `tc`'s output.
 fn dropped(text: &str) -> u64 {
     let behind = text.split("dropped ").nth(1).unwrap();
     let number = behind.split(',').next().unwrap();

@@ -1,4 +1,4 @@
-//! The whole way: programs of the kernel's side, a TAP, the stack, and applications over shared
+//! The whole path: programs of the kernel's side, a TAP, the stack, and applications over shared
 //! memory. Needs root and /dev/net/tun: interfaces are made in a network namespace of the test's
 //! own.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
@@ -93,7 +93,7 @@ fn applications_reach_the_kernel_and_one_another_is_told_apart() {
         });
         assert_eq!((count, &said), (5, b"hello"));
         thread.join().unwrap();
-        // Nobody listens there.
+        // No listener is there.
         let refused = client.connect("10.77.0.1:5001".parse().unwrap()).unwrap();
         until(&mut client, |client| {
             client.readiness(refused).closed.then_some(())

@@ -69,7 +69,7 @@ fn flows_are_shared_and_both_engines_answer_for_one_address() {
         let served = whole["applications"].as_array().unwrap();
         let engines: Vec<&Value> = served.iter().map(|one| &one["engine_index"]).collect();
         assert_eq!(engines, [0, 1]);
-        // What one of them has of the neighbour the other was told.
+        // The neighbour entry of one engine was passed to the other.
         let known = of_engines(&whole, "/engine/handed_taken");
         assert!(known.iter().any(|&count| count > 0), "{known:?}");
         for address in addresses {
@@ -88,8 +88,8 @@ fn flows_are_shared_and_both_engines_answer_for_one_address() {
     });
 }
 
-/// Two engines on an interface of a pair, where the kernel or the device spreads what comes in and
-/// does not look at which engine sent what.
+/// Two engines on an interface of a pair, where the kernel or the device distributes incoming
+/// frames without regard to the engine that sent.
 fn on_an_interface(nic: &str) {
     let nic = format!("name = \"near0\"\naddress = \"02:00:00:00:77:02\"\n{nic}");
     in_namespace(move || {
@@ -109,7 +109,7 @@ fn on_an_interface(nic: &str) {
         for bytes in [10, 5000] {
             (0..12).for_each(|_| datagram("10.77.0.2:7", &counted(bytes)));
         }
-        // Answers to what an engine opens come to whichever the hash names.
+        // Answers on connections that an engine opens arrive at the engine that the hash selects.
         let kernel = TcpListener::bind("10.77.0.1:5000").unwrap();
         let mut clients = clients(&running);
         for client in &mut clients {
@@ -140,7 +140,7 @@ fn packet_sockets_share_flows() {
 
 #[test]
 fn queues_of_an_interface_share_flows() {
-    // Where the program runs behind the driver, a veth does not say by which queue a frame came.
+    // Where the program runs behind the driver, a veth does not report a frame's queue.
     on_an_interface("kind = \"xdp\"\nmode = \"native\"");
 }
 
@@ -177,7 +177,7 @@ fn a_listener_on_one_engine_serves_what_comes_to_the_other() {
         let kernel = std::thread::spawn(move || {
             let mut streams: Vec<TcpStream> = (0..16).map(|_| connect("10.77.0.2:9")).collect();
             streams.iter_mut().for_each(|stream| round_trip(stream, 1));
-            // By then the kernel has forgotten by which queue their answers came.
+            // By then the kernel has forgotten the queue of their answers.
             std::thread::sleep(FORGOTTEN);
             streams.iter_mut().for_each(|stream| round_trip(stream, 2));
             let refused = TcpStream::connect("10.77.0.2:10").unwrap_err();
@@ -239,7 +239,7 @@ fn both_open_sessions_and_who_leaves_takes_nobody_along() {
                 assert_eq!(&said, b"to you");
             }
         }
-        // One more that the other application goes on with.
+        // One more session, which the other application continues with.
         let mut echoed = connect("10.77.0.2:7");
         round_trip(&mut echoed, 1);
         drop(clients);

@@ -1,6 +1,6 @@
-//! Programs that others wrote talk to servers on the stack, over a TAP, IPv4 and IPv6, and tshark
-//! looks at what they said. Needs root, /dev/net/tun and Debian's packages; a program that is
-//! missing is named and its part left out, unless `SIDECORE_ALL_PROGRAMS` is set.
+//! Other authors' programs talk to servers on the stack, over a TAP, IPv4 and IPv6, and tshark
+//! checks their packets. Needs root, /dev/net/tun and Debian's packages; a program that is missing
+//! is named and its part skipped, unless `SIDECORE_ALL_PROGRAMS` is set.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use crate::namespace;
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Our ends, as an address bar has them.
+/// Our ends, as a URL has them.
 const HOSTS: [&str; 2] = ["10.77.0.2", "[fd77::2]"];
 
 #[test]
@@ -69,7 +69,7 @@ fn iperf3_measures_either_way() {
             ("10.77.0.2", "--bidir"),
             ("fd77::2 --port 5202", "--bidir --parallel 2"),
         ] {
-            // So much is sent in any case; how long that takes is the machine's business.
+            // This much is sent in any case; the time for it depends on the machine.
             let words = format!("--client {target} --bytes 8M --json {more}");
             let report: Value = serde_json::from_str(&run("iperf3", &words)).unwrap();
             let ways: &[&str] = if more.contains("bidir") {
@@ -84,7 +84,7 @@ fn iperf3_measures_either_way() {
                 };
                 let (sent, received) = (bytes("sent"), bytes("received"));
                 assert!(0 < received && received <= sent, "{words}: {report}");
-                // Of both ways together or of the one, by who ends the test.
+                // The sum of both directions or only one, depending on the side that ends the test.
                 assert!(ways.len() > 1 || sent >= 8 << 20, "{words}: {report}");
             }
         }
@@ -103,12 +103,12 @@ fn iperf3_measures_either_way() {
             let measured = datagrams(&running, &words, 8_000_000.0);
             assert_eq!(measured.len(), streams, "{words}: {measured:?}");
         }
-        // What it cannot do it says.
+        // It reports unsupported options.
         let words = "--client 10.77.0.2 --sctp --time 1";
         let refused = Command::new("iperf3").args(words.split(' ')).output();
         let said = String::from_utf8(refused.unwrap().stderr).unwrap();
         assert!(said.contains("not implemented"), "{said}");
-        // A client that goes away in the middle leaves the server to the next one.
+        // A client that leaves in the middle does not block the next one.
         let mut client = Command::new("iperf3")
             .args(["--client", "10.77.0.2", "--time", "30"])
             .stdout(Stdio::null())
@@ -123,9 +123,9 @@ fn iperf3_measures_either_way() {
     });
 }
 
-/// Measures a way of datagrams at so many bits a second: of each stream, how many were sent and how
-/// many of them were lost. What was lost, somebody has counted as dropped: a receiver that does not
-/// run for a while has a queue that ends.
+/// Measures one direction of datagrams at a given rate; returns the sent and the lost datagrams of
+/// each stream. Some counter holds every lost datagram as dropped: a receiver that does not run for
+/// a while has a finite queue.
 fn datagrams(running: &Running, words: &str, bits_per_second: f64) -> Vec<(u64, u64)> {
     let before = dropped(running);
     let words = format!("{words} --udp --bitrate {bits_per_second:.0} --json");
@@ -137,7 +137,7 @@ fn datagrams(running: &Running, words: &str, bits_per_second: f64) -> Vec<(u64, 
             let number = |name: &str| stream["udp"][name].as_f64().unwrap();
             let (packets, lost) = (number("packets"), number("lost_packets"));
             assert!(0.0 <= lost && lost < packets, "{words}: {stream}");
-            // Never faster than it was asked for, but for a packet at the beginning.
+            // Never faster than requested, except for a packet at the beginning.
             let limit = 1.1 * bits_per_second * number("seconds") + 16.0 * 65_536.0;
             assert!(number("bytes") * 8.0 <= limit, "{words}: {stream}");
             let jitter_ms = number("jitter_ms");
@@ -157,7 +157,7 @@ fn datagrams(running: &Running, words: &str, bits_per_second: f64) -> Vec<(u64, 
     streams
 }
 
-/// Datagrams and frames that somebody dropped: our sockets, the kernel's, the TAP.
+/// Dropped datagrams and frames: of our sockets, the kernel's, the TAP.
 fn dropped(running: &Running) -> u64 {
     let table = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).unwrap();
@@ -175,8 +175,8 @@ fn dropped(running: &Running) -> u64 {
         .filter(|line| line.starts_with("Udp6InErrors") || line.starts_with("Ip6ReasmFails"))
         .map(last)
         .sum();
-    // Behind the name: received bytes, packets, errors, drops, ..., and from the ninth on what was
-    // sent.
+    // After the name: received bytes, packets, errors, drops, ..., and from the ninth on the sent
+    // ones.
     let of_tap: u64 = table("dev")
         .iter()
         .filter_map(|line| line.trim().strip_prefix("sidecore0:"))
@@ -203,7 +203,7 @@ fn counted(running: &Running, name: &str) -> u64 {
     status["stack"][name].as_u64().unwrap()
 }
 
-/// Waits until it holds.
+/// Waits until the condition holds.
 fn until(holds: impl Fn() -> bool) {
     let begun = Instant::now();
     while !holds() {
@@ -300,8 +300,8 @@ fn tshark_finds_nothing_wrong() {
     }
     let folder = tempfile::tempdir().unwrap();
     let trace = folder.path().join("trace.pcap");
-    // On a busy machine an answer of the kernel's may be later than a timeout. That is not wrong,
-    // and does not happen every time.
+    // On a busy machine an answer of the kernel's may come after a timeout. That is not wrong, and
+    // does not happen every time.
     for recording in 1..=RECORDINGS_MAX {
         let file = trace.clone();
         let (stack, kernels) = in_namespace(move || record(&file));
@@ -346,7 +346,7 @@ fn judge(trace: &Path, stack: &Value, kernels: usize) {
     assert_eq!(stack["malformed"], 0);
     assert_eq!(stack["bad_checksums"], 0);
     assert_eq!(stack["timeouts"], 0, "{stack}");
-    // Nothing was lost, so that nothing is sent again but a probe where the other end was late.
+    // Nothing was lost, so that nothing is sent again except a probe where the other end was late.
     let probes = stack["tail_probes"].as_u64().unwrap();
     assert!(
         stack["retransmitted"].as_u64().unwrap() <= probes,
@@ -360,7 +360,7 @@ fn judge(trace: &Path, stack: &Value, kernels: usize) {
     );
 }
 
-/// tshark, writing down what passes the TAP.
+/// tshark, recording the traffic of the TAP.
 struct Capture(Child);
 
 impl Capture {
@@ -392,7 +392,7 @@ impl Capture {
 
 impl Drop for Capture {
     fn drop(&mut self) {
-        // One that has ended is only waited for.
+        // A process that has ended is only reaped.
         self.0.kill().ok();
         self.0.wait().ok();
     }

@@ -1,4 +1,4 @@
-//! An alignment with its model: our search on it, and what anybody's tree is worth.
+//! An alignment with its model: our search on it, and the likelihood of any program's tree.
 
 use sidecore_phylo::likelihood::{Likelihood, Options, PartOptions};
 use sidecore_phylo::model::{Model, ModelName};

@@ -1,9 +1,9 @@
-//! The programs: how each is started on one thread, what it says, what it takes.
+//! The peers: how each is started on one thread, its output, its cost.
 //!
 //! Debian's RAxML 8 has builds with threads only, and they raise `-T 1` to two threads that wait
-//! for each other by spinning: on a busy machine most of their time is waiting. So that one thread
-//! is measured beside one thread, a copy of the program is made in which that lower bound is 1, one
-//! byte of one instruction; nothing else of it is touched. Where that instruction is not found
+//! for each other by spinning: on a busy machine most of their time is waiting. To compare one
+//! thread with one thread, the bench makes a copy of the program in which that lower bound is 1.
+//! This changes one byte of one instruction and nothing else. Where that instruction is not found
 //! exactly once, RAxML is left out.
 
 use crate::sets::Set;
@@ -46,7 +46,7 @@ pub(crate) struct Peers {
 }
 
 impl Peers {
-    /// Those of `wanted` that are installed; of all where that is empty.
+    /// The installed ones among `wanted`; among all peers where that is empty.
     pub(crate) fn find(folder: &Path, limit_s: u64, wanted: &[String]) -> Self {
         let found = |program: &str| {
             let mut command = Command::new(program);
@@ -106,6 +106,7 @@ impl Peers {
     /// One search.
     pub(crate) fn go(&self, program: &str, path: &Path, set: &Set, seed: u64) -> Found {
         let out = self.folder.join("out");
+        // Results of an earlier search would be read as this one's.
         let _ = std::fs::remove_dir_all(&out);
         std::fs::create_dir(&out).unwrap();
         let mut command = self.command(program, path, set, &seed.to_string());
@@ -142,6 +143,7 @@ impl Peers {
             };
             Ended::Tree { tree, lnl }
         } else {
+            // A failure before the limit is a fault of the bench, not a result.
             let bound = 0.95 * self.limit_s as f64;
             assert!(cpu_s > bound, "{program} failed: {}", read("log"));
             Ended::Limit
@@ -231,12 +233,13 @@ fn raxml_on_one_thread(folder: &Path) -> Option<PathBuf> {
     };
     bytes[store + 6] = 1;
     let path = folder.join("raxml");
+    // Copied first for the file's mode, which the write keeps.
     std::fs::copy("/usr/bin/raxmlHPC-PTHREADS-AVX", &path).ok()?;
     std::fs::write(&path, bytes).ok()?;
     Some(path)
 }
 
-/// Waits for a program to end; the most memory that was seen with it, in MiB.
+/// Waits for a program to end; returns the most memory that was seen with it, in MiB.
 fn watch(child: &mut Child) -> f64 {
     let status = format!("/proc/{}/status", child.id());
     let mut most = 0.0;

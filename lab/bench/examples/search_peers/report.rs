@@ -1,9 +1,9 @@
-//! Samples, and the tables that they make.
+//! Samples, and their tables.
 
 use crate::peers::{OURS, PEERS, RAXML_NG};
 use std::fmt::{self, Write};
 
-/// One search. Not a number where a program was ended by its limit.
+/// One search. NaN where a program was ended by its limit.
 pub(crate) struct Row {
     pub(crate) set: String,
     pub(crate) taxa: usize,
@@ -191,7 +191,7 @@ pub(crate) fn tables(rows: &[Row]) -> String {
             let ratio = side.cpu_s / ours.cpu_s.max(0.01);
             let sign = if side.limit { "> " } else { "" };
             let _ = write!(times, " {} | {sign}{ratio:.1} |", side.seconds());
-            // RAxML-NG has no claim: its figures stand beside ours.
+            // RAxML-NG has no claim: its figures are only shown next to ours.
             if let Some(&factor) = FACTORS.get(number)
                 && (ratio >= factor || !side.limit)
             {
@@ -213,7 +213,7 @@ pub(crate) fn tables(rows: &[Row]) -> String {
     text + &times + "\n" + &claims + &beside_raxml_ng(rows)
 }
 
-/// Medians beside RAxML-NG's, and what was promised of them; empty where it did not run.
+/// Medians compared with RAxML-NG's, and the promise for them; empty where it did not run.
 fn beside_raxml_ng(rows: &[Row]) -> String {
     let mut names: Vec<&str> = rows.iter().map(|row| row.set.as_str()).collect();
     names.dedup();

@@ -1,8 +1,8 @@
 //! The alignments: real ones that other programs' Debian packages bring as examples, and simulated
 //! ones.
 //!
-//! Must stay true: no setting of the search was chosen on a set that is marked as fresh. Whoever
-//! tunes on one takes another seed for it first.
+//! Must stay true: no setting of the search was chosen on a set that is marked as fresh. Anyone
+//! that tunes on one first gives it another seed.
 
 use sidecore_phylo::model::{Model, ModelName};
 use sidecore_phylo::random::Random;
@@ -49,8 +49,8 @@ impl Set {
     }
 }
 
-/// The sets that are `wanted`, by name and whether a peer may take half an hour for it; their files
-/// go into a folder. Those whose package is missing are named.
+/// The sets that are `wanted`, by name and by whether a peer may take half an hour for it; writes
+/// their files to a folder. Sets whose package is missing are named.
 pub(crate) fn standard(folder: &Path, wanted: impl Fn(&str, bool) -> bool) -> Vec<Set> {
     let mut sets = Vec::new();
     for (name, package, path, model, partitions) in REAL {

@@ -1,9 +1,9 @@
 //! The trees that the bench packs, made from this machine's own files.
 //!
-//! Why here: compression is about real data, and everybody has libraries, programs and
+//! Why here: compression is about real data, and every machine has libraries, programs and
 //! documentation. The same machine gives the same tree: places and names are taken in order.
 //! Must stay true: only regular files are copied, as plain files without special modes; a machine
-//! with less gives less, and the report says how much.
+//! with less gives less, and the report gives the size.
 //! Blocks while files are copied. Source: the papers' image (a program and its documentation,
 //! 28.35 MB) for the small one.
 
@@ -58,7 +58,7 @@ pub(crate) fn large(directory: &Path, bytes: u64, cancel: &AtomicBool) -> Result
         let missing = bytes.saturating_sub(copier.tree.bytes);
         copier.copy_below(Path::new(place), (bytes / 100 * percent).min(missing))?;
     }
-    // A place had less than its share: take more of what is there.
+    // A place had less than its share: take more from the others.
     for (place, _) in SHARES.iter().chain(&SPARE) {
         let missing = bytes.saturating_sub(copier.tree.bytes);
         copier.copy_below(Path::new(place), missing)?;
@@ -94,7 +94,7 @@ impl<'c> Copier<'c> {
             .join(path.strip_prefix("/").unwrap_or(path))
     }
 
-    /// Copies files below a place until `quota` bytes are there. How many bytes were copied.
+    /// Copies files below a place until `quota` bytes are there. Returns the copied bytes.
     fn copy_below(&mut self, place: &Path, quota: u64) -> Result<u64, BenchError> {
         let begun = self.tree.bytes;
         let cancel = self.cancel;

@@ -1,9 +1,9 @@
 //! The papers' figures of the user-mode SPE driver.
 //!
-//! Why here: the bench prints them beside this machine's figures.
+//! Why here: the bench prints them next to this machine's figures.
 //! Must stay true: each number is the papers' own; the words are ours.
-//! Source: papers/000 and papers/002; machines: a laptop of 2006 (Core Duo, 1.3 GHz), the
-//! PlayStation 3's PPE alone, and the PPE with one SPE.
+//! Source: the block device paper and its slides (docs/papers.md). Machines: a laptop of 2006 (Core
+//! Duo, 1.3 GHz), the PlayStation 3's PPE alone, and the PPE with one SPE.
 
 /// A figure on the papers' three machines.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -30,13 +30,13 @@ pub const MMAP_X86_US: [f64; 4] = [102.0, 148.0, 289.0, 564.0];
 pub const SWITCH_PPE_US: [f64; 4] = [117.0, 134.0, 149.0, 155.0];
 /// The same on their x86.
 pub const SWITCH_X86_US: [f64; 4] = [54.0, 63.0, 60.0, 52.0];
-/// Inflating 64 KiB of a program with miniLZO, in us.
+/// Decompressing 64 KiB of a program with miniLZO, in us.
 pub const MINILZO_BINARY_US: Three = Three {
     x86: 468.0,
     ppe: 507.0,
     spe: 560.0,
 };
-/// Inflating 64 KiB of text with miniLZO, in us.
+/// Decompressing 64 KiB of text with miniLZO, in us.
 pub const MINILZO_TEXT_US: Three = Three {
     x86: 436.0,
     ppe: 529.0,
@@ -54,7 +54,7 @@ pub const DIFF_MS: Three = Three {
     ppe: 536.0,
     spe: 655.0,
 };
-/// A block's way, in us: from the driver to the daemon.
+/// A block's path, in us: from the driver to the daemon.
 pub const DRIVER_TO_DAEMON_US: f64 = 108.0;
 /// Setting up in the daemon.
 pub const DAEMON_SET_UP_US: f64 = 152.0;
@@ -62,7 +62,7 @@ pub const DAEMON_SET_UP_US: f64 = 152.0;
 pub const DAEMON_TO_SPE_US: f64 = 0.4;
 /// Setting up in the SPE.
 pub const SPE_SET_UP_US: f64 = 6.9;
-/// Inflating on the SPE.
+/// Decompressing on the SPE.
 pub const SPE_INFLATE_US: f64 = 636.0;
 /// Additional time of the SPE's set-up where the memory had not been touched: from, to.
 pub const UNTOUCHED_FACTOR: [f64; 2] = [100.0, 1000.0];

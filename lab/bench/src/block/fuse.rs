@@ -1,9 +1,9 @@
 //! The FUSE file from end to end, as `dd` reads it.
 //!
-//! Why here: everything that is mounted goes through this file; its speed bounds them all.
-//! Must stay true: each round mounts anew, so that the kernel has nothing of the file; the image is
-//! in the page cache, so that no disk is measured.
-//! Source: papers/002, `dd` of the device.
+//! Why here: every mount reads through this file; its speed bounds them all.
+//! Must stay true: each round mounts anew, so that the kernel has no cached page of the file; the
+//! image is in the page cache, so that no disk is measured.
+//! Source: the slides on the block device (docs/papers.md), `dd` of the device.
 
 use super::inputs::{Corpus, sidecore, warm_all, wrong};
 use super::tools::{Runner, Server, tool};
@@ -29,6 +29,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             Format::Raw => raw.clone(),
             format => bench.image(Corpus::Given, format)?,
         };
+        // Otherwise the first candidate of a round would pay for the disk.
         warm_all(&[&image])?;
         let name = format.name();
         let program = bench.config.sidecore.clone();

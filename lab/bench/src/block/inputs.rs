@@ -66,6 +66,7 @@ impl Inputs {
         };
         let wants = |name| Group::chosen(&config.only).any(|group| group.name == name);
         let mut contents_bytes = SMALL_BYTES;
+        // A given image may decompress to far more than its own size.
         if let Some(image) = &config.image {
             let what = || BenchError::io(format!("open {}", image.display()));
             let file = File::open(image).map_err(what())?;
@@ -225,6 +226,7 @@ impl Bench<'_> {
             .runner
             .directory()
             .join(format!("{}.{file}", corpus.name()));
+        // A given image is measured itself, not a repacked copy with other settings.
         let given = self.inputs.given.clone().filter(|image| {
             let index = File::open(image)
                 .ok()
@@ -244,6 +246,7 @@ impl Bench<'_> {
                 self.runner.time(command.arg("-o").arg(&path))?;
             }
         }
+        // Here, so that no measurement runs on wrong bytes.
         compare(&path, &raw, self.runner.cancel())?;
         self.inputs.keep(corpus, name, &path)?;
         Ok(path)
@@ -416,7 +419,7 @@ pub(crate) fn wrong(what: &str, error: &BenchError) -> BenchError {
     }
 }
 
-/// Brings files into the page cache, so that a disk is not what is measured.
+/// Reads files into the page cache, so that the disk is not measured.
 pub(crate) fn warm_all(paths: &[&Path]) -> Result<(), BenchError> {
     paths.iter().try_for_each(|path| tools::warm(path))
 }

@@ -1,9 +1,9 @@
-//! Our LZO1X beside liblzo2's `lzo1x_decompress_safe`, on the same streams, on one core.
+//! Our LZO1X compared with liblzo2's `lzo1x_decompress_safe`, on the same streams, on one core.
 //!
 //! Why here: the papers' decompressor was miniLZO, and their next step one that is hand-made for
-//! the local store; this is that step, measured.
+//! the local store; this measures that step.
 //! Must stay true: liblzo2 is GPL and is never linked: it runs in a program of its own, compiled
-//! from `lab/bench/peers/lzo_peer.c` with `cc -O2`; both inflate streams that *liblzo2* made,
+//! from `lab/bench/peers/lzo_peer.c` with `cc -O2`; both decompress streams that *liblzo2* made,
 //! from memory, in blocks of 64 KiB, and take the best of the same number of passes.
 //! Source: liblzo2 2.10 as a program.
 
@@ -40,6 +40,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         bench
             .runner
             .time(Command::new(&peer).arg(mode).arg(&list).arg(&path))?;
+        // Both sides decompress liblzo2's streams: ours must not profit from its own compressor.
         let streams = Streams::read(&path)?;
         streams.check(&blocks, name)?;
         let mb = raw_bytes as f64 / 1e6;
@@ -47,6 +48,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mut candidates = vec![
             Candidate::of_one("ours", |_| Ok(mb / streams.best_s(core)?)),
             Candidate::of_one(LIBLZO2, |runner: &Runner| {
+                // Pinned like ours, so that both have the same core.
                 let mut command = tool("taskset")?;
                 command
                     .args(["-c", &core.to_string()])

@@ -16,7 +16,7 @@
 //! runs on bytes that were not compared; everything that is started is ended and unmounted,
 //! whatever happens; nothing runs longer than its limit.
 //! Called from one thread, which blocks for minutes.
-//! Source: papers/000 and papers/002 (the user-mode SPE driver of 2007).
+//! Source: the block device paper of 2007 and its slides (docs/papers.md).
 
 mod corpus;
 pub mod figures;
@@ -58,7 +58,7 @@ use tools::Runner;
 /// Measures one group.
 type Run = fn(&mut Bench<'_>) -> Result<(), BenchError>;
 
-/// Compressed images beside other formats, servers and file systems.
+/// Compressed images compared with other formats, servers and file systems.
 pub struct Block;
 
 /// A set of measurements that can be asked for alone.

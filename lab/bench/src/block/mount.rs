@@ -1,10 +1,11 @@
-//! Mounted trees: ours beside squashfuse, the kernel's own squashfs and the kernel's own erofs.
+//! Mounted trees: ours compared with squashfuse, the kernel's own squashfs and the kernel's own
+//! erofs.
 //!
-//! Why here: a mounted tree is what people read; these are the readers they have today.
+//! Why here: users read a mounted tree; these are the readers they have today.
 //! Must stay true: every round mounts anew. "Cold" drops the kernel's caches, image included;
-//! "image cached" then reads the image back in, so that no disk is measured, only inflating and
+//! "image cached" then reads the image back in, so that no disk is measured, only decompression and
 //! exports. Every tree is compared with the original once.
-//! Source: papers/002, `diff -r` of the mounted tree.
+//! Source: the slides on the block device (docs/papers.md), `diff -r` of the mounted tree.
 
 use super::inputs::{Corpus, sidecore, wrong};
 use super::tools::{KernelMount, Runner, Server, drop_caches, is_mounted, need_root, tool, warm};
@@ -192,8 +193,8 @@ fn kernel_knows(file_system: &str) -> bool {
         .any(|line| line.split_whitespace().last() == Some(file_system))
 }
 
-/// The threads with which this kernel's squashfs inflates, by its configuration: a comparison with
-/// one thread is won by any program with two.
+/// The threads with which this kernel's squashfs decompresses, by its configuration: a comparison
+/// with one thread is won by any program with two.
 fn squashfs_threads(bench: &Bench<'_>) -> Result<&'static str, BenchError> {
     let mut command = Command::new("sh");
     let script = "zcat /proc/config.gz 2>/dev/null || cat \"/boot/config-$(uname -r)\" 2>/dev/null \
@@ -276,6 +277,8 @@ fn small(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             .iter()
             .map(|reader| {
                 Candidate::of_one(reader.name, move |runner| {
+                    // The mounted tree is cold in both cases; only its image and the original are
+                    // warmed.
                     drop_caches()?;
                     if !cold {
                         warm_tree(runner, original)?;
@@ -320,7 +323,7 @@ fn of<'s>(readers: &[Reader], series: &'s [Option<Series>], name: &str) -> Optio
     series[index].as_ref()
 }
 
-/// Our image beside each peer's; beside squashfs no larger than 1.1 times.
+/// Our image's size compared with each peer's; at most 1.1 times that of squashfs.
 fn sizes(bench: &mut Bench<'_>, readers: &[Reader]) -> Result<(), BenchError> {
     let here = Series::new(vec![file_bytes(&readers[0].image)? as f64 / 1e6]);
     let mut compared: Vec<&Path> = vec![&readers[0].image];

@@ -1,4 +1,4 @@
-//! NBD servers beside one another: ours, qemu-nbd on compressed qcow2, nbdkit on a raw file.
+//! NBD servers compared: ours, qemu-nbd on compressed qcow2, nbdkit on a raw file.
 //!
 //! Why here: NBD is where existing servers read compressed images, so this is the plainest
 //! comparison of whole systems.
@@ -79,6 +79,7 @@ impl Export {
             }
             Kind::Qemu { aio } => {
                 let mut command = tool("qemu-nbd")?;
+                // The default is one client; nbdcopy opens several connections.
                 command.args(["-r", "-t", "-f", "qcow2", "--shared=8"]);
                 command
                     .arg(format!("--aio={aio}"))
@@ -110,9 +111,10 @@ impl Export {
         Ok((server, socket))
     }
 
-    /// Copies the whole export to nowhere: seconds of wall clock, and of the server's CPU.
+    /// Copies the whole export and discards it: seconds of wall clock, and of the server's CPU.
     pub(crate) fn copy(&self, runner: &Runner) -> Result<(f64, f64), BenchError> {
         let (server, socket) = self.serve(runner)?;
+        // After the start, which is no part of the copy's cost.
         let before_s = server.cpu_s();
         let mut command = tool("nbdcopy")?;
         let seconds = runner.time(command.arg(uri(&socket)).arg("null:"))?;
@@ -125,7 +127,7 @@ impl Export {
         let (_server, socket) = self.serve(runner)?;
         let bytes = file_bytes(raw)?.to_string();
         let mut command = Command::new("bash");
-        // cloop fills its last block up with zeros: what comes after the contents is read, too.
+        // cloop pads its last block with zeros: the bytes after the contents are read, too.
         let script = "set -o pipefail; \
                       nbdcopy \"$1\" - | { cmp -n \"$3\" - \"$2\" && cat >/dev/null; }";
         command
@@ -139,7 +141,7 @@ impl Export {
         })
     }
 
-    /// Reads at random offsets: what the client saw, and the server's CPU seconds.
+    /// Reads at random offsets: the client's figures, and the server's CPU seconds.
     fn random(&self, runner: &Runner, load: &Load) -> Result<(Measured, f64), BenchError> {
         let (server, socket) = self.serve(runner)?;
         let before_s = server.cpu_s();
@@ -152,7 +154,7 @@ fn uri(socket: &Path) -> String {
     format!("nbd+unix:///?socket={}", socket.display())
 }
 
-/// Everything over NBD but the scaling with engines.
+/// All measurements over NBD except the scaling with engines.
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let raw = bench.raw(Corpus::Given)?;
     let mut exports = Vec::new();
@@ -190,6 +192,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     choose_aio(bench, &mut exports)?;
     bench.say("comparing what every server delivers");
     let mut sound = Vec::new();
+    // A server that delivers wrong bytes must not be timed.
     for export in exports {
         match export.check(&bench.runner, &raw) {
             Ok(()) => sound.push(export),
@@ -216,6 +219,7 @@ fn choose_aio(bench: &mut Bench<'_>, exports: &mut [Export]) -> Result<(), Bench
         return Ok(());
     };
     let mut best: Option<(f64, &'static str)> = None;
+    // Twice, and the least counts: one copy may be disturbed.
     for _ in 0..2 {
         for aio in ["threads", "io_uring"] {
             let mut probe = probe.clone();
@@ -244,7 +248,7 @@ fn choose_aio(bench: &mut Bench<'_>, exports: &mut [Export]) -> Result<(), Bench
     Ok(())
 }
 
-/// All bytes in order, and the CPU time that takes.
+/// All bytes in order, and the CPU time for it.
 fn sequential(
     bench: &mut Bench<'_>,
     exports: &[Export],
@@ -259,6 +263,7 @@ fn sequential(
         .iter()
         .filter(|export| !cold || [OURS_ZSTD, QEMU_ZSTD].contains(&export.name.as_str()))
         .collect();
+    // A candidate returns one value; the CPU time of the same copies goes here.
     let cpu: Vec<RefCell<Vec<f64>>> = chosen.iter().map(|_| RefCell::default()).collect();
     let mut candidates: Vec<_> = chosen
         .iter()
@@ -294,6 +299,7 @@ fn sequential(
             metric: &format!("{metric}: {here}"),
             unit: "MB/s",
             better: Better::Higher,
+            // With cold caches the disk sets the speed, so there is no target.
             target: target.filter(|_| !cold),
             note: "",
         };
@@ -346,6 +352,7 @@ struct Taken {
 fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result<(), BenchError> {
     let kib = load.block_bytes / 1024;
     let metric = format!("NBD random {kib} KiB, depth {}", load.depth);
+    // One run gives all figures; the candidate itself returns the median.
     let taken: Vec<RefCell<Taken>> = exports.iter().map(|_| RefCell::default()).collect();
     let mut candidates: Vec<_> = exports
         .iter()
@@ -363,6 +370,7 @@ fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result
         .collect();
     let series = bench.interleave(&format!("{metric}, median"), "us", &mut candidates)?;
     drop(candidates);
+    // A candidate that failed has incomplete samples.
     let position = |name: &str| {
         let found = exports.iter().position(|export| export.name == name);
         found.filter(|&index| series[index].is_some())
@@ -417,6 +425,7 @@ fn random_load(bench: &mut Bench<'_>, exports: &[Export], load: &Load) -> Result
                 &of(pick, theirs),
             );
         }
+        // nbdkit decompresses nothing, so its CPU time is not comparable.
         if peer != NBDKIT {
             let pick: fn(&Taken) -> &Vec<f64> = |taken| &taken.cpu_ms;
             let (a, b) = (of(pick, ours), of(pick, theirs));

@@ -1,8 +1,8 @@
 //! The papers' other figures: image sizes, `dd` of the device, mapping, switching, the export.
 //!
-//! Why here: the papers reasoned with these numbers; they stand beside this machine's.
-//! Must stay true: each is measured as the papers say they did, or the note says how not.
-//! Source: papers/000 and papers/002.
+//! Why here: the papers reasoned with these numbers; they are printed next to this machine's.
+//! Must stay true: each is measured by the papers' method, or the note names the difference.
+//! Source: the block device paper and its slides (docs/papers.md).
 
 use super::fuse::dd;
 use super::inputs::{Corpus, sidecore, warm_all};
@@ -70,7 +70,7 @@ fn mapping(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// A byte to another process on the same core and back, with so much memory mapped and locked.
+/// A byte to another process on the same core and back, with this much memory mapped and locked.
 fn switching(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     bench.say("switching processes");
     let core = sidecore_sys::cpu::allowed()?.last().copied().unwrap_or(0);
@@ -136,7 +136,7 @@ fn switch_us(core: usize) -> Result<f64, BenchError> {
     result
 }
 
-/// The way to the device and back, without inflating: one block over and over, over NBD.
+/// The path to the device and back, without decompression: one block over and over, over NBD.
 fn way_in(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let image = bench.image(Corpus::Small, Format::CloopLzo)?;
     let export = Export::ours(bench, "ours", &image, None);
@@ -174,6 +174,7 @@ fn device(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let image = &image;
     let mut candidates = vec![Candidate::of_one("ours", move |runner| {
         let mut command = sidecore(&program, runner.directory());
+        // In the foreground, so that the server ends with the round.
         command.arg("attach").arg(image).arg("--foreground");
         let device = |said: &str| {
             let line = said.lines().find(|line| line.starts_with("attached "))?;

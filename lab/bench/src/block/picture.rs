@@ -1,4 +1,4 @@
-//! The bench as a picture: bars of ours beside the peers', a line for 1 to N engines.
+//! The bench as a picture: bars of ours and the peers', a line for 1 to N engines.
 //!
 //! Why here: drawing is printing. Must stay true: as `frame::picture` says. Pure: SVG text comes
 //! out. Source: own.

@@ -15,7 +15,7 @@ pub struct Report {
     /// Circumstances of the run.
     #[serde(flatten)]
     pub head: Head,
-    /// Our figures beside the papers' and the peers', failures, every sample.
+    /// Our figures, the papers' and the peers', failures, every sample.
     #[serde(flatten)]
     pub figures: Figures,
     /// Our figures for 1 to N engines.
@@ -25,7 +25,7 @@ pub struct Report {
 /// Throughput with some engines.
 #[derive(Debug, Clone, Serialize)]
 pub struct Scaling {
-    /// The input, and the way to it.
+    /// The input and its path, in process or over NBD.
     pub name: String,
     /// Engines.
     pub engines: usize,

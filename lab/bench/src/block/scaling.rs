@@ -1,10 +1,10 @@
-//! 1 to N engines, where inflating is the limit.
+//! 1 to N engines, where decompression is the limit.
 //!
 //! Why here: the papers' gain came from several SPEs on one image; this shows what further engines
 //! give a single sequential reader, in process and over NBD.
 //! Must stay true: the device reads the whole image each time, from a cold cache of frames, with
 //! the image in the page cache.
-//! Source: papers/002, the slides' four SPEs.
+//! Source: the slides on the block device (docs/papers.md), four SPEs.
 
 use super::inputs::{Corpus, open, warm_all};
 use super::nbd::Export;
@@ -121,6 +121,7 @@ fn in_process(runner: &Runner, image: &Path, engines: usize) -> Result<f64, Benc
     let device = open(image, engines, DeviceConfig::default())?;
     let mut buffer = vec![0; READ_BYTES];
     let size_bytes = device.size_bytes();
+    // After opening: the start of the engines is not measured.
     let began = Instant::now();
     for offset in (0..size_bytes).step_by(READ_BYTES) {
         runner.check()?;

@@ -1,9 +1,9 @@
 //! Stages of a block's time: the papers' table, from the device's own clocks.
 //!
-//! Why here: 267 us of set-up for 636 us of inflating was what the papers found worth improving.
+//! Why here: the papers found 267 us of set-up for 636 us of decompression worth improving.
 //! Must stay true: blocks are read one at a time in random order, without read-ahead, and none is
 //! in the cache of frames; "touched" memory was used a moment ago, "untouched" has no page mapped.
-//! Source: papers/000 (table of one block), papers/002 (pre-touching).
+//! Source: the block device paper (table of one block), its slides (pre-touching); docs/papers.md.
 
 use super::inputs::{Corpus, open, warm_all};
 use super::{Bench, BenchError, figures, interrupted};
@@ -48,6 +48,7 @@ fn table(bench: &mut Bench<'_>, image: &Path, codec: &str, paper: bool) -> Resul
     let device = open(image, cores()?, quiet_config())?;
     let mut table = Table::default();
     let mut block = vec![0; frame_bytes(&device)];
+    // Faults in the buffer and the image: this table is about touched memory.
     read_all(&device, &mut block, bench.runner.cancel())?;
     let cancel = bench.cancel.clone();
     let rounds = bench.each_round(|round| {
@@ -141,7 +142,7 @@ fn requests(bench: &mut Bench<'_>, image: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Cost of memory that nobody has touched before: source (the mapped image), destination.
+/// Cost of the first touch of memory: source (the mapped image), destination.
 fn touching(bench: &mut Bench<'_>, image: &Path) -> Result<(), BenchError> {
     bench.say("with and without pre-touch");
     let device = open(image, 1, quiet_config())?;
@@ -157,12 +158,12 @@ fn touching(bench: &mut Bench<'_>, image: &Path) -> Result<(), BenchError> {
         device.stages().reset();
         read_all(&device, &mut touched, &cancel)?;
         let touched_us = [us(Stage::Get), us(Stage::Inflate)];
-        // The source's pages are given up; they stay in the page cache.
+        // The source's pages are unmapped; they stay in the page cache.
         device.drop_cache();
         device.stages().reset();
         read_all(&device, &mut touched, &cancel)?;
-        // Where the get only borrows, the pages come while the block is inflated. On a busy machine
-        // that difference may be lost in the noise, but no fault costs less than nothing.
+        // Where the get only borrows, the pages are faulted in during decompression. On a busy
+        // machine that difference may be lost in the noise, but no fault costs less than nothing.
         let faults_us = us(Stage::Inflate) - touched_us[1];
         let untouched_get_us = us(Stage::Get) + faults_us.max(0.0);
         let mut fresh = Region::new(
@@ -235,7 +236,7 @@ fn touching(bench: &mut Bench<'_>, image: &Path) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// 64 KiB blocks of a program and of text, as miniLZO deflates them (the fastest level).
+/// 64 KiB blocks of a program and of text, as miniLZO compresses them (the fastest level).
 fn blocks(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     bench.say("LZO1X block times");
     let tree = bench.tree(Corpus::Small)?;
@@ -269,6 +270,7 @@ fn blocks(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let mut out = vec![0; figures::BLOCK_BYTES as usize];
         let medians = bench.each_round(|_| {
             let mut times = Vec::with_capacity(streams.len());
+            // Timed block by block, since the papers give the time of one block.
             for stream in &streams {
                 let began = Instant::now();
                 inflater.inflate(stream, &mut out)?;

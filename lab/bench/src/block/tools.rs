@@ -1,8 +1,8 @@
 //! Other programs: found, started, waited for, ended.
 //!
 //! Why here: the bench starts dozens of servers, mounts and clients, and must leave none behind.
-//! Must stay true: every program has a time limit; it is ended by its own number, first kindly,
-//! then not; what it mounted is unmounted; a wait ends soon after the run is cancelled, without
+//! Must stay true: every program has a time limit; it is ended by its own PID, by SIGTERM first and
+//! then by SIGKILL; its mounts are unmounted; a wait ends soon after the run is cancelled, without
 //! costing a measured program any precision (the wait is for the process itself, not for a clock).
 //! One thread. Source: pidfd_open(2), umount2(2), proc(5).
 
@@ -73,7 +73,7 @@ impl Runner {
         Ok(path)
     }
 
-    /// Runs a program to its end, which must be a success. Its wall-clock time in seconds.
+    /// Runs a program to its end, which must be a success. Returns its wall-clock time in seconds.
     pub(crate) fn time(&self, command: &mut Command) -> Result<f64, BenchError> {
         let log = self.fresh("log");
         let text = child::describe(command);
@@ -95,7 +95,7 @@ impl Runner {
         }
     }
 
-    /// Runs a program to its end, which must be a success. What it printed.
+    /// Runs a program to its end, which must be a success. Returns its output.
     pub(crate) fn output(&self, command: &mut Command) -> Result<String, BenchError> {
         let out = self.fresh("out");
         // Through a shell's redirection, so that the one waiting loop serves both.
@@ -110,14 +110,14 @@ impl Runner {
         Ok(text)
     }
 
-    /// Starts a program that stays, and waits until `ready` says so. `ready` gets what the program
-    /// has printed so far.
+    /// Starts a program that stays, and waits until `ready` is true of its output so far.
     pub(crate) fn serve(
         &self,
         command: &mut Command,
         mount: Option<&Path>,
         mut ready: impl FnMut(&str) -> bool,
     ) -> Result<Server, BenchError> {
+        // To a file: a full pipe would block the server.
         let log = self.fresh("log");
         let text = child::describe(command);
         let out = File::create(&log).map_err(BenchError::io("make a log"))?;
@@ -134,6 +134,7 @@ impl Runner {
             if ready(&server.said()) {
                 return Ok(server);
             }
+            // The poll waits for the process, so that the death of a server is noticed at once.
             let ended = server.process.wait(&self.cancel, READY_POLL)?;
             let said = last_words(&server.log);
             if let Some(status) = ended {
@@ -172,10 +173,12 @@ fn remove_abandoned(base: &Path) {
         let Some(pid) = number.and_then(|number| number.parse::<u32>().ok()) else {
             continue;
         };
+        // A run that still lives, at the same time as this one.
         if Path::new(&format!("/proc/{pid}")).exists() {
             continue;
         }
         let path = entry.path();
+        // Later mounts may lie inside earlier ones.
         for point in mount_points()
             .iter()
             .rev()
@@ -270,7 +273,7 @@ fn unmount(directory: &Path) {
     }
     let _ = rustix::mount::unmount(directory, UnmountFlags::DETACH);
     if is_mounted(directory) {
-        // Without privilege only FUSE's own helper may.
+        // Without privilege only FUSE's own helper may unmount.
         let mut helper = Command::new("fusermount3");
         let _ = helper
             .args(["-u", "-z"])
@@ -289,6 +292,7 @@ fn mount_points() -> Vec<PathBuf> {
     let text = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let points = text.lines().filter_map(|line| line.split(' ').nth(4));
     points
+        // mountinfo escapes blanks: proc(5).
         .map(|point| point.replace("\\040", " ").into())
         .collect()
 }
@@ -315,6 +319,7 @@ impl Process {
                 ended: false,
             }),
             Err(error) => {
+                // Without a handle it could not be waited for.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(BenchError::io(format!("watch `{text}`"))(error.into()))
@@ -387,7 +392,7 @@ impl Drop for Process {
     }
 }
 
-/// A command that starts `name`, if this machine has it.
+/// A command that starts `name`, if it is installed.
 ///
 /// # Errors
 /// [`BenchError::Missing`] with the package to install.
@@ -395,11 +400,12 @@ pub(crate) fn tool(name: &str) -> Result<Command, BenchError> {
     child::tool(name, &PACKAGES).map_err(BenchError::Missing)
 }
 
-/// Forgets every cached page, entry and inode.
+/// Drops every cached page, entry and inode.
 ///
 /// # Errors
 /// [`BenchError::Missing`] where this process may not.
 pub(crate) fn drop_caches() -> Result<(), BenchError> {
+    // Dirty pages would stay in the cache.
     rustix::fs::sync();
     fs::write("/proc/sys/vm/drop_caches", "3").map_err(|error| {
         BenchError::Missing(format!("cold caches need root (drop_caches: {error})"))
@@ -417,7 +423,7 @@ pub(crate) fn need_root() -> Result<(), BenchError> {
     Err(BenchError::Missing("mounting needs root".into()))
 }
 
-/// Brings a file into the page cache.
+/// Reads a file into the page cache.
 pub(crate) fn warm(path: &Path) -> Result<(), BenchError> {
     let failed = || BenchError::io(format!("read {}", path.display()));
     let mut file = File::open(path).map_err(failed())?;

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BenchError {
-    /// Something that this machine does not have. Reported, not a failure.
+    /// A program or facility that this machine lacks. Reported, not a failure.
     #[error("{0}")]
     Missing(String),
-    /// A program failed, or took longer than it may.
+    /// A program failed, or exceeded its time limit.
     #[error("`{command}` {what}")]
     Program {
         /// The command line.
@@ -46,7 +46,7 @@ pub enum BenchError {
     /// The operating system refused something.
     #[error("cannot {what}: {source}")]
     Io {
-        /// The attempt.
+        /// The attempted operation.
         what: String,
         /// The system's error.
         source: std::io::Error,

@@ -41,8 +41,8 @@ pub trait Reported {
 }
 
 impl Head {
-    /// Looks at the machine. `program` is measured: its commit is named. `rounds` are as asked for:
-    /// unless given 5, in a quick run 2.
+    /// Reads the machine's state. `program` is measured: its commit is named. `rounds` are as
+    /// requested: unless given 5, in a quick run 2.
     pub(crate) fn new(program: &Path, quick: bool, rounds: Option<usize>) -> Self {
         let rounds = rounds.unwrap_or(if quick { 2 } else { 5 });
         let rounds = rounds.clamp(1, super::ROUNDS_MAX);

@@ -1,15 +1,15 @@
 //! The frame of every bench: groups, interleaved rounds that are repeated when they are noisy, and
 //! a report with head, figures and raw samples.
-//!
-//! - [`Frame`]: a run under way; each service's `Bench` holds one and adds what only it needs.
+//! - [`Frame`]: a run in progress; each service's `Bench` holds one and adds its own state.
 //! - [`Head`]: machine, load, commit, placement of threads, foreign load: the same keys in every
+//!   report, and the first lines of every TSV file.
 //!   report, and the first lines of every TSV file.
 //! - [`Group`]: a set of measurements that can be asked for alone.
 //! - [`BenchError`]: one error for all benches.
 //! - [`text`], [`picture`]: a report's figures for people.
 //!
-//! Must stay true: a candidate that fails is out, with the reason in the report, and the others go
-//! on; `Interrupted` and a lack of space end the run. Medians, ratios and spreads are
+//! Must stay true: a candidate that fails is out, with the reason in the report, and the others
+//! continue; `Interrupted` and a lack of space end the run. Medians, ratios and spreads are
 //! `sidecore_measure`'s. Called from one thread. Source: own.
 
 mod error;
@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-/// A run under way.
+/// A run in progress.
 pub struct Frame<'a, R> {
     /// Filled while the run goes on.
     pub(crate) report: R,
@@ -113,7 +113,7 @@ impl<'a, R: Reported> Frame<'a, R> {
         if self.quick() { quick } else { full }
     }
 
-    /// Goes on unless the run was cancelled.
+    /// Continues unless the run was cancelled.
     ///
     /// # Errors
     /// [`BenchError::Interrupted`].
@@ -208,7 +208,7 @@ impl<'a, R: Reported> Frame<'a, R> {
         }
     }
 
-    /// Puts one of our own figures into the report, beside the papers' where they have one.
+    /// Puts one of our own figures into the report, with the papers' figure where there is one.
     pub(crate) fn row(
         &mut self,
         name: impl Into<String>,

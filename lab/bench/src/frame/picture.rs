@@ -1,8 +1,8 @@
-//! A bench's figures as a picture: bars of ours beside the peers'.
+//! A bench's figures as a picture: bars of ours and the peers'.
 //!
 //! Why here: every bench is drawn alike. Must stay true: every bar carries its ratio, losses like
 //! wins; labels have rows of their own, so that none covers another. Pure: SVG text comes out.
-//! Source: own; colours after Okabe and Ito, told apart by colour-blind people, too.
+//! Source: own; colours after Okabe and Ito, which colour-blind people can distinguish, too.
 
 use super::Head;
 use plotters::prelude::*;
@@ -17,7 +17,7 @@ pub(crate) struct Picture<'r> {
     pub head: &'r Head,
     /// Comparisons; those that were not measured are left out.
     pub peers: &'r [Peer],
-    /// Height of what else is drawn below, in pixels.
+    /// Height of the drawing below the bars, in pixels.
     pub lower_height: i32,
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn head(head: &Head, less: &str) -> String {
     out
 }
 
-/// Tables of our figures beside the peers' and the papers'.
+/// Tables of our figures with the peers' and the papers'.
 #[must_use]
 pub(crate) fn figures(figures: &Figures) -> String {
     let mut out = String::new();

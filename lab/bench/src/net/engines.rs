@@ -1,11 +1,12 @@
-//! Two engines with one address, each on a core of its own, beside one: the same 10,000 sessions.
+//! Two engines with one address, each on a core of its own, compared with one: the same 10,000
+//! sessions.
 //!
-//! Why here: what a second engine adds, and how evenly sessions are spread. With two cores nobody
-//! is left to drive a link, so each engine's NIC has its requests prepared: a client is a few
-//! words, and its next request goes in once its last is answered. The application (64 bytes read
-//! where they lie, 64 written) is in the engine's loop. The load of both is the same code on the
-//! same core. Must stay true: what is counted are answers that carry on where the last one ended;
-//! every session gets its turn before one has a second.
+//! Why here: it shows the gain of a second engine, and how evenly sessions are spread. With two
+//! cores none is left to drive a link, so each engine's NIC has its requests prepared: a client is
+//! a few words, and its next request goes in once its last is answered. The application (64 bytes
+//! read in place, 64 written) is in the engine's loop. The load of both is the same code on the
+//! same core. Must stay true: only answers that continue at the end of the last one count; every
+//! session gets its turn before one has a second.
 
 use super::served::config;
 use super::sessions::hand::{
@@ -166,10 +167,12 @@ fn play(
         Ok(count) => count,
         Err(error) => {
             failed = Some(error);
+            // Ends the other engines, too, which share the flag.
             stop.store(true, Ordering::Release);
             0
         }
     })?;
+    // With sessions lost, the rate would be that of a smaller load.
     let lost = live - engine.stack().sessions();
     match failed {
         Some(error) => Err(error),
@@ -178,7 +181,7 @@ fn play(
     }
 }
 
-/// One turn of the application; how much it did.
+/// One turn of the application; returns the amount of work done.
 fn answer(stack: &mut Stack, listener: ListenerId) -> Result<usize, BenchError> {
     let mut count = 0;
     while let Some(event) = stack.next_event() {
@@ -192,11 +195,11 @@ fn answer(stack: &mut Stack, listener: ListenerId) -> Result<usize, BenchError> 
     Ok(count)
 }
 
-/// Work that the engines have done so far, for the thread that measures.
+/// Work that the engines have done so far, for the measuring thread.
 #[derive(Debug, Default)]
 struct Progress {
     answers: AtomicU64,
-    /// Engines whose sessions are open, each asked once.
+    /// Engines whose sessions are open and have each had one request.
     warm: AtomicUsize,
 }
 
@@ -239,7 +242,7 @@ impl<'p> Prepared<'p> {
         }
     }
 
-    /// The place after this one; whoever comes round to the first has been everywhere.
+    /// The place after this one; a wrap-around to the first completes a round.
     fn step(&mut self) -> bool {
         self.next = (self.next + 1) % self.clients.len();
         self.next == 0
@@ -256,7 +259,7 @@ impl<'p> Prepared<'p> {
         self.awaited -= 1;
     }
 
-    /// An answer that carries on where the last one ended.
+    /// An answer that continues at the end of the last one.
     fn take(&mut self, header: &[u8]) {
         let client = &mut self.clients[self.places[number_of(header)] as usize];
         if word(header, 38) == client.acknowledgment {
@@ -293,7 +296,7 @@ impl Nic for Prepared<'_> {
             give(&mut frame);
             count += 1;
         }
-        // A batch at a time, so that nobody is asked twice at once.
+        // A batch at a time, so that no session has two requests at once.
         if count > 0 || self.awaited > 0 {
             return Ok(count);
         }
@@ -323,6 +326,7 @@ impl Nic for Prepared<'_> {
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
         let payload_bytes = frame.payload[0].len() + frame.payload[1].len();
         let header = frame.header;
+        // Only TCP over IPv4 is for the clients; the stack also sends ARP.
         if header.len() >= HEADER && header[12..14] == [8, 0] && header[23] == 6 {
             match header[47] & 0x3f {
                 0x12 => self.open(frame),

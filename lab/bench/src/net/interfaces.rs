@@ -19,8 +19,8 @@ pub(crate) fn alone(cancel: &AtomicBool) -> Result<Namespace, BenchError> {
     Ok(namespace)
 }
 
-/// Two of them with a wire of the kernel's from one to the other: interface `near` at
-/// 10.99.0.1/24 in the first, `far` at 10.99.0.2/24 in the second, both up.
+/// Two of them with a veth pair from one to the other: interface `near` at 10.99.0.1/24 in the
+/// first, `far` at 10.99.0.2/24 in the second, both up.
 pub(crate) fn wired(cancel: &AtomicBool) -> Result<(Namespace, Namespace), BenchError> {
     let (first, second) = (alone(cancel)?, alone(cancel)?);
     let number = second.number();
@@ -35,8 +35,8 @@ pub(crate) fn wired(cancel: &AtomicBool) -> Result<(Namespace, Namespace), Bench
     Ok((first, second))
 }
 
-/// Has the kernel use CUBIC for all its sessions through `interface`, whose `address` is of a /24,
-/// whatever this machine's default is: what a namespace may choose for itself depends on that.
+/// Makes the kernel use CUBIC for all its sessions through `interface`, whose `address` is of a
+/// /24. The machine's default decides whether a namespace may choose for itself.
 ///
 /// # Errors
 /// [`BenchError::Program`] where the kernel has no CUBIC.

@@ -13,7 +13,7 @@
 //! Must stay true: candidates are interleaved, every round beginning with another; a peer is given
 //! its best settings; nothing outside namespaces of our own is touched; everything that is started
 //! is ended, whatever happens; nothing waits longer than its limit.
-//! Called from one thread, which blocks for minutes. Source: papers/004 (NetX on one SPE, 2009).
+//! Called from one thread, which blocks for minutes. Source: the NetX paper (docs/papers.md).
 
 mod deploy;
 mod engines;
@@ -53,7 +53,7 @@ use std::time::{Duration, Instant};
 /// Runs a group: puts rows and peers into the report.
 type Run = fn(&mut Bench<'_>) -> Result<(), BenchError>;
 
-/// The stack beside the kernel's, beside others, beside the paper.
+/// The stack compared with the kernel's, other stacks and the paper's figures.
 pub struct Net;
 
 /// A set of measurements that can be asked for alone.
@@ -157,7 +157,7 @@ impl Bench<'_> {
         self.cpus.first().copied().unwrap_or(0)
     }
 
-    /// The core of whoever talks to an engine: the engine's, where there is only one.
+    /// The core of an engine's clients: the engine's, where there is only one.
     pub(crate) fn partner_cpu(&self) -> usize {
         self.cpus.get(1).copied().unwrap_or(self.engine_cpu())
     }
@@ -207,8 +207,8 @@ impl Bench<'_> {
         self.frame.compare(&what, here, there);
     }
 
-    /// Reports the distance of the cores while the group ran: lines that pass between them run at
-    /// another speed where a virtual machine's cores are moved.
+    /// Reports the distance of the cores while the group ran: the speed of a line between them
+    /// changes where a virtual machine's cores are moved.
     fn tell_distance(&mut self) {
         let distances = std::mem::take(&mut self.distances);
         if !distances.is_empty() {
@@ -234,9 +234,9 @@ pub(crate) type Candidate<'c> = interleave::Candidate<'c, AtomicBool, BenchError
 pub(crate) struct Comparison<'c> {
     /// The peer.
     pub(crate) name: &'c str,
-    /// The thing that was measured.
+    /// The measured quantity.
     pub(crate) metric: &'c str,
-    /// Of both.
+    /// The unit of both figures.
     pub(crate) unit: &'static str,
     /// The better direction.
     pub(crate) better: Better,
@@ -287,5 +287,5 @@ pub(crate) fn sleep(time: Duration, cancel: &AtomicBool) -> Result<(), BenchErro
 
 /// A quick run that took longer than this goes on with one round each.
 const QUICK_TIME: Duration = Duration::from_secs(20);
-/// Time between two looks of a wait for a cancelled run.
+/// Time between two checks of a wait for a cancelled run.
 pub(crate) const CANCEL_POLL: Duration = Duration::from_millis(20);

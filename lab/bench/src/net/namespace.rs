@@ -1,9 +1,9 @@
-//! Network namespaces of the kernel that nobody else sees and that end with us.
+//! Network namespaces of the kernel that no other program sees and that end with us.
 //!
-//! Why here: peers need interfaces, and this machine's own are none of our business. A namespace
+//! Why here: peers need interfaces, and the bench must not touch this machine's own. A namespace
 //! lives as long as a thread in it and the programs that the thread started, so that nothing is
-//! left behind in whatever way we end. Must stay true: programs that are started in one are ended
-//! before it is dropped. Source: network_namespaces(7).
+//! left behind, however we end. Must stay true: programs that are started in one are ended before
+//! it is dropped. Source: network_namespaces(7).
 
 use super::BenchError;
 use std::sync::mpsc::{Sender, channel};
@@ -67,7 +67,7 @@ impl Namespace {
     ) -> Result<T, BenchError> {
         let (tell, told) = channel();
         let job = move || {
-            // Who asked waits for it.
+            // The caller waits for it.
             tell.send(job()).ok();
         };
         let sent = self.jobs.as_ref().map(|jobs| jobs.send(Box::new(job)));
@@ -80,7 +80,7 @@ impl Drop for Namespace {
     fn drop(&mut self) {
         self.jobs = None;
         if let Some(thread) = self.thread.take() {
-            // It only ends early by a panic, of which its caller has heard.
+            // It only ends early by a panic, which its caller has already reported.
             thread.join().ok();
         }
     }

@@ -1,8 +1,8 @@
-//! Two stacks over a link in shared memory, beside the kernel's wire between two namespaces: MTU
-//! 1500, no segmentation by hardware on either side.
+//! Two stacks over a link in shared memory, compared with the kernel's wire between two namespaces:
+//! MTU 1500, no segmentation by hardware on either side.
 //!
-//! Why here: what a stack costs by the packet. The kernel is given a core a side, CUBIC and its
-//! checksums for nothing (a veth never computes them); ours computes and checks them.
+//! Why here: the cost of a stack per packet. The kernel gets a core for each side, CUBIC and its
+//! checksums for free (a veth never computes them); ours computes and checks them.
 //! Source: the paper's packet rates; veth(4), iperf3(1).
 
 use super::interfaces;
@@ -36,7 +36,7 @@ fn stream(bench: &mut Bench<'_>, cpus: [usize; 2]) -> Result<(), BenchError> {
         Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
         wire => wire,
     };
-    // Said by the candidate, so that the other is measured all the same.
+    // The candidate reports it, so that the other is measured all the same.
     let mut refused = wire.as_ref().err().map(ToString::to_string);
     let wire = wire.ok();
     let metrics = [(STREAM, "Gb/s"), ("its packets", "M/s")];
@@ -158,7 +158,7 @@ impl Wire {
     }
 }
 
-/// Bits a second that arrived, of what a client of iperf3 says with `-J`.
+/// Bits a second that arrived, from the output of iperf3's client with `-J`.
 pub(super) fn arrived(said: &str) -> Result<f64, BenchError> {
     let report: serde_json::Value = serde_json::from_str(said)
         .map_err(|error| BenchError::Wrong(format!("iperf3 said no JSON: {error}")))?;

@@ -2,10 +2,10 @@
 //! and looped back, and a round with nothing to do.
 //!
 //! Why here: *paper / this machine*, under the paper's settings: programs that call the stack from
-//! its own loop, no window scaling, no timestamps, the paper's segment sizes and windows. What is
-//! not the paper's: checksums are computed and checked, and the wire is a ring in shared memory, so
+//! its own loop, no window scaling, no timestamps, the paper's segment sizes and windows. Two
+//! things differ: checksums are computed and checked, and the wire is a ring in shared memory, so
 //! that "wire speed" is no bound. Rates include the IP and MAC headers, as there.
-//! Source: papers/004, section 4 (figures 6 to 11).
+//! Source: the NetX paper (docs/papers.md), section 4 (figures 6 to 11).
 
 use super::report::{Curve, Point};
 use super::served::config;
@@ -170,6 +170,7 @@ fn draw(bench: &mut Bench<'_>, figure: &Figure) -> Result<(), BenchError> {
         };
         Candidate::of_one(point.to_string(), move |cancel| {
             let carried = way.carry(time, cancel)?;
+            // The paper's rates include the headers.
             let headers = match load {
                 Load::Tcp { .. } => ETHERNET_BYTES + PLAIN_HEADER_BYTES,
                 Load::Udp { .. } => ETHERNET_BYTES + IP_BYTES + UDP_BYTES,
@@ -194,6 +195,7 @@ fn draw(bench: &mut Bench<'_>, figure: &Figure) -> Result<(), BenchError> {
     let mut curve: Vec<_> = measured
         .map(|(at, series)| Point::new(f64::from(at), series))
         .collect();
+    // The paper's point is measured last, and a curve is drawn in order.
     curve.sort_by(|one, other| one.at.total_cmp(&other.at));
     let at = points.last().copied().unwrap_or(0);
     bench.curve(Curve {
@@ -216,6 +218,7 @@ fn round_robin(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let socket = bench.config.scratch.join("round.sock");
     let (_door, server) = Control::start(&socket, Admission::default())?;
     let options = EngineOptions {
+        // A sleep would count as a round.
         grace: None,
         ..EngineOptions::default()
     };
@@ -228,6 +231,7 @@ fn round_robin(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             for _ in 0..rounds / ROUNDS_TOGETHER {
                 super::interrupted(cancel)?;
                 let begun = Instant::now();
+                // A read of the clock in each round would show in its time.
                 for _ in 0..ROUNDS_TOGETHER {
                     engine.round(&mut |_| 0)?;
                 }
@@ -257,5 +261,5 @@ const IP_BYTES: usize = 20;
 const UDP_BYTES: usize = 8;
 /// IPv4 and TCP without options.
 const PLAIN_HEADER_BYTES: usize = 40;
-/// Rounds between two looks at the clock.
+/// Rounds between two reads of the clock.
 const ROUNDS_TOGETHER: usize = 1000;

@@ -1,8 +1,8 @@
-//! The bench as a picture: bars of ours beside the peers', below them curves over segment and
-//! payload sizes, windows and sessions, with the paper's points.
+//! The bench as a picture: bars of ours and the peers', below them curves over segment and payload
+//! sizes, windows and sessions, with the paper's points.
 //!
 //! Why here: drawing is printing. Must stay true: as `frame::picture` says; a curve's axis begins
-//! at 0; the paper's point has its value beside it. Pure: SVG text comes out. Source: own.
+//! at 0; the paper's point has its value next to it. Pure: SVG text comes out. Source: own.
 
 use super::report::{Curve, Report};
 use crate::frame::picture::{COLOURS, MARGIN, Picture};

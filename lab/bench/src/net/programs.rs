@@ -1,8 +1,8 @@
 //! Other programs: found, started where they belong, waited for, ended.
 //!
-//! Why here: peers are programs as people run them. Must stay true: a program that was started is
-//! ended and waited for when its handle goes; no wait is longer than its limit or goes on after the
-//! run was cancelled. One thread.
+//! Why here: peers are programs as users run them. Must stay true: a program that was started is
+//! ended and waited for when its handle is dropped; no wait is longer than its limit or continues
+//! after the run was cancelled. One thread.
 
 use super::namespace::Namespace;
 use super::{BenchError, CANCEL_POLL, interrupted};
@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A program under way, killed when this is dropped.
+/// A running program, killed when this is dropped.
 pub(crate) struct Running {
     child: Child,
     text: String,
@@ -36,6 +36,7 @@ impl Running {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .process_group(0);
+        // A child inherits the namespace of the thread that starts it.
         let child = match namespace {
             Some(namespace) => namespace.run(move || command.spawn())?,
             None => command.spawn(),
@@ -84,7 +85,7 @@ impl Running {
         child::cpu_ns(self.child.id())
     }
 
-    /// Waits for its end, which must be a success; what it printed.
+    /// Waits for its end, which must be a success; returns its output.
     pub(crate) fn output(mut self, cancel: &AtomicBool) -> Result<String, BenchError> {
         let until = Instant::now() + PROGRAM_TIME_MAX;
         let mut pause = Duration::from_micros(200);
@@ -101,14 +102,14 @@ impl Running {
             pause = (pause * 2).min(CANCEL_POLL);
         };
         for thread in self.hearing.each_mut() {
-            // All that it said is heard once its pipes are closed.
+            // All output is read once its pipes are closed.
             thread.take().map(JoinHandle::join);
         }
         let [out, errors] = [0, 1].map(|which| self.has_said(which));
         if status.success() {
             return Ok(out);
         }
-        // Some tell their errors where others tell their results.
+        // Some print errors to standard output.
         let lines = errors.lines().chain(out.lines());
         let last: Vec<&str> = lines
             .filter(|line| !line.trim().is_empty())
@@ -128,7 +129,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended is only waited for.
+        // A program that has ended is only reaped.
         self.child.kill().ok();
         self.child.wait().ok();
     }
@@ -138,7 +139,7 @@ fn hear(mut from: impl Read + Send + 'static, said: &Arc<Mutex<String>>) -> Join
     let said = Arc::clone(said);
     std::thread::spawn(move || {
         let mut bytes = [0; 4096];
-        // What was said before an error is what there is.
+        // The output before a read error is all there is.
         while let Ok(count @ 1..) = from.read(&mut bytes) {
             let text = String::from_utf8_lossy(&bytes[..count]);
             said.lock()
@@ -148,7 +149,7 @@ fn hear(mut from: impl Read + Send + 'static, said: &Arc<Mutex<String>>) -> Join
     })
 }
 
-/// A command that starts `name`, if this machine has it.
+/// A command that starts `name`, if it is installed.
 ///
 /// # Errors
 /// [`BenchError::Missing`] with the package to install.

@@ -16,7 +16,7 @@ pub struct Report {
     /// Circumstances of the run.
     #[serde(flatten)]
     pub head: Head,
-    /// Our figures beside the paper's and the peers', failures, every sample.
+    /// Our figures, the paper's and the peers', failures, every sample.
     #[serde(flatten)]
     pub figures: Figures,
     /// Our figures over a varied quantity.

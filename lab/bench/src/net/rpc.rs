@@ -1,10 +1,11 @@
-//! 64 bytes there and 64 back: application, engine, application, beside the kernel's loopback.
+//! 64 bytes there and 64 back: application, engine, application, compared with the kernel's
+//! loopback.
 //!
-//! Why here: it is what a service that answers small questions feels. Three parties share two
+//! Why here: it is the latency of a service that answers small questions. Three parties share two
 //! cores: the engine has one; one thread on the other drives both applications, each with an
 //! attachment of its own, as an event loop would, so that a round trip crosses four times from core
-//! to core. The kernel is given the better of two arrangements: its two sides on two cores, or both
-//! in one thread. Nobody sleeps. Must stay true: every answer is compared with its request. Source:
+//! to core. The kernel gets the better of two arrangements: its two sides on two cores, or both in
+//! one thread. No thread sleeps. Must stay true: every answer is compared with its request. Source:
 //! own.
 
 use super::served::Served;
@@ -56,6 +57,7 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             .as_ref()
             .map_or(f64::MAX, |all| all[0].median())
     };
+    // The kernel's better placement is the peer; the other one is only shown.
     let better = usize::from(median(1) < median(0));
     for (at, metric, target, note) in [
         (better, 0, Some(0.25), "the better of the kernel's two"),
@@ -92,6 +94,7 @@ fn line(trips: usize, core: usize, cancel: &AtomicBool) -> Result<Vec<f64>, Benc
         let (asked, answered) = (&asked.0, &answered.0);
         let answering = scope.spawn(move || {
             if let Err(error) = cpu::pin(core) {
+                // The asking side would spin for ever otherwise.
                 answered.store(u64::MAX, Ordering::Release);
                 return Err(error.into());
             }
@@ -140,7 +143,7 @@ fn spin_until(word: &AtomicU64, value: u64, cancel: &AtomicBool) -> Result<(), B
     }
 }
 
-/// Does something on a thread that stays on one core.
+/// Runs a function on a thread that stays on one core.
 pub(super) fn on_core<T: Send>(
     core: usize,
     work: impl FnOnce() -> Result<T, BenchError> + Send,
@@ -186,7 +189,7 @@ fn ours(socket: &Path, trips: usize, cancel: &AtomicBool) -> Result<Vec<f64>, Be
     client.close(near)?;
     server.close(far)?;
     server.close(listener)?;
-    // The engine is to have seen it before the next one listens there.
+    // The engine must see the close before the next one listens there.
     client.poll(Duration::ZERO)?;
     server.poll(Duration::ZERO)?;
     Ok(times.figures())
@@ -240,7 +243,7 @@ fn kernel(trips: usize, core: Option<usize>, cancel: &AtomicBool) -> Result<Vec<
     std::thread::scope(|scope| {
         let answering = scope.spawn(|| {
             if let Err(error) = cpu::pin(core) {
-                // Its peer is not to wait for it.
+                // The peer must not wait for it.
                 far.shutdown(Shutdown::Both).ok();
                 return Err(error.into());
             }
@@ -255,7 +258,7 @@ fn kernel(trips: usize, core: Option<usize>, cancel: &AtomicBool) -> Result<Vec<
     })
 }
 
-/// Both ends of a session over the kernel's loopback, neither of which waits.
+/// Both ends of a session over the kernel's loopback, both non-blocking.
 fn connection() -> Result<(TcpStream, TcpStream), BenchError> {
     let listener = TcpListener::bind("127.0.0.1:0").map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
@@ -272,7 +275,7 @@ fn refused(error: std::io::Error) -> BenchError {
     BenchError::io("use the kernel's loopback")(error)
 }
 
-/// Asks again and again; `between` lets the far side answer, where nobody else does.
+/// Sends one request after the other; `between` runs the far side, where no other thread does.
 fn ask(
     mut near: TcpStream,
     trips: usize,

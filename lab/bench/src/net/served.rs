@@ -16,12 +16,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// An engine under way.
+/// A running engine.
 pub(crate) struct Served {
     socket: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<EngineStatus, EngineError>>>,
-    /// Lets applications in; shut when this goes.
+    /// Accepts applications; closed on drop.
     _door: Control,
 }
 
@@ -62,7 +62,7 @@ impl Served {
         &self.socket
     }
 
-    /// Ends it; what it did.
+    /// Ends it; returns the counters.
     pub(crate) fn end(mut self) -> Result<EngineStatus, BenchError> {
         self.stop.store(true, Ordering::Release);
         match self.thread.take().map(JoinHandle::join) {
@@ -76,7 +76,7 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // Whoever measured it has seen that it does not answer.
+            // The measurement has already shown that it does not answer.
             thread.join().ok();
         }
     }

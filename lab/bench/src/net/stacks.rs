@@ -1,9 +1,9 @@
 //! Two stacks with a link between them, or one that talks to itself, carrying as much as they can.
 //!
 //! Why here: the group `pair` and the paper's figures are of this kind. The test programs call the
-//! stack directly from its loop, as the paper's did: one writes whatever fits, the other reads into
-//! memory of its own. Must stay true: what is counted was read by the receiving program; both loops
-//! have ended when the call returns. Source: papers/004, section 4.1.
+//! stack directly from its loop, as the paper's did: one writes as much as fits, the other reads
+//! into memory of its own. Must stay true: counted bytes were read by the receiving program; both
+//! loops have ended when the call returns. Source: the NetX paper, 4.1.
 
 use super::served::config;
 use super::{BenchError, interrupted, sleep};
@@ -48,7 +48,7 @@ pub(super) struct Way {
     pub(super) cpus: [Option<usize>; 2],
 }
 
-/// Bytes that came through.
+/// Results of a transfer.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Carried {
     /// Payload that the receiving program read, in bits a second.
@@ -60,7 +60,7 @@ pub(super) struct Carried {
 }
 
 impl Way {
-    /// The stack's side of it.
+    /// The stack's configuration for it.
     fn config(&self, number: u8) -> Config {
         let mut config = Config {
             placement: self.placement,
@@ -72,7 +72,7 @@ impl Way {
             window: Some(window),
         } = self.load
         {
-            // As the paper's stack was: a segment is all payload but for the plain headers.
+            // As the paper's stack was: a segment is all payload except for the plain headers.
             config.timestamps = false;
             config.window_scaling = false;
             config.receive_bytes = window;
@@ -80,7 +80,7 @@ impl Way {
         config
     }
 
-    /// Carries for `time`, after a tenth of it to warm up.
+    /// Transfers for `time`, after a tenth of it to warm up.
     ///
     /// # Errors
     /// The stack's error, [`BenchError::Wrong`] if nothing comes through,
@@ -98,6 +98,7 @@ impl Way {
         let stop = &stop;
         match self.cpus {
             [Some(cpu), Some(other)] => {
+                // The receiver first: it listens before the SYN comes.
                 let receiver = Receiver::new(&self.load, far.stack(), 2, &count)?;
                 let sender = Sender::new(&self.load, near.stack(), 2)?;
                 let receiving = [
@@ -213,7 +214,7 @@ impl Count {
         sleep(time / 10, cancel)?;
         let (bytes, packets, begun) = self.now();
         sleep(time, cancel)?;
-        // On a machine that is busy with others, a short time may pass without our turn.
+        // On a busy machine, a short time may pass without our turn.
         while self.now().0 <= bytes && begun.elapsed() < FIRST_TIME_MAX {
             sleep(Duration::from_millis(1), cancel)?;
         }
@@ -249,7 +250,7 @@ impl Sender {
         })
     }
 
-    /// Sends whatever fits, up to a bound.
+    /// Sends as much as fits, up to a bound.
     fn turn(&mut self, stack: &mut Stack) -> Result<usize, NetError> {
         match self {
             Self::Tcp(session, bytes) => Ok(usize::from(stack.write(*session, bytes)? > 0)),
@@ -298,7 +299,7 @@ impl<'c> Receiver<'c> {
         })
     }
 
-    /// Reads whatever is there.
+    /// Reads everything that is there.
     fn turn(&mut self, stack: &mut Stack) -> Result<usize, NetError> {
         let before = self.bytes;
         match self.source {
@@ -325,7 +326,7 @@ impl<'c> Receiver<'c> {
                 }
             }
         }
-        // Nobody else hears what happens on this stack.
+        // No other code takes the events of this stack.
         while stack.next_event().is_some() {}
         if self.bytes == before {
             return Ok(0);
@@ -344,7 +345,7 @@ const READ_BYTES: usize = 128 << 10;
 /// Send buffer in bytes. A round trip over the link carries less; more would only push it out of
 /// the core's own cache.
 const SEND_BYTES: u32 = 256 << 10;
-/// Receive buffer for a program that is behind.
+/// Receive buffer for a program that lags behind.
 const RECEIVE_BYTES: u32 = 512 << 10;
 /// Datagrams that the sending program offers at once.
 const DATAGRAMS: usize = 64;

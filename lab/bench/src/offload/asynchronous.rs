@@ -1,10 +1,10 @@
-//! Jobs beside blocking calls: one thread, two engines of a daemon, kernels of 20 us.
+//! Jobs compared with blocking calls: one thread, two engines of a daemon, kernels of 20 us.
 //!
-//! Why here: a thread that waits for each answer keeps one engine busy at best, and that with gaps;
-//! how many open jobs keep two busy is what the rings are for. Must stay true: both ways ask the
-//! same daemon for the same kernel from one thread; the engines' busy share is by the daemon's own
-//! books; every outcome is looked at. On fewer than three cores the thread shares one with an
-//! engine, and sleeps instead of spinning. One thread. Source: own.
+//! Why here: a thread that waits for each answer keeps at most one engine busy, with gaps; the
+//! rings exist to keep two busy, and this shows how many open jobs that takes. Must stay true: both
+//! ways send the same kernel to the same daemon from one thread; the engines' busy share comes from
+//! the daemon's own counters; every outcome is checked. On fewer than three cores the thread shares
+//! one with an engine, and sleeps instead of spinning. One thread. Source: own.
 
 use super::work::percentile;
 use super::{Bench, BenchError, Candidate, wrong};
@@ -16,7 +16,7 @@ use sidecore_measure::stats::{Outcome, Series};
 use sidecore_sys::{clock, cpu};
 use std::time::Duration;
 
-/// One depth beside blocking calls.
+/// One depth compared with blocking calls.
 #[derive(Debug, Clone, Serialize)]
 pub struct JobsRow {
     /// Jobs that are open at once.
@@ -45,7 +45,7 @@ pub struct JobsRow {
 pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     let cpus = cpu::allowed()?;
     let measured = on_first_core(bench);
-    // What other groups start inherits the cores of this thread.
+    // Threads of other groups inherit this thread's cores.
     cpu::stay_on(&cpus)?;
     measured
 }
@@ -59,6 +59,7 @@ fn on_first_core(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         ..DaemonOptions::default()
     })?;
     let defaults = ClientOptions::patient();
+    // On fewer cores a client that spins would take an engine's core.
     let spin = if bench.cpus.len() > ENGINES {
         defaults.spin
     } else {
@@ -120,6 +121,7 @@ impl Way<'_> {
             for place in 0..depth {
                 submit(place, &mut begun_ns)?;
             }
+            // Until all are done, so that no job reaches into the next sample.
             while let Some(outcome) = self.client.wait(None) {
                 let now_ns = clock::now_ns();
                 outcome.result?;
@@ -150,7 +152,7 @@ impl Way<'_> {
         })
     }
 
-    /// Runs `work` until about its end, and gives its figures.
+    /// Runs `work` for about the given time, and returns its figures.
     fn measure(
         &self,
         work: impl FnOnce(u64) -> Result<Vec<u64>, ClientError>,
@@ -160,6 +162,7 @@ impl Way<'_> {
         let mut taken_ns = work(begun_ns + self.length_ns)?;
         let elapsed_ns = clock::now_ns() - begun_ns;
         let on_host = self.client.counters().on_host - host_before;
+        // A job that the host did says nothing about the engines.
         if on_host > 0 {
             return Err(wrong("the count of jobs that no engine did", on_host, 0));
         }
@@ -181,7 +184,7 @@ impl Way<'_> {
 }
 
 impl JobsRow {
-    /// Reckons a row up; each series is rate, busy share, median time.
+    /// Computes a row; each series is rate, busy share, median time.
     fn new(depth: usize, jobs: &[Series], calls: &[Series]) -> Self {
         let outcome = Outcome::of(&jobs[0], &calls[0]);
         Self {

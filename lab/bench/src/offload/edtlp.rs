@@ -1,12 +1,12 @@
 //! Event-driven task parallelism: N workers, eight virtual engines, one or two cores.
 //!
 //! Why here: the papers' MPI processes spun while their SPE worked, so that the kernel's quantum
-//! went to waste; tasks that let one another run while they wait fill that time. Shown here with
-//! processes that spin, processes that sleep, and our tasks as fibers, on the same cores.
+//! went to waste; tasks that yield while they wait fill that time. Compared here: processes that
+//! spin, processes that sleep, and our tasks as fibers, on the same cores.
 //! Must stay true: all candidates do the same steps of host work and wait for the same virtual
-//! engines; a row's candidates are interleaved beside the same hogs; a worker that claims more
+//! engines; a row's candidates are interleaved under the same load; a worker that claims more
 //! cycles than fit into the time is an error. One thread, which sleeps while others are measured.
-//! Source: papers/001, sections 4 and 5.
+//! Source: the scheduling paper (docs/papers.md), sections 4 and 5.
 
 use super::children;
 use super::peers::{Role, Worker};
@@ -155,7 +155,7 @@ impl Measure<'_> {
         }
         let cycles: u64 = counted.iter().map(|worker| worker.cycles).sum();
         let p99_ns = counted.iter().map(|worker| worker.p99_ns).max();
-        // Whoever got no cycle done took at least the whole time for one.
+        // A worker without a finished cycle took at least the whole time for one.
         let worker_ns = window.counted_ns() as f64 * self.workers as f64;
         let cycle_us = worker_ns / cycles.max(1) as f64 / 1000.0;
         Ok(vec![cycle_us, p99_ns.unwrap_or(0) as f64 / 1000.0])

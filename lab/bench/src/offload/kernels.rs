@@ -1,10 +1,10 @@
-//! Built-in kernels through a daemon beside the same library called directly; a kernel that was
-//! loaded beside the same one built in.
+//! Built-in kernels through a daemon compared with the same library called directly; a loaded
+//! kernel compared with the same one built in.
 //!
-//! Why here: what the daemon's copies and its requests cost beside the work itself.
+//! Why here: it shows the cost of the daemon's copies and requests relative to the work itself.
 //! Must stay true: both candidates do the same items of the same bytes in one thread's turn: a
-//! direct call on the caller's core, or one request with all items to the one engine. What comes
-//! out is compared before it is timed.
+//! direct call on the caller's core, or one request with all items to the one engine. Outputs are
+//! compared before they are timed.
 //! One thread, and the daemon's. Source: own.
 
 use super::trips::Pinned;
@@ -88,7 +88,7 @@ fn all_kernels(bench: &mut Bench<'_>, client: &Client, has_loaded: bool) -> Resu
     Ok(())
 }
 
-/// A request that was made ready once.
+/// A prepared request.
 struct Call<'a> {
     client: &'a Client,
     kernel: KernelId,
@@ -143,7 +143,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// Compares two ways of doing so much at a time; `unit` is a unit of the amount in a second.
+/// Compares two ways of doing a given amount at a time; `unit` is a unit of the amount in a second.
 fn compare(
     bench: &mut Bench<'_>,
     (name, peer): (&str, &str),
@@ -274,6 +274,7 @@ fn seal_all(cipher: &Aes256Gcm, data: &[u8], sealed: &mut Vec<u8>) -> Result<(),
 type Direct = Box<dyn FnMut(&[u8], &mut [u8]) -> Option<usize>>;
 
 fn codecs(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), BenchError> {
+    // Room for items that do not compress.
     let room = ITEM_BYTES + (ITEM_BYTES >> 4) + 64;
     for (name, format, [mut there, mut back]) in direct_codecs() {
         let rows = (0..ITEMS).flat_map(|item| {
@@ -284,6 +285,7 @@ fn codecs(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), Ben
         let places = (ITEMS * room, Some(16 * ITEMS));
         let compress = format!("{name}_compress");
         let mut call = Call::new(client, &compress, words, data, &rows, places)?;
+        // Before the timing: it makes the lengths and bytes for the way back.
         call.run()?;
         let Some(lengths) = call
             .results
@@ -372,7 +374,7 @@ fn direct_codecs() -> [(&'static str, u64, [Direct; 2]); 3] {
     ]
 }
 
-/// A kernel of C and an empty one, loaded, beside the same ones built in.
+/// A kernel of C and an empty one, loaded, compared with the same ones built in.
 fn loaded(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), BenchError> {
     let words = words_of(data);
     let sum = words
@@ -382,6 +384,7 @@ fn loaded(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), Ben
         let data = &data[..bytes];
         let made = |name| Call::new(client, name, [0; 3], data, &[], (0, None));
         let (mut ours, mut theirs) = (made("word_sum")?, made(WordSum::NAME)?);
+        // The sum is known for the whole data only.
         if bytes == words.len() * 8 {
             for call in [&mut ours, &mut theirs] {
                 let got = call.run()?.words[0];
@@ -404,6 +407,7 @@ fn loaded(bench: &mut Bench<'_>, client: &Client, data: &[u8]) -> Result<(), Ben
     }
     let (nothing, empty) = (client.kernel("nothing")?, client.kernel("empty")?);
     let call = |kernel| {
+        // A single empty call is too short for the clock.
         for _ in 0..100 {
             client.call(kernel, Args::new())?;
         }
@@ -448,7 +452,7 @@ impl Served for WordSum {
     }
 }
 
-/// Compiles the template in C into `folder`. The reason why it is not there otherwise.
+/// Compiles the template in C into `folder`; otherwise returns the reason for its absence.
 fn compile(folder: &Path) -> Result<(), String> {
     let file = |name: &str| folder.join(name);
     let write = |name: &str, text: &str| std::fs::write(file(name), text);
@@ -467,7 +471,7 @@ fn compile(folder: &Path) -> Result<(), String> {
         Ok(status) => return Err(format!("kernels: `cc` ended with {status}")),
         Err(error) => return Err(format!("kernels: `cc` does not start: {error}")),
     }
-    // Whatever this user's mask for new files is: a daemon loads nothing that others can write.
+    // Whatever the user's umask is: a daemon loads no file that other users can write.
     close(&file("word_sum.so"), 0o755)
         .and_then(|()| close(folder, 0o755))
         .map_err(|error| format!("kernels: {error}"))

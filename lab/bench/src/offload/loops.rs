@@ -1,12 +1,12 @@
 //! Loops of all sizes: serial, on our engines, by rayon and by OpenMP.
 //!
-//! Why here: whoever splits a loop must never lose to not splitting it, nor to the others; the
-//! sizes run from a few tens of nanoseconds to tens of milliseconds, and one class of loops may
-//! mix them.
+//! Why here: a scheduler that splits a loop must never be slower than the serial loop or the other
+//! schedulers; the sizes run from a few tens of nanoseconds to tens of milliseconds, and one class
+//! of loops may mix them.
 //! Must stay true: a unit is the same chain of dependent multiplications everywhere; all four run
-//! the same sequence over and over, one after the other in each round; who waits actively holds no
-//! core while others are measured. Each candidate's callers are on the first core; the others'
-//! threads, and our engines, one on each core.
+//! the same sequence over and over, one after the other in each round; a candidate that waits
+//! actively holds no core while others are measured. Each candidate's callers are on the first
+//! core; the others' threads, and our engines, one on each core.
 //! One thread, which starts one for each candidate's turn. Source: OpenMP 5.2, OMP_WAIT_POLICY.
 
 use super::peers::stay_on;
@@ -57,7 +57,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
                     measure(window_ns, || {
                         for call in &calls {
                             let items = &mut own_items[..call.units];
-                            // A loop that fails leaves items as they were, which shows below.
+                            // A failed loop leaves items unchanged, which the check below finds.
                             let own = pool.par_mut(items).class(class);
                             let _ = own.for_each(|item| call.unit(item));
                         }
@@ -151,7 +151,7 @@ impl Size {
         let calls = self.loops.iter().map(|&(unit_ns, units)| Call {
             steps: steps_of(unit_ns),
             units,
-            // Rayon's users give tiny units a least length by hand.
+            // Rayon's users give tiny units a minimum length by hand.
             units_least: (RAYON_LEAST_NS / unit_ns).max(1) as usize,
         });
         Ok(calls.collect())
@@ -181,7 +181,7 @@ fn chain(mut value: u64, steps: u64) -> u64 {
     value
 }
 
-/// Steps of a unit that takes so long among others, on this core; the shortest of several tries, as
+/// Steps of a unit of a given time among others, on this core; the shortest of several tries, as
 /// interruption only adds.
 fn steps_of(unit_ns: u64) -> u64 {
     let units = (CALIBRATION_NS / unit_ns).clamp(1, 10_000) as usize;
@@ -190,6 +190,7 @@ fn steps_of(unit_ns: u64) -> u64 {
     for _ in 0..CALIBRATION_TRIES {
         let taken_ns = (0..CALIBRATION_TRIES).map(|_| {
             let begun_ns = clock::thread_cpu_ns();
+            // A number of steps that the compiler knew could be folded.
             let steps = std::hint::black_box(steps);
             items
                 .iter_mut()
@@ -215,6 +216,7 @@ fn measure(window_ns: u64, mut pass: impl FnMut()) -> f64 {
             break;
         }
     }
+    // So long that reading the clock does not count.
     let batch = (BATCH_NS * passes / taken_ns.max(1)).max(1);
     let begun_ns = clock::now_ns();
     let mut batches = Vec::new();

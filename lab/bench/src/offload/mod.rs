@@ -1,24 +1,25 @@
-//! `offload bench`: what it costs to reach an engine, and what a scheduler of tasks gains, beside
-//! what others do, in one run.
+//! `offload bench`: the cost of reaching an engine, and the gain of a task scheduler, compared with
+//! other libraries, in one run.
 //!
 //! Why here: every figure that the project states must be made again by one command, as a ratio to
 //! a peer that was interleaved with it.
 //!
-//! - one file a group: `trips` (round trips), `edtlp` (tasks beside processes), `throughput`,
-//!   `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time slice),
-//!   `loops` (split loops of all sizes), `callers` (many threads that call at once),
-//!   `async` (jobs beside blocking calls), `strangers` (hostile users, clients without cores of
-//!   their own), `streaming` (a kernel's DMA beside a plain loop), `zlib` (programs that use it),
-//!   `kernels` (built-in ones beside their libraries, loaded ones beside built-in ones).
-//! - `children`, `peers`: other processes, from the measuring side and from their own; `work`: what
-//!   they do and count.
+//! - one file a group: `trips` (round trips), `edtlp` (tasks compared with processes),
+//!   `throughput`, `sharing` (two processes on the same cores), `idle`, `slice` (the kernel's time
+//!   slice), `loops` (split loops of all sizes), `callers` (many threads that call at once),
+//!   `async` (jobs compared with blocking calls), `strangers` (hostile users, clients without cores
+//!   of their own), `streaming` (a kernel's DMA compared with a plain loop), `zlib` (programs that
+//!   use it), `kernels` (built-in ones compared with their libraries, loaded ones with built-in
+//!   ones).
+//! - `children`, `peers`: other processes, from the measuring side and from their own; `work`:
+//!   their loops and counts.
 //! - groups, rounds, head and samples: `crate::frame`.
 //! - [`report`]: the result; [`tables`], [`picture`]: the same for people.
 //!
 //! Must stay true: candidates are interleaved, every round beginning with another; every process
 //! that is started is ended, whatever happens; nothing waits longer than its limit. Called from one
 //! thread, which blocks for minutes.
-//! Source: papers/001 (the multigrain scheduler of 2007).
+//! Source: the scheduling paper of 2007 (docs/papers.md).
 
 mod asynchronous;
 mod callers;
@@ -60,7 +61,7 @@ use std::time::Duration;
 /// Measures one group.
 type Run = fn(&mut Bench<'_>) -> Result<(), BenchError>;
 
-/// Off-loading beside other ways to another core, and tasks beside processes.
+/// Off-loading compared with other ways to another core, and tasks with processes.
 pub struct Offload;
 
 /// A set of measurements that can be asked for alone.

@@ -1,8 +1,8 @@
 //! Roles of the bench's child processes: `offload peer ROLE`.
 //!
 //! Why here: candidates that are processes must be started alike, pinned alike and counted alike,
-//! ours too. A child says `ready`, is told a line, answers with a line, again and again; it ends
-//! when its standard input does, however its parent ended.
+//! ours too. A child prints `ready`, then answers each input line with a line; it ends when its
+//! standard input does, however its parent ended.
 //! Must stay true: whatever a child allocates or starts, it does so before `ready`.
 //! The child's main thread. Source: own.
 
@@ -76,7 +76,7 @@ pub(crate) enum Role {
         /// Time for which each call keeps an engine busy.
         call_us: u64,
     },
-    /// A program of a user who wants to keep others out of a daemon.
+    /// A program of a user that tries to block other clients of a daemon.
     Hostile(Hostile),
     /// A client that calls now and then.
     Sparse {
@@ -104,7 +104,7 @@ pub(crate) struct Served {
     pub(crate) cpus: Vec<usize>,
     /// Time for which they poll with nothing to do; its own choice unless given.
     pub(crate) grace_ms: Option<u64>,
-    /// Users who may attach besides its own and root.
+    /// Users that may attach in addition to its own and root.
     pub(crate) allow_uids: Vec<u32>,
 }
 
@@ -203,7 +203,7 @@ fn call_over_and_over(socket: &Path, cpus: &[usize], call_us: u64) -> Result<(),
         let call = || client.call(kernel, Args::new().words(&[call_us])).is_ok();
         let counted = count_loops(&window, call);
         if client.counters().on_host > before.on_host {
-            // It was the engines that were to be measured: an answer of nothing is an error.
+            // The engines are measured: an answer of nothing is an error.
             return Vec::new();
         }
         vec![counted]
@@ -268,7 +268,7 @@ fn fibers(worker: &Worker, workers: usize) -> Result<(), BenchError> {
         sleep_until(window.begin_ns);
         let work = |_: &Task| {
             count_cycles(worker.work, worker.engine_ns, &window, |until_ns| {
-                // Nobody cancels it.
+                // No task cancels it.
                 let _ = task::sleep_until(until_ns);
             })
         };
@@ -278,7 +278,7 @@ fn fibers(worker: &Worker, workers: usize) -> Result<(), BenchError> {
             let joined = handles.into_iter().map(|handle| handle.join());
             joined.collect::<Result<Vec<Counted>, _>>()
         });
-        // What failed is missing from the answer, which the parent notices.
+        // Failures are missing from the answer, which the parent notices.
         counted.and_then(|counted| counted).unwrap_or_default()
     })
 }
@@ -296,6 +296,7 @@ fn hog(cpu: usize) -> Result<(), BenchError> {
         seen.store(true, Ordering::Relaxed); // Nothing hangs on it but the end.
     });
     reading.map_err(BenchError::io("start a thread"))?;
+    // After the reader has started: a thread inherits its maker's cores, and this one is kept busy.
     stay_on(&[cpu])?;
     say(READY)?;
     let work = HostWork::calibrate(HOG_LOOK_NS);
@@ -317,12 +318,12 @@ pub(crate) fn sleep_until(moment_ns: u64) {
         tv_nsec: (moment_ns % 1_000_000_000) as i64,
     };
     while clock::now_ns() < moment_ns {
-        // Interrupted or done: the clock says which.
+        // Interrupted or done: the clock decides.
         let _ = rustix::thread::clock_nanosleep_absolute(ClockId::Monotonic, &moment);
     }
 }
 
-/// Lets the kernel wake this thread when it asked to be woken.
+/// Makes the kernel wake this thread at the requested time.
 pub(crate) fn set_timer_slack() {
     // A refusal makes sleeps longer, not wrong.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));

@@ -22,25 +22,25 @@ pub struct Report {
     /// A word to another core and back, in nanoseconds.
     #[serde(serialize_with = "by_name")]
     pub round_trip_ns: Vec<Trip>,
-    /// Tasks as fibers beside processes that spin and processes that block.
+    /// Tasks as fibers compared with processes that spin and processes that block.
     pub edtlp: Vec<EdtlpRow>,
     /// Empty tasks a second.
     pub throughput: Vec<Figure>,
-    /// Two processes on the same cores, beside one alone.
+    /// Two processes on the same cores, compared with one alone.
     pub sharing: Vec<SharingRow>,
-    /// Processor time that something idle takes, in percent of a core.
+    /// Processor time of an idle engine, in percent of a core.
     pub idle: Vec<Figure>,
-    /// The time for which a process keeps a core that another wants as much.
+    /// The time slice of a process on a core that another equally wants.
     pub slice: Vec<Figure>,
-    /// Loops of all sizes beside serial, rayon and OpenMP.
+    /// Loops of all sizes compared with serial, rayon and OpenMP.
     pub loops: Vec<LoopRow>,
-    /// Threads that call at once, beside rayon's.
+    /// Threads that call at once, compared with rayon's.
     pub callers: Vec<CallersRow>,
-    /// Jobs of one thread beside its blocking calls.
+    /// Jobs of one thread compared with its blocking calls.
     pub jobs: Vec<JobsRow>,
-    /// Root's client beside hostile programs of another user.
+    /// Root's client next to hostile programs of another user.
     pub strangers: Vec<StrangersRow>,
-    /// Clients that no core is kept for.
+    /// Clients without a reserved core.
     pub unpinned: Vec<UnpinnedRow>,
     /// Targets, and their outcome.
     pub targets: Vec<Target>,
@@ -124,7 +124,7 @@ pub struct Figure {
     pub note: String,
 }
 
-/// The share of two processes where one alone got `alone`.
+/// The share of two processes relative to `alone`, the rate of one.
 #[derive(Debug, Clone, Serialize)]
 pub struct SharingRow {
     /// Name: the processes, and the resource that they share.
@@ -208,7 +208,7 @@ pub struct CallersRow {
     pub rounds: usize,
 }
 
-/// Root's client of one engine beside hostile programs of another user: it attaches now and then
+/// Root's client of one engine next to hostile programs of another user: it attaches now and then
 /// and calls now and then. Medians of the rounds.
 #[derive(Debug, Clone, Serialize)]
 pub struct StrangersRow {
@@ -232,7 +232,7 @@ pub struct StrangersRow {
     pub rounds: usize,
 }
 
-/// Clients of one engine that the kernel runs where it likes. Medians of the rounds.
+/// Clients of one engine that the kernel schedules freely. Medians of the rounds.
 #[derive(Debug, Clone, Serialize)]
 pub struct UnpinnedRow {
     /// Processes.
@@ -245,7 +245,7 @@ pub struct UnpinnedRow {
     pub p99_us: f64,
     /// Calls of the client with the fewest, divided by those of the one with the most.
     pub least_most: f64,
-    /// Part of the calls that the clients did themselves.
+    /// Part of the calls that the clients executed themselves.
     pub on_host: f64,
     /// `calls_per_s` divided by that of one client in the same round.
     pub beside_one: f64,
@@ -331,6 +331,7 @@ impl Report {
                 self.at_least(name, wanted, row.ratio);
             }
         }
+        // Targets with a hog hold for every number of workers, so the worst row counts.
         let worst = |value: fn(&EdtlpRow) -> f64| {
             let with_hog = self.edtlp.iter().filter(|row| row.hog).map(value);
             with_hog.fold(None, |most: Option<f64>, value| {
@@ -400,7 +401,7 @@ impl Report {
         }
     }
 
-    /// A daemon among strangers.
+    /// A daemon next to hostile users.
     fn judge_strangers(&mut self) {
         for row in std::mem::take(&mut self.strangers) {
             let beside = &row.beside;
@@ -447,7 +448,7 @@ impl Report {
 }
 
 impl Trip {
-    /// Reckons one way's rounds up, beside the bare line's rounds.
+    /// Computes one way's figures from its rounds and the bare line's rounds.
     pub(super) fn new(name: &'static str, medians: &Series, p99s: &Series, bare: &Series) -> Self {
         let outcome = Outcome::of(medians, bare);
         Self {
@@ -463,7 +464,7 @@ impl Trip {
 }
 
 impl LoopRow {
-    /// Reckons a row up; `peers` are serial and rayon.
+    /// Computes a row; `peers` are serial and rayon.
     pub(super) fn new(
         name: &str,
         unit_ns: u64,
@@ -476,6 +477,7 @@ impl LoopRow {
         let named = ["serial", "rayon"].into_iter().zip(peers);
         let all: Vec<_> = named.chain(openmp.map(|peer| ("openmp", peer))).collect();
         let ratios: Vec<Series> = all.iter().map(|(_, peer)| own.over(peer)).collect();
+        // Against the best peer of each round: a loss to one peer must not hide behind another.
         let worst = (0..own.rounds()).map(|round| {
             let of_round = ratios.iter().filter_map(|ratio| ratio.samples().get(round));
             of_round.copied().fold(0.0, f64::max)
@@ -500,7 +502,7 @@ impl LoopRow {
 }
 
 impl CallersRow {
-    /// Reckons a row up; each series is median, 99th percentile, rate, least over most.
+    /// Computes a row; each series is median, 99th percentile, rate, least over most.
     pub(super) fn new(callers: usize, work_ns: u64, own: &[Series], rayon: &[Series]) -> Self {
         let outcome = Outcome::of(&own[1], &rayon[1]);
         Self {
@@ -522,7 +524,7 @@ impl CallersRow {
 }
 
 impl StrangersRow {
-    /// Reckons a row up; the series are attach median and longest, call median and 99th percentile.
+    /// Computes a row; the series are attach median and longest, call median and 99th percentile.
     pub(super) fn new(beside: &str, series: &[Series], wrong: u64, held_bytes: u64) -> Self {
         Self {
             beside: beside.to_owned(),
@@ -539,8 +541,8 @@ impl StrangersRow {
 }
 
 impl UnpinnedRow {
-    /// Reckons a row up; each series is rate, median, 99th percentile, least over most, part done
-    /// by the clients.
+    /// Computes a row; each series is rate, median, 99th percentile, least over most, part done by
+    /// the clients.
     pub(super) fn new(clients: usize, series: &[Series], one: &[Series]) -> Self {
         let outcome = Outcome::of(&series[0], &one[0]);
         Self {
@@ -580,7 +582,7 @@ fn by_name<S: Serializer>(trips: &[Trip], serializer: S) -> Result<S::Ok, S::Err
 
 /// The name of the row that is ours.
 pub(super) const SHARED_ENGINES: &str = "the daemon's engines";
-/// The same, with short calls beside long ones.
+/// The same, with short calls at the same time as long ones.
 pub(super) const UNEQUAL: &str = "the daemon's engines, short calls beside long";
 
 #[cfg(test)]

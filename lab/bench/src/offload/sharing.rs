@@ -1,10 +1,10 @@
-//! Two processes on the same cores, beside one alone.
+//! Two processes on the same cores, compared with one alone.
 //!
-//! Why here: programs that each take all cores and wait for their own threads actively stop each
-//! other as soon as there are two; who shares engines must get its fair share, not less.
+//! Why here: programs that each take all cores and wait actively for their own threads stall each
+//! other as soon as there are two; a client that shares engines must get its fair share, not less.
 //! Must stay true: the two begin at the same moment and are counted over the same time; the one
 //! alone runs in the same round.
-//! One thread, which sleeps meanwhile. Source: issue 3, "the daemon"; OpenMP 5.2, OMP_WAIT_POLICY.
+//! One thread, which sleeps meanwhile. Source: own; OpenMP 5.2, OMP_WAIT_POLICY.
 
 use super::children;
 use super::peers::{Role, Served};
@@ -98,7 +98,7 @@ fn engines_of_a_daemon(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     )
 }
 
-/// A client with short calls alone, then beside one with long calls, interleaved. What counts is
+/// A client with short calls alone, then next to one with long calls, interleaved. The figure is
 /// the engine's time, in milliseconds a second.
 fn beside(
     bench: &mut Bench<'_>,

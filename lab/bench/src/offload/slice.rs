@@ -1,12 +1,12 @@
-//! The kernel's time slice: the time for which a process keeps a core that another wants as much.
+//! The kernel's time slice: the time for which a process keeps a core that another equally wants.
 //!
-//! Why here: the papers' processes that spin lose their engines' time to it (10 ms there), and the
-//! kernel tells its setting only to root and only through debugfs, while what a process gets also
-//! depends on the timer's tick. Measured, anybody can see it.
+//! Why here: the papers' spinning processes lose their engines' time to it (10 ms there). The
+//! kernel reveals its setting only to root and only through debugfs, while a process's share also
+//! depends on the timer's tick. Measured, any user can see it.
 //! Must stay true: both sides only compute, on one core, at the same weight; what is shorter than
 //! a gap (an interrupt, a kernel thread) ends no slice; the first and the last slice of a round are
-//! cut off by it, and do not count. One thread, which keeps a core busy. Source: papers/001,
-//! section 4; Linux `Documentation/scheduler/sched-eevdf.rst`.
+//! cut off by it, and do not count. One thread, which keeps a core busy. Source: the
+//! scheduling paper, section 4; Linux `Documentation/scheduler/sched-eevdf.rst`.
 
 use super::children;
 use super::peers::{Role, stay_on};
@@ -50,6 +50,7 @@ fn slice_ms(cpu: usize, length_ns: u64, cancel: &AtomicBool) -> Result<f64, Benc
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })?;
+    // The round cuts off the first and the last slice.
     let inner = moments.get(1..moments.len().saturating_sub(1));
     let slices: Vec<f64> = inner
         .unwrap_or_default()
@@ -63,7 +64,7 @@ fn slice_ms(cpu: usize, length_ns: u64, cancel: &AtomicBool) -> Result<f64, Benc
     Ok(median(&slices))
 }
 
-/// From when to when this thread ran, until so much time is over.
+/// Start and end of this thread's slices, until the given time is over.
 fn runs(length_ns: u64, cancel: &AtomicBool) -> Result<Vec<[u64; 2]>, BenchError> {
     let mut runs = Vec::with_capacity((length_ns / GAP_NS) as usize + 1);
     let begun = clock::now_ns();
@@ -81,6 +82,6 @@ fn runs(length_ns: u64, cancel: &AtomicBool) -> Result<Vec<[u64; 2]>, BenchError
     Ok(runs)
 }
 
-/// Less than this away from the core is no turn of the other's.
+/// A gap shorter than this is not a turn of the other process.
 const GAP_NS: u64 = 300_000;
 const NAME: &str = "a process keeps its core, while another wants it";

@@ -1,8 +1,8 @@
-//! A daemon among strangers: root's attaching and calls beside hostile programs of another user,
-//! and many clients that no core is kept for.
+//! A daemon next to hostile users: root's attaching and calls while another user's programs attack,
+//! and many clients without a reserved core.
 //!
-//! Why here: what a permitted user can do to others must be seen at its worst; and a daemon's
-//! clients are as a rule not bound to cores of their own, as those of the other groups are.
+//! Why here: the harm that a permitted user can do must be measured at its worst; and a daemon's
+//! clients are usually not bound to cores of their own, as those of the other groups are.
 //! Must stay true: the attackers are processes of another user (65534), which needs root; they
 //! begin before anything is timed; every result is checked.
 //! One thread, which sleeps meanwhile; the roles run in processes of their own. Source: own.
@@ -126,7 +126,7 @@ fn beside_attackers(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchErr
                 })
                 .collect();
             let _attackers = attackers?;
-            // Long enough for them to hold all that they can have.
+            // Long enough for them to take all that they can have.
             std::thread::sleep(Duration::from_millis(300));
             let victim = Role::Sparse {
                 socket: socket.clone(),
@@ -176,7 +176,7 @@ struct Answer {
     attach_ns: Vec<u64>,
     /// Times of calls.
     call_ns: Vec<u64>,
-    /// Calls whose result was not right.
+    /// Calls with a wrong result.
     wrong: u64,
     /// The most memory that the other user had, in and out of attachments.
     #[serde(default)]
@@ -219,6 +219,7 @@ pub(super) fn sparse(socket: &Path) -> Result<(), BenchError> {
                 let begun_ns = clock::now_ns();
                 let args = Args::new().input(&input).output(&mut output);
                 let called = client.call(echo, args).is_ok();
+                // Failed calls are timed, too: leaving them out would flatter the percentile.
                 answer.call_ns.push(clock::now_ns() - begun_ns);
                 let right = output.values::<u64>().iter().all(|&value| value == number);
                 answer.wrong += u64::from(!called || !right);
@@ -262,7 +263,7 @@ impl Hostile {
     }
 }
 
-/// Attaches over and over; what it gets it keeps, or gives up at once.
+/// Attaches over and over; keeps its segments, or releases them at once.
 fn attach_over_and_over(socket: &Path, keeps: bool) {
     let mut kept: Vec<OwnedFd> = Vec::new();
     loop {
@@ -308,7 +309,7 @@ fn spin(socket: &Path) {
     }
 }
 
-/// Attaches without any of the client's care: the segment's descriptor, the connection closed.
+/// Attaches without the client library's checks: the segment's descriptor, the connection closed.
 fn segment(socket: &Path, arena_bytes: u64) -> Option<OwnedFd> {
     let mut question = b"SIDECOR1".to_vec();
     question.extend([1, PROTOCOL_VERSION].map(u32::to_le_bytes).concat());
@@ -341,7 +342,7 @@ fn unpinned_clients(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchErr
     let _daemon = children::start(&own, &daemon, &bench.cancel)?;
     let cancel = bench.cancel.clone();
     let counted_ns = bench.choose(200_000_000, 1_000_000_000);
-    // Turns of some milliseconds: 64 clients on one core need a while until each had a number.
+    // Slices of some milliseconds: 64 clients on one core need a while until each had several.
     let each_ns = bench.choose(30_000_000, 60_000_000);
     let rounds = bench.choose(2, 5);
     bench.say("clients without cores of their own");
@@ -411,7 +412,7 @@ fn unpinned_clients(bench: &mut Bench<'_>, engine: usize) -> Result<(), BenchErr
 #[derive(Debug, Serialize, Deserialize)]
 struct Calls {
     count: u64,
-    /// Of these, calls that it did itself.
+    /// Those calls among them that it executed itself.
     on_host: u64,
     /// Times of some of the calls, evenly drawn.
     sample_ns: Vec<u64>,
@@ -431,11 +432,13 @@ pub(super) fn unpinned(socket: &Path) -> Result<(), BenchError> {
             let right = client.call(kernel, Args::new()).is_ok();
             let now_ns = clock::now_ns();
             if before_ns >= window.from_ns && right {
+                // Calls of the warm-up that ran on the host do not count either.
                 if count == 0 {
                     host_before = client.counters().on_host;
                 }
                 if count % every == 0 {
                     taken_ns.push(now_ns - before_ns);
+                    // Halving the samples and their rate keeps them evenly drawn in bounded memory.
                     if taken_ns.len() == SAMPLES_MAX * 2 {
                         let mut keep = false;
                         taken_ns.retain(|_| {
@@ -457,7 +460,7 @@ pub(super) fn unpinned(socket: &Path) -> Result<(), BenchError> {
     })
 }
 
-/// The user `nobody`.
+/// The user ID of `nobody`.
 const OTHER_UID: u32 = 65_534;
 /// Calls for each attachment, and the time between two.
 const ATTACH_EVERY: usize = 25;

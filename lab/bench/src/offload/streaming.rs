@@ -1,10 +1,10 @@
-//! A picture to gray through an engine's DMA, beside the plain loop over the same memory.
+//! A picture to gray through an engine's DMA, compared with the plain loop over the same memory.
 //!
-//! Why here: double buffering is there so that a kernel need not wait for memory; whoever writes a
-//! kernel with it must not lose to whoever writes a loop. The picture is larger than the caches.
-//! Must stay true: all ways call the same function for a piece, and every pass's result is looked
-//! at. Processor time of the one thread, which is pinned; all ways in turns in each round. Source:
-//! own; the way of the loop is the Cell's (get the next piece, compute this one, put it).
+//! Why here: double buffering exists to hide memory latency; a kernel that uses it must not be
+//! slower than a plain loop. The picture is larger than the caches.
+//! Must stay true: all ways call the same function for a piece, and every pass's result is checked.
+//! Processor time of the one thread, which is pinned; all ways in turns in each round. Source: own;
+//! the structure of the loop is the Cell's (get the next piece, compute this one, put it).
 
 use super::loops::on_core;
 use super::{Bench, BenchError, Candidate};
@@ -37,7 +37,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
                     target: Out::new(target),
                     windows: way.windows,
                 };
-                // A kernel that fails leaves the target as it was, which shows.
+                // A failed kernel leaves the target unchanged, which the check finds.
                 let _ = core.run::<Gray>(args);
             };
             let timed = on_core(cpu, || picture.time(passes, pass))?;

@@ -1,8 +1,8 @@
-//! Empty tasks a second, through every way there is.
+//! Empty tasks a second, by every available way.
 //!
-//! Why here: the cost of a task when nobody waits for a single one.
-//! Must stay true: every way uses the same cores, and every task counts itself: a task that was
-//! lost is an error.
+//! Why here: the cost of a task when no caller waits for a single one.
+//! Must stay true: every way uses the same cores, and every task counts itself: a lost task is an
+//! error.
 //! One thread, and those of the pools. Source: own.
 
 use super::report::Figure;

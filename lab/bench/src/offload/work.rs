@@ -1,10 +1,11 @@
 //! The host's share of a cycle, and an engine that takes no core.
 //!
-//! Why here: to see what a scheduler does with eight engines on a machine of two cores, the engines
-//! must not need cores: a *virtual* engine is a moment in the future at which it is done. The
-//! host's work must be real work, the same for every candidate, however often it is interrupted:
-//! a number of steps, found once by the processor time (not the wall time) that they take.
-//! Any thread. Source: papers/001 (11 us on the host, 96 us on the engine).
+//! Why here: to test a scheduler with eight engines on a machine of two cores, the engines must not
+//! need cores: a *virtual* engine is a moment in the future at which it is done. The host's work
+//! must be real work, the same for every candidate, however often it is interrupted: a number of
+//! steps, found once by the processor time (not the wall time) that they take.
+//! Any thread. Source: the scheduling paper (docs/papers.md), 11 us on the host, 96 us on an
+//! engine.
 
 use serde::{Deserialize, Serialize};
 use sidecore_sys::clock;
@@ -21,7 +22,7 @@ impl HostWork {
         let sample = Self {
             steps: CALIBRATION_STEPS,
         };
-        // The shortest of several: what is added to a sample is interruption, never speed.
+        // The shortest of several: interruption adds to a sample, and nothing shortens it.
         let shortest_ns = (0..CALIBRATION_TRIES)
             .map(|_| {
                 let begun_ns = clock::thread_cpu_ns();
@@ -73,8 +74,8 @@ pub(crate) struct Counted {
     pub(crate) p99_ns: u64,
 }
 
-/// A worker's cycles, over and over until the window ends. `wait` returns when the moment that it
-/// is given has come.
+/// A worker's cycles, over and over until the window ends. `wait` returns at the moment that it is
+/// given.
 pub(crate) fn count_cycles(
     work: HostWork,
     engine_ns: u64,
@@ -112,7 +113,7 @@ fn count_by(
     }
 }
 
-/// One thing over and over until the window ends, or until it says that it failed.
+/// Repeats a call until the window ends, or until it reports a failure.
 pub(crate) fn count_loops(window: &Window, mut one: impl FnMut() -> bool) -> Counted {
     // Made before anything is counted: no allocation meanwhile.
     let mut taken_ns = Vec::with_capacity(LOOPS_KEPT_MAX);

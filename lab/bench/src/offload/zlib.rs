@@ -1,8 +1,8 @@
 //! Programs that use zlib, with the system's and with the preloaded library.
 //!
-//! Why here: what a person gains who writes `sidecore offload run --` before a command.
-//! Must stay true: both candidates are the same program on the same file, in turns; what came out
-//! is inflated by the other one and compared; a daemon's processor time is counted with its
+//! Why here: it shows the gain of `sidecore offload run --` in front of a command.
+//! Must stay true: both candidates are the same program on the same file, in turns; each output is
+//! decompressed by the other one and compared; a daemon's processor time is counted with its
 //! client's. Processes are placed by the kernel: while engines work, their client sleeps.
 //! One thread. Source: own.
 
@@ -34,6 +34,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         library: Some(library.clone()),
         ..Setting::default()
     };
+    // The inputs of the ways that decompress.
     for (stream, setting) in [("system.z", &system), ("own.z", &here)] {
         setting.time(&timer, "compress", LEVEL, &corpus, &folder.join(stream))?;
     }
@@ -43,6 +44,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         let socket = folder.join(format!("zlib-{engines}.sock"));
         let count = engines.to_string();
         let mut command = Command::new(&bench.config.sidecore);
+        // A short grace: a daemon must not poll while another setting is measured.
         command.args(["daemon", "--grace-ms", "1", "--engines", &count, "--socket"]);
         let mut daemon = Speaker::spawn(command.arg(&socket))?;
         daemon.line(&bench.cancel)?;
@@ -66,7 +68,7 @@ struct Way {
     /// Input, and its name in the row.
     input: &'static str,
     title: &'static str,
-    /// The ratio that is wanted: on the caller or one engine, and on two.
+    /// The target ratio: on the caller or one engine, and on two.
     wanted: [f64; 2],
     /// True where engines take part.
     engines: bool,
@@ -159,6 +161,7 @@ impl Setting {
             .arg(input)
             .arg(output);
         self.prepare(&mut command);
+        // The engines' work is part of the program's cost.
         let served_ns = || {
             self.daemon
                 .as_ref()
@@ -230,6 +233,7 @@ fn compare(
     drop(candidates);
     let back = folder.join("back");
     for output in &outputs {
+        // Compressed outputs differ, so they are compared after decompression.
         if way.input == "corpus" {
             system.time(timer, "uncompress", LEVEL, output, &back)?;
         } else {
@@ -247,6 +251,7 @@ fn compare(
     };
     for ((name, _), series) in ours.iter().zip(&series[1..]) {
         let Some(series) = series else { continue };
+        // The second target is that of two engines.
         let wanted = if name.starts_with('2') {
             way.wanted[1]
         } else {
@@ -272,6 +277,7 @@ fn compare(
                 Some(1.01),
             ),
         ];
+        // A way that decompresses has no size to compare.
         let sized = if way.input == "corpus" { 3 } else { 2 };
         for ((metric, unit, better, target), index) in kinds.into_iter().zip(0..sized) {
             let what = Comparison {
@@ -327,6 +333,7 @@ fn whole_programs(bench: &mut Bench<'_>, folder: &Path, library: &Path) -> Resul
         let one = |preloaded: bool| {
             let mut command = Command::new(program);
             command.args(&arguments).current_dir(folder);
+            // Without a daemon: the gain of the library alone.
             command.env("SIDECORE_ZLIB", "local");
             if preloaded {
                 command.env("LD_PRELOAD", library);
@@ -405,6 +412,7 @@ fn make_corpus(path: &Path, bytes: u64) -> Result<u64, BenchError> {
                 .flatten()
                 .map(|entry| entry.path())
                 .collect();
+            // The order within a directory depends on the file system.
             entries.sort();
             for entry in entries {
                 let Ok(kind) = entry.symlink_metadata() else {

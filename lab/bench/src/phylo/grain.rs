@@ -3,9 +3,9 @@
 //!
 //! Why here: the second source document's Figures 7 and 8 on real runs. Each run is what `phylo
 //! search` does, files aside: a fresh pool and a fresh policy, which has everything to learn.
-//! Must stay true: the policies' runs of a round follow each other at once, in an order that turns
-//! from round to round; a claim is a ratio within rounds, and its spread is not left out; all runs
-//! of a number of bootstraps give the same trees, or the run fails.
+//! Must stay true: the policies' runs of a round follow each other at once, in an order that
+//! rotates from round to round; a claim is a ratio within rounds, and its spread is reported; all
+//! runs of a number of bootstraps give the same trees, or the run fails.
 //! Source: Blagojevic and others, "Dynamic multigrain parallelization on the Cell" (2007), 5.4,
 //! 5.5.
 
@@ -142,8 +142,8 @@ struct Data {
     seed: u64,
 }
 
-/// Measures. Blocks for minutes. `step` is called after each run; raised, `stop` ends it early with
-/// the rows that are whole.
+/// Measures. Blocks for minutes. `step` is called after each run; `stop`, once raised, ends it
+/// early with the rows that are complete.
 ///
 /// # Errors
 /// [`BenchError`].
@@ -313,12 +313,13 @@ impl Data {
         bootstraps: u32,
         stop: &AtomicBool,
     ) -> Result<(f64, Vec<String>), BenchError> {
+        // A pool and a policy of its own: each run has everything to learn.
         let policy = sidecore_sched::by_name(policy)?;
         let pool = Pool::start(pool_config(options.engines, &options.cpus, policy))?;
         let job = self.searches(&pool);
         let (sender, mailbox) = mpsc::channel();
         let tell = |event: Event| {
-            // Nobody listens any more only when the run is over.
+            // The receiver is gone only when the run is over.
             let _ = sender.send(Message::From(0, event));
         };
         let mut coordinator = Coordinator::new(Ledger::new(Goal {

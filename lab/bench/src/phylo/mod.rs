@@ -1,7 +1,7 @@
 //! The kernels' speed on one core.
 //!
-//! Why here: the figures that the design rests on can be made again by one command. A row is the
-//! best of many short runs: other work on the machine only ever makes a run slower.
+//! Why here: one command makes the design's figures again. A row is the best of many short runs:
+//! other work on the machine only ever makes a run slower.
 //! A *site-node* is one pattern at one inner node; with site repeats most are never computed, and
 //! the floating-point operations are counted as if they were not. *Traversals* keep every node's
 //! values, as a search needs them; *unkept* ones give the likelihood alone, as fitting a parameter
@@ -147,6 +147,7 @@ fn single(
     let mut filled = |quads: usize| {
         let mut buffer = Buffer::new(quads);
         buffer
+            // Never near 0: values that need scaling would take another path.
             .doubles_mut()
             .iter_mut()
             .for_each(|value| *value = 0.1 + 0.9 * random.unit());
@@ -318,7 +319,7 @@ fn full(
 }
 
 /// Seconds of the fastest of as many runs as `patience` allows; a run is at least 20 microseconds.
-/// They are seconds of this thread on a core: what other programs take away is not counted.
+/// They are processor seconds of this thread: other programs' time is not counted.
 fn best(patience: Duration, mut run: impl FnMut()) -> f64 {
     run();
     let once = thread_cpu_ns();

@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 #[non_exhaustive]
 pub enum Report {
     /// A write's last byte was sent or acknowledged (`SO_EE_ORIGIN_TIMESTAMPING`). The byte is
-    /// given where the application asked for it (`SOF_TIMESTAMPING_OPT_ID`).
+    /// given where the application requested it (`SOF_TIMESTAMPING_OPT_ID`).
     Stamp {
         /// The kernel's number of what happened: `SCM_TSTAMP_*`.
         kind: u32,

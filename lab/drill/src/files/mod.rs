@@ -1,9 +1,9 @@
 //! Sockets under descriptors, as C programs know them, on a stack in virtual time.
 //!
-//! No call waits: what cannot be done now is `EAGAIN` (a connection that is being opened:
-//! `EINPROGRESS`), and who drives the clock tries again. Both the interpreter and the C interface
-//! for outside script runners stand on this. Source: POSIX.1-2017 and Linux's manual pages
-//! socket(7), tcp(7), connect(2), poll(2) for which error is reported when.
+//! No call waits: a call that would block returns `EAGAIN` (a connection that is being opened:
+//! `EINPROGRESS`), and the driver of the clock tries again. Both the interpreter and the C
+//! interface for outside script runners stand on this. Source: POSIX.1-2017 and Linux's manual
+//! pages socket(7), tcp(7), connect(2), poll(2) for the errors that each call reports.
 
 mod epoll;
 mod errors;
@@ -60,7 +60,7 @@ struct Socket {
     bound: Option<SocketAddr>,
     peer: Option<SocketAddr>,
     requested: RequestedOptions,
-    /// Of a listener: a session that was taken from the stack to see whether there is one.
+    /// Of a listener: a session that was taken from the stack for a readiness check.
     next: Option<SessionId>,
     /// Of a UDP socket: a datagram, likewise.
     datagram: Option<(SocketAddr, Vec<u8>)>,
@@ -230,7 +230,7 @@ impl Files {
         }
     }
 
-    /// accept4(2): the new descriptor, and who the peer is.
+    /// accept4(2): the new descriptor, and the peer's address.
     ///
     /// # Errors
     /// `EAGAIN` while there is none, `EINVAL` if it does not listen, `EMFILE`.
@@ -262,8 +262,8 @@ impl Files {
         Ok((fd, peer))
     }
 
-    /// connect(2). It never waits: a TCP socket's first call is `EINPROGRESS`, a later one tells
-    /// what became of it; [`Files::connection`] tells it without calling.
+    /// connect(2). It never waits: a TCP socket's first call is `EINPROGRESS`, a later one returns
+    /// the outcome; [`Files::connection`] returns it without a call.
     ///
     /// # Errors
     /// `EINPROGRESS`, `EALREADY`, `EISCONN`, and why it failed.

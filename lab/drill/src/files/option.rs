@@ -1,4 +1,4 @@
-//! Options of sockets: what C programs set, and what they ask.
+//! Options of sockets: the ones that C programs set and get.
 
 use super::{Answer, Errno, Files, Kind, errno, fail};
 use sidecore_net_stack::Algorithm;
@@ -36,7 +36,7 @@ pub(super) struct RequestedOptions {
     traffic_class: Option<u8>,
     /// `SO_TIMESTAMPING`'s flags.
     stamps: u32,
-    /// `IP_MTU_DISCOVER`: what was asked for. The path's MTU is discovered in any case.
+    /// `IP_MTU_DISCOVER`: the requested value. The path's MTU is discovered in any case.
     discover: Option<i32>,
     pub(super) zero_copy: bool,
     linger: Option<(bool, i32)>,
@@ -125,8 +125,8 @@ impl Files {
                 requested.linger = Some((on, seconds));
             }
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => requested.keep_alive = Some(on),
-            // Linux doubles both, for what it keeps beside the bytes (socket(7)). It lets a writer
-            // use nearly all of that; the window is half of it.
+            // Linux doubles both, for its overhead on top of the bytes (socket(7)). It lets a
+            // writer use nearly all of that; the window is half of it.
             (libc::SOL_SOCKET, libc::SO_SNDBUF) => {
                 let doubled = size()?.saturating_mul(2);
                 requested.send_bytes = Some(doubled.clamp(SEND_MIN, BUFFER_MAX));
@@ -180,7 +180,7 @@ impl Files {
                 });
             }
             (libc::IPPROTO_TCP, libc::TCP_QUICKACK) => {
-                // It ends by itself; turning it off is not to be had.
+                // It ends by itself; it cannot be turned off.
                 if let Kind::Session(id) = kind
                     && on
                 {
@@ -197,7 +197,7 @@ impl Files {
         match kind {
             Kind::Session(id) => {
                 if (level, name) != (libc::IPPROTO_TCP, libc::TCP_NODELAY) {
-                    // Setting it once more would send what is held back: tcp(7).
+                    // Setting it again flushes the held data: tcp(7).
                     requested.no_delay = None;
                 }
                 requested.apply(self.host.stack(), id)?;

@@ -6,8 +6,8 @@ use sidecore_net_stack::{SessionState, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 impl Files {
-    /// recvfrom(2): how many bytes, and from whom for a datagram. `MSG_PEEK` and `MSG_TRUNC` (of a
-    /// datagram) count among `flags`; waiting is the caller's.
+    /// recvfrom(2): the number of bytes, and the source of a datagram. `MSG_PEEK` and `MSG_TRUNC`
+    /// (of a datagram) count among `flags`; waiting is the caller's part.
     ///
     /// # Errors
     /// `EAGAIN`, `ENOTCONN`, and what a session ended with, once.
@@ -54,12 +54,12 @@ impl Files {
         a + b
     }
 
-    /// send(2): how many bytes were taken. `MSG_MORE` and `MSG_EOR` of a stream count among
+    /// send(2): the number of bytes taken. `MSG_MORE` and `MSG_EOR` of a stream count among
     /// `flags`, and `MSG_ZEROCOPY` for the report that the bytes were copied. The caller waits.
     ///
     /// # Errors
-    /// `EAGAIN` when nothing is, `EPIPE`, `ENOTCONN`, `EDESTADDRREQ`, and what a session ended
-    /// with, once.
+    /// `EAGAIN` when none is taken, `EPIPE`, `ENOTCONN`, `EDESTADDRREQ`, and the error that ended a
+    /// session, once.
     pub fn send(&mut self, fd: i32, bytes: &[u8], flags: i32) -> Answer<usize> {
         let socket = self.socket_at(fd)?;
         let (peer, shut) = (socket.peer, socket.shut_write);
@@ -100,7 +100,7 @@ impl Files {
         Ok(taken)
     }
 
-    /// sendto(2). A session's address is not looked at, as on Linux.
+    /// sendto(2). A session's address is ignored, as on Linux.
     ///
     /// # Errors
     /// As [`Files::send`]; `EMSGSIZE`, `ENETUNREACH`, `ENOBUFS`.

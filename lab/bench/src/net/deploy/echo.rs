@@ -1,8 +1,8 @@
 //! The kernel's echo server: one thread, epoll, all sessions.
 //!
-//! Why here: it is what somebody would write who knows how to, and has no stack but the kernel's.
-//! Must stay true: CUBIC, no delay; it reads until there is no more, and answers at once; it ends
-//! when its handle goes.
+//! Why here: it is the usual server on the kernel's stack, written with care. Must stay true:
+//! CUBIC, no delay; it reads until there is no more, and answers at once; it ends when its handle
+//! is dropped.
 
 use crate::net::BenchError;
 use crate::net::kernel::plain;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::thread::JoinHandle;
 
-/// A server under way.
+/// A running server.
 pub(super) struct Echo {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), BenchError>>>,
@@ -58,7 +58,7 @@ impl Drop for Echo {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         if let Some(thread) = self.thread.take() {
-            // Whoever measured it has seen that it does not answer.
+            // The measurement has already shown that it does not answer.
             thread.join().ok();
         }
     }
@@ -91,6 +91,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) -> Result<(), BenchError> {
                 }
                 continue;
             }
+            // A session that ended earlier in this batch may have an event left.
             let Some(stream) = sessions.get_mut(&number) else {
                 continue;
             };
@@ -102,7 +103,7 @@ fn serve(listener: &TcpListener, stop: &AtomicBool) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Sends back what came, once: what is left is announced again.
+/// Sends back its input, once: the rest is announced again.
 fn answer(stream: &mut TcpStream, bytes: &mut [u8]) -> std::io::Result<()> {
     match stream.read(bytes) {
         Ok(0) => Err(ErrorKind::UnexpectedEof.into()),
@@ -119,7 +120,7 @@ fn failed(error: std::io::Error) -> BenchError {
 const LISTENER: u64 = 0;
 const EVENTS_MAX: usize = 256;
 const BLOCK_BYTES: usize = 16 << 10;
-/// Longest time until it sees that it is to end.
+/// Longest time until it notices `stop`.
 const STOP_POLL: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,

@@ -1,8 +1,8 @@
 //! A client of the kernel's with many sessions: each asks, waits for the answer, and asks again.
 //!
-//! Why here: the same requests must come to every deployment, in the same way. One thread, epoll,
-//! on whatever core the kernel likes, as a client that knows nothing of cores. Must stay true:
-//! every answer has the length of its request; nobody waits longer than [`PATIENCE`].
+//! Why here: every deployment must get the same requests, in the same way. One thread, epoll, on
+//! whatever core the kernel likes, as a client without knowledge of cores. Must stay true: every
+//! answer has the length of its request; no wait is longer than [`PATIENCE`].
 
 use crate::net::{BenchError, interrupted};
 use rustix::event::{Timespec, epoll};
@@ -38,11 +38,11 @@ impl Answered {
 struct Asking {
     stream: TcpStream,
     since: Instant,
-    /// Bytes of the answer that have come.
+    /// Bytes of the answer that have arrived.
     have: usize,
 }
 
-/// Asks on all of `streams` for `time`. What is under way at its end does not count.
+/// Sends requests on all of `streams` for `time`. Requests in flight at its end do not count.
 ///
 /// # Errors
 /// [`BenchError::Wrong`] when a session ends, or when nothing is answered for [`PATIENCE`].
@@ -89,6 +89,7 @@ pub(super) fn ask(
             }
         }
     }
+    // The loop may end late, so the rate is taken over the real time.
     let time = begun.elapsed();
     times_ns.sort_unstable();
     Ok(Answered {
@@ -102,13 +103,13 @@ impl Asking {
     fn ask(&mut self) -> Result<(), BenchError> {
         self.since = Instant::now();
         self.have = 0;
-        // An empty socket takes so little at once.
+        // An empty socket takes this much at once.
         self.stream
             .write_all(&[b'?'; REQUEST_BYTES])
             .map_err(refused)
     }
 
-    /// Takes what came; true once the answer is whole.
+    /// Takes the bytes that have arrived; true once the answer is whole.
     fn take(&mut self) -> Result<bool, BenchError> {
         let mut bytes = [0; REQUEST_BYTES];
         match self.stream.read(&mut bytes[self.have..]) {

@@ -1,15 +1,15 @@
-//! Servers as one would deploy them, beside the kernel's: nobody is pinned, engines sleep.
+//! Servers as users deploy them, compared with the kernel's: no thread is pinned, engines sleep.
 //!
-//! Why here: what a stack is worth where a user stands shows with programs that share two cores
-//! with their clients, not with a core for each. The clients are the kernel's, so that all that
-//! differs is the server: ours with its stack in the server's own process, ours with an engine
-//! apart, and the kernel's.
+//! Why here: on a user's machine programs share two cores with their clients, instead of having a
+//! core each. The clients use the kernel's stack, so that only the server differs: ours with its
+//! stack in the server's own process, ours with a separate engine, and the kernel's.
 //!
 //! - `load`: the client of the echo servers; `echo`: the kernel's echo server. HTTP is asked for by
 //!   wrk, streams are iperf3's.
 //!
-//! Must stay true: all start before the first is measured, and the ones whose turn it is not are
-//! idle; CUBIC everywhere; each way has a wire of its own, a TAP for ours, a veth for the kernel's.
+//! Must stay true: all start before the first is measured, and those that are not measured are
+//! idle; CUBIC everywhere; each server has a wire of its own, a TAP for ours, a veth for the
+//! kernel's.
 
 mod echo;
 mod load;
@@ -64,7 +64,7 @@ struct Places {
 
 /// A server of ours.
 struct Ours {
-    /// The server, and the engine where that is apart. Ended in this order.
+    /// The server, and a separate engine's process. Ended in this order.
     programs: Vec<Running>,
     address: SocketAddr,
 }
@@ -135,7 +135,7 @@ impl Places {
         interfaces::choose_cubic(&self.near, name, Ipv4Addr::new(10, 98, wire, 1), cancel)
     }
 
-    /// Starts one of our programs beside the clients, and waits until it is ready.
+    /// Starts one of our programs in the clients' namespace, and waits until it is ready.
     fn start(&self, command: Command, cancel: &AtomicBool) -> Result<Running, BenchError> {
         let program = Running::start(Some(&self.near), command)?;
         program.wait_for_words("ready", cancel)?;
@@ -147,13 +147,13 @@ impl Places {
         self.time.as_secs().max(1).to_string()
     }
 
-    /// Runs a client to its end; what it said.
+    /// Runs a client to its end; returns its output.
     fn ask(&self, command: Command, cancel: &AtomicBool) -> Result<String, BenchError> {
         Running::start(Some(&self.near), command)?.output(cancel)
     }
 }
 
-/// Requests of 64 bytes; and what a server costs that nobody asks.
+/// Requests of 64 bytes; and the cost of an idle server.
 fn requests(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
     let cancel = bench.cancel();
     let local = SocketAddr::from((FAR, 7));
@@ -175,6 +175,7 @@ fn requests(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
         let one = |to: SocketAddr, cpu_ns: &dyn Fn() -> u64, cancel: &AtomicBool| {
             let streams = (0..count).map(|_| plain::connect(&places.near, to));
             let streams = streams.collect::<Result<Vec<_>, _>>()?;
+            // After connecting: handshakes are no part of a request's cost.
             let before = cpu_ns();
             let answered = load::ask(streams, places.time, cancel)?;
             let used_us = (cpu_ns() - before) as f64 / 1e3;
@@ -249,6 +250,7 @@ fn pages(bench: &mut Bench<'_>, places: &Places) -> Result<(), BenchError> {
             .collect();
         let one = |to: SocketAddr, cancel: &AtomicBool| wrk(places, count, to, cancel);
         let mut candidates = vec![Candidate::new(WITHIN, |cancel| one(within.address, cancel))];
+        // `compare` expects nginx as the second series; without it ours runs alone.
         if nginx.is_some() {
             let to = SocketAddr::from((FAR, 80));
             candidates.push(Candidate::new(NGINX, move |cancel| one(to, cancel)));
@@ -381,7 +383,7 @@ fn iperf3(
     super::pair::arrived(&said).map(|bits| vec![bits / 1e9])
 }
 
-/// Ours within and apart, each beside the kernel's, which is second of `series`.
+/// Ours within and apart, each compared with the kernel's, which is second of `series`.
 fn compare<const N: usize>(
     bench: &mut Bench<'_>,
     metrics: &[(&str, &'static str)],

@@ -1,9 +1,9 @@
-//! A slow link with a finite queue: what is lost there, how well it is used, how long the queue
-//! gets, and how fairly it is shared, beside the kernel's CUBIC.
+//! A slow link with a finite queue: its losses, its utilisation, the length of its queue, and
+//! fairness, compared with the kernel's CUBIC.
 //!
-//! Why here: on the Internet the link is slower than both ends, and a sender that does not notice
-//! costs everybody who shares it. The link is a thread of ours, so that every candidate meets the
-//! same one, and so that what waits in its queue can be counted.
+//! Why here: on the Internet the link is slower than both ends, and a sender that ignores it harms
+//! every other user of the link. The link is a thread of ours, so that every candidate meets the
+//! same one, and so that its queue can be measured.
 //! Must stay true: frames of one segment each, first in, first out, tail drop; the sender decides
 //! alone, so the receiver is the kernel's for all candidates.
 
@@ -56,7 +56,7 @@ const fn link(kilobytes: u64, trip_ms: u64) -> Link {
     }
 }
 
-/// Who sends.
+/// The sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sender {
     Ours,
@@ -113,7 +113,7 @@ fn alone(
     ];
     let values = |sender, cancel: &AtomicBool| {
         let outcome = through(places, link, &[sender], time, cancel)?;
-        // One more, so that there is a ratio to none.
+        // One more, to keep the ratio to zero finite.
         Ok(vec![
             1.0 + outcome.dropped,
             outcome.rates[0],
@@ -155,8 +155,8 @@ fn alone(
     Ok(())
 }
 
-/// One of ours beside one of the kernel's; and two of the kernel's, to know how fair they are to
-/// each other.
+/// One of ours and one of the kernel's at once; and two of the kernel's, to know how fair those are
+/// to each other.
 fn together(
     bench: &mut Bench<'_>,
     places: &Places,
@@ -244,10 +244,11 @@ fn through(
             })?);
         }
         let read = || -> Vec<u64> {
-            // Relaxed: numbers that grow; what they count is of no interest here.
+            // Relaxed: growing counters that publish no other memory.
             let counts = counts.iter();
             counts.map(|count| count.load(Ordering::Relaxed)).collect()
         };
+        // Slow start is left out.
         sleep(time / 4, cancel)?;
         let (first, begun) = (read(), Instant::now());
         sleep(time - time / 4, cancel)?;
@@ -259,6 +260,7 @@ fn through(
         joined(engine)?;
         let (dropped, mut waits_ns) = joined(wire)?;
         let rates = first.iter().zip(&last);
+        // The same quarter as of the rates.
         waits_ns.drain(..waits_ns.len() / 4);
         waits_ns.sort_unstable();
         let wait_ns = waits_ns.get(waits_ns.len() / 2).copied().unwrap_or(0);
@@ -272,8 +274,8 @@ fn through(
     })
 }
 
-/// Carries frames through the link until `stop` is set; how many found its queue full, and the time
-/// that a frame waited in it, in nanoseconds, each millisecond.
+/// Carries frames through the link until `stop` is set. Returns the number of frames dropped at a
+/// full queue, and the queueing delay of a frame, in nanoseconds, each millisecond.
 fn carry(
     near: Tap,
     sources: Sources,
@@ -328,7 +330,7 @@ impl Nic for Sources {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
-        // Each takes what has its hardware address, as on any shared wire.
+        // Each takes the frames to its hardware address, as on any shared wire.
         let first = self.stack.transmit(frame)?;
         Ok(self.kernel.transmit(frame)? && first)
     }

@@ -1,5 +1,5 @@
-//! One stream between a plain socket of the kernel and our stack over a TAP, beside kernel to
-//! kernel over a veth with all its offloads on.
+//! One stream between a plain socket of the kernel and our stack over a TAP, compared with kernel
+//! to kernel over a veth with all its offloads on.
 
 use super::ours::{self, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
@@ -123,7 +123,7 @@ pub(super) fn ours(wires: &Wires, way: Way, cancel: &AtomicBool) -> Result<f64, 
 }
 
 /// Bytes a second between a plain socket of the kernel and `stack`, which runs on the engine's core
-/// in a thread of that name until its flag is raised, and counts what it takes in.
+/// in a thread of that name until its flag is raised, and counts its input.
 pub(super) fn through(
     wires: &Wires,
     way: Way,
@@ -204,7 +204,7 @@ fn bits_per_second(report: &str) -> Result<f64, BenchError> {
         .ok_or_else(|| BenchError::Wrong("iperf3's report names no speed".into()))
 }
 
-/// Until somebody in the namespace listens at [`IPERF_PORT`].
+/// Waits until a program in the namespace listens at [`IPERF_PORT`].
 fn wait_for_listener(at: &Namespace, cancel: &AtomicBool) -> Result<(), BenchError> {
     // ":PORT", then any peer, then 0A: listening (proc_net_tcp(5)).
     let wanted = format!(":{IPERF_PORT:04X} 00000000:0000 0A");

@@ -1,10 +1,11 @@
-//! Speed of an established session beside a flood of SYNs.
+//! Speed of an established session during a flood of SYNs.
 //!
-//! SYNs from ever new addresses come over the TAP beside one stream. On two cores their maker
-//! shares a core with the stream's sender; so the same frames, at the same pace but to another
-//! station, are measured too: what the flood costs our stack is the difference to those. Must stay
-//! true: frames are bounded in number and stay within a namespace of the bench's own; their sources
-//! are addresses for benchmarks (RFC 2544), to which nobody here knows a way. Source: RFC 4987.
+//! SYNs from ever new addresses come over the TAP at the same time as one stream. On two cores
+//! their generator shares a core with the stream's sender. So the same frames, at the same pace but
+//! to another station, are measured too: the difference is the cost of the flood for our stack.
+//! Must stay true: frames are bounded in number and stay within a namespace of the bench's own;
+//! their sources are addresses for benchmarks (RFC 2544), to which there is no route here. Source:
+//! RFC 4987.
 
 use super::ours::{self, KERNEL, OURS, PORT, Service};
 use super::{Ending, gigabits, joined, plain, speed, start};
@@ -28,7 +29,7 @@ use std::time::{Duration, Instant};
 use zerocopy::IntoBytes;
 use zerocopy::byteorder::network_endian::{U16, U32};
 
-/// Traffic on the TAP beside the stream.
+/// Traffic on the TAP next to the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Beside {
     Nothing,
@@ -95,13 +96,13 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The stream's Gb/s, and the SYNs that came a second.
+/// The stream's Gb/s, and the SYNs that arrived a second.
 fn round(place: &Place, beside: Beside, cancel: &AtomicBool) -> Result<Vec<f64>, BenchError> {
     let (stop, count) = (AtomicBool::new(false), AtomicU64::new(0));
     let tap = ours::tap(&place.near, KERNEL, true)?;
     let address = tap.capabilities().address;
     let mut config = ours::config();
-    // Answers leave by the wire on which the questions came.
+    // Answers leave by the interface of the questions.
     config.routes.push(Route {
         network: Cidr {
             address: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
@@ -135,14 +136,15 @@ fn round(place: &Place, beside: Beside, cancel: &AtomicBool) -> Result<Vec<f64>,
             .transpose()?;
         let measured = speed(&count, place.time, cancel);
         let seconds = begun.elapsed().as_secs_f64();
-        // Whoever means it still gets in.
+        // An honest client still gets in.
         let newcomer = plain::connect(&place.near, SocketAddr::new(OURS, PORT));
         drop(ending);
         joined(sender)?;
         flood.map(joined).transpose()?;
         let counters = joined(engine)?;
         newcomer?;
-        // Two that mean it were opened; each other SYN is answered with a cookie or takes a place.
+        // The two honest ones were opened; each other SYN is answered with a cookie or takes a
+        // place.
         let syns = counters.cookies_sent + counters.opened.saturating_sub(2);
         if beside == Beside::Syns && syns == 0 {
             return Err(BenchError::Wrong("no SYN of the flood came".into()));
@@ -172,7 +174,7 @@ fn send(
     let (begun, mut sent) = (Instant::now(), 0);
     while !stop.load(Ordering::Relaxed) {
         let due = (begun.elapsed().as_secs_f64() * SYNS_PER_SECOND as f64) as u64;
-        // Who was kept from running does not make up for all of it at once.
+        // A generator that was descheduled does not make up for all of it at once.
         sent = sent.max(due.saturating_sub(BURST_MAX));
         while sent < due {
             let frame = syn(sent, target);
@@ -182,7 +184,7 @@ fn send(
                 checksum: TransmitChecksum::Complete,
                 segment_bytes: None,
             };
-            // What finds no room is lost.
+            // Frames without room are lost.
             nic.transmit(&frame)?;
             sent += 1;
         }

@@ -1,5 +1,5 @@
-//! Many bytes through a bad wire: whether they arrive intact, and how fast, beside two of the
-//! kernel's sockets at the ends of the same wire.
+//! Many bytes through a bad wire: whether they arrive intact, and how fast, compared with two of
+//! the kernel's sockets at the ends of the same wire.
 //!
 //! Must stay true: both candidates meet the same wire in the same place (on the engine's core, each
 //! direction bad), and every byte that arrives is compared with what was sent.
@@ -90,6 +90,7 @@ fn beside_the_kernel(
     let [quick, full] = case.round_mib;
     let mib = bench.choose(quick, full);
     let metric = format!("{mib} MiB {}, {}", way.name(), case.name);
+    // Each candidate counts its own seeds, so that both meet the same weather in a round.
     let (mut here_seed, mut there_seed) = (0, 0);
     let load = |seed: &mut u64| {
         *seed += 1;
@@ -241,7 +242,7 @@ fn arrival(
     }
 }
 
-/// Time between two looks for the rest.
+/// Time between two checks for the rest.
 const LOOK_TIME: Duration = Duration::from_millis(1);
 /// A transfer that takes longer has failed.
 const TRANSFER_TIME_MAX: Duration = Duration::from_secs(240);

@@ -1,16 +1,16 @@
 //! Comparisons with the local kernel, and with smoltcp, over a TAP.
 //!
-//! Why here: the stack's use is to be faster than the kernel's own for the kernel's own programs,
-//! so the other end of the wire is always a plain socket of the kernel.
+//! Why here: the stack has to be faster than the kernel's own for the kernel's own programs, so the
+//! other end of the wire is always a plain socket of the kernel.
 //!
 //! - `plain`: sockets of the kernel that send and receive as fast as they can.
 //! - `ours`: our stack on a TAP, with applications in the engine's own thread.
 //! - one file a group: `bulk`, `smoltcp`, `flood`, `losses`, `bottleneck`; `pattern` is for
 //!   `losses`, `wire` for the last two.
 //!
-//! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; who is compared
-//! has the same cores; every thread and interface ends with the round that it was made for.
-//! Source: papers/004 (NetX on one SPE, 2009).
+//! Must stay true: a kernel's socket uses CUBIC on every side of every comparison; all candidates
+//! have the same cores; every thread and interface ends with the round that it was made for.
+//! Source: the NetX paper of 2008 (docs/papers.md).
 
 mod bottleneck;
 mod bulk;
@@ -27,13 +27,13 @@ use super::{Bench, BenchError, Group, interfaces, sleep};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// One stream beside the kernel's.
+/// One stream compared with the kernel's.
 pub(super) const BULK: Group = Group {
     name: "bulk",
     run: bulk::run,
 };
 
-/// One stream beside smoltcp's.
+/// One stream compared with smoltcp's.
 pub(super) const SMOLTCP: Group = Group {
     name: "smoltcp",
     run: smoltcp::run,
@@ -79,7 +79,7 @@ impl Places {
     }
 }
 
-/// Raises its flag when it goes, so that a round's threads end whatever happens.
+/// Raises its flag when dropped, so that a round's threads end whatever happens.
 struct Ending<'s>(&'s AtomicBool);
 
 impl Drop for Ending<'_> {
@@ -88,10 +88,10 @@ impl Drop for Ending<'_> {
     }
 }
 
-/// Growth of `count`: bytes a second over `time`, after a while for getting into swing.
+/// Growth of `count`: bytes a second over `time`, after a warm-up.
 fn speed(count: &AtomicU64, time: Duration, cancel: &AtomicBool) -> Result<f64, BenchError> {
     sleep(time / 4, cancel)?;
-    // Relaxed: a number that grows; what it counts is of no interest here.
+    // Relaxed: a growing counter that publishes no other memory.
     let first = (count.load(Ordering::Relaxed), Instant::now());
     sleep(time, cancel)?;
     let bytes = count.load(Ordering::Relaxed) - first.0;

@@ -1,8 +1,8 @@
 //! Our stack on a NIC, with its applications in the engine's own thread: the whole on one core.
 //!
 //! Must stay true: the engine never sleeps, as on a core that is set aside for it; an application
-//! does what a program on this API would: it takes what came where it lies (`peek`, `consume`), and
-//! copies what it sends.
+//! does what a program on this API would: it reads data in place (`peek`, `consume`), and copies
+//! its output.
 
 use super::super::BenchError;
 use super::super::namespace::Namespace;
@@ -57,11 +57,11 @@ pub(super) fn config() -> Config {
 /// Work of the application in the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Service {
-    /// Takes what comes, and counts it.
+    /// Discards its input, and counts it.
     Discard,
-    /// Sends as fast as it is read.
+    /// Sends as fast as the peer reads.
     Source,
-    /// Compares what comes with the pattern, and counts it.
+    /// Compares its input with the pattern, and counts it.
     Check,
     /// Sends this many bytes of the pattern.
     Stream(u64),
@@ -108,7 +108,7 @@ struct Application<'c> {
 }
 
 impl Application<'_> {
-    /// Does all that can be done now; returns the amount.
+    /// Makes all possible progress; returns the amount.
     fn round(&mut self, stack: &mut Stack) -> usize {
         let mut work = 0;
         while let Some(event) = stack.next_event() {
@@ -137,7 +137,7 @@ impl Application<'_> {
             .readiness(session)
             .is_ok_and(|readiness| readiness.end_of_input);
         if served.is_err() || over {
-            // One that is gone is closed.
+            // A session whose peer is gone is closed.
             stack.close(session).ok();
         }
     }

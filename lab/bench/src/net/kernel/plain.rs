@@ -1,7 +1,7 @@
 //! Sockets of the kernel that send and receive as fast as they can.
 //!
 //! Must stay true: CUBIC, whatever this machine's default is, because both sides of a comparison
-//! must use the same; blocks of 128 KiB, as iperf3 has them; nobody waits longer than [`PATIENCE`].
+//! must use the same; blocks of 128 KiB, as iperf3 has them; no wait is longer than [`PATIENCE`].
 
 use super::super::BenchError;
 use super::super::namespace::Namespace;
@@ -79,7 +79,7 @@ pub(super) fn send(
         if let Err(error) = sent
             && !waits(&error)
         {
-            // The other end was told to stop a moment earlier.
+            // The other end was stopped a moment earlier.
             return ended(error, stop, "send");
         }
     }
@@ -125,7 +125,7 @@ pub(super) fn send_stream(
             Err(error) => return ended(error, stop, "send"),
         }
     }
-    // The other end may have gone by now, having all it wanted.
+    // The other end may have closed by now, having received everything.
     stream.shutdown(Shutdown::Write).ok();
     // The kernel's sockets go on sending what is queued; ours must not see a reset before its end.
     receive(stream, core, stop, &AtomicU64::new(0))

@@ -1,9 +1,9 @@
 //! smoltcp over the same TAP: the same kernel's socket at the other end, the same cores.
 //!
-//! Must stay true: smoltcp gets what it can use: buffers of several MiB, no congestion control, no
-//! checksum to compute or check in either direction, a device that hands frames over without a copy
-//! of its own. It has no segmentation offload for what it sends. What it receives may be
-//! super-segments all the same: they are valid packets, so that is measured too, beside frames.
+//! Must stay true: smoltcp gets its best conditions: buffers of several MiB, no congestion control,
+//! no checksum to compute or check in either direction, a device that hands frames over without a
+//! copy of its own. It has no segmentation offload for sending. It may receive super-segments all
+//! the same: they are valid packets, so both those and plain frames are measured.
 //! Source: smoltcp's documentation (`phy::Device`, `socket::tcp`).
 
 use super::bulk::{self, Way, Wires};
@@ -38,6 +38,7 @@ pub(super) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
             Candidate::of_one("ours", |cancel| rate(bulk::ours(&wires, way, cancel))),
             Candidate::of_one("smoltcp", |cancel| rate(theirs(&wires, way, false, cancel))),
         ];
+        // Only input can be super-segments: smoltcp has no segmentation offload for sending.
         if way == Way::In {
             candidates.push(Candidate::of_one(
                 "smoltcp, handed super-segments",
@@ -124,7 +125,7 @@ fn serve(
 fn take(sockets: &mut SocketSet<'_>, handle: SocketHandle, count: &AtomicU64) {
     let socket = sockets.get_mut::<tcp::Socket<'_>>(handle);
     while socket.can_recv() {
-        // It can: it was just asked.
+        // It can: the check came just before.
         let taken = socket.recv(|bytes| (bytes.len(), bytes.len()));
         count.fetch_add(taken.unwrap_or(0) as u64, Ordering::Relaxed);
     }
@@ -147,7 +148,7 @@ impl Device for Wire {
     type TxToken<'w> = Tx<'w>;
 
     fn receive(&mut self, _: Instant) -> Option<(Rx<'_>, Tx<'_>)> {
-        // A TAP that is gone has nothing more to say; the contest sees that no byte arrives.
+        // A TAP that is gone gives no more frames; the group sees that no byte arrives.
         let length = self.tap.read(&mut self.incoming).ok().flatten()?;
         let bytes = self.incoming.get(HEADER_BYTES..length)?;
         let sending = Tx {
@@ -169,7 +170,7 @@ impl Device for Wire {
         capabilities.max_transmission_unit = ETHERNET_BYTES + 1500;
         capabilities.medium = Medium::Ethernet;
         capabilities.checksum = ChecksumCapabilities::ignored();
-        // Nobody completes IPv4's own, of 20 bytes.
+        // No hardware completes IPv4's own checksum, of 20 bytes.
         capabilities.checksum.ipv4 = Checksum::Tx;
         capabilities
     }
@@ -193,19 +194,19 @@ impl TxToken for Tx<'_> {
         let result = f(&mut self.bytes[..length]);
         let header = header(&self.bytes[..length]);
         let pieces = [IoSlice::new(&header), IoSlice::new(&self.bytes[..length])];
-        // One that the kernel does not take is lost, as on a wire.
+        // A frame that the kernel does not take is lost, as on a wire.
         self.tap.write(&pieces).ok();
         result
     }
 }
 
 /// Virtio-net header that precedes a frame on a TAP: marks the TCP checksum as left to hardware, so
-/// that nobody on this machine computes or checks it.
+/// that this machine neither computes nor checks it.
 fn header(frame: &[u8]) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     if frame.get(12..14) == Some(&[8, 0]) && frame.get(23) == Some(&6) {
         header[0] = NEEDS_CHECKSUM;
-        // Where summing begins, and where from there the field lies.
+        // The start of the sum, and the field's offset from there.
         header[6..8].copy_from_slice(&34_u16.to_ne_bytes());
         header[8..10].copy_from_slice(&16_u16.to_ne_bytes());
     }

@@ -1,8 +1,7 @@
-//! A bad wire: what it does to frames, between two TAPs of the kernel or in front of our stack.
+//! A bad wire: its effect on frames, between two TAPs of the kernel or in front of our stack.
 //!
-//! Why here: no queueing discipline of this machine's kernel need be able to do it, and both sides
-//! of the comparison go through the same code: frame by frame, each direction from a seed of its
-//! own.
+//! Why here: this machine's kernel may lack a queueing discipline for it, and both sides of the
+//! comparison go through the same code: frame by frame, each direction from a seed of its own.
 //! Must stay true: no super-segments, or one draw would decide over 44 frames at once.
 
 use super::super::BenchError;
@@ -82,7 +81,7 @@ impl Impairment for Direction {
 /// Our stack's NIC at the end of a bad wire whose other end is a TAP.
 pub(super) struct BadWire {
     incoming: Impaired<Tap, Direction>,
-    /// Frames sent and on their way to the TAP.
+    /// Sent frames in flight to the TAP.
     outgoing: Impaired<Loopback, Direction>,
     clock: Clock,
     begun: Instant,
@@ -108,7 +107,8 @@ impl BadWire {
 impl Nic for BadWire {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
-            // A frame crosses the wire as bytes, and nobody behind it knows what was left undone.
+            // A frame crosses the wire as bytes, and an unfinished checksum is lost information
+            // behind it.
             completes_checksums: false,
             ..self.incoming.capabilities()
         }
@@ -119,7 +119,7 @@ impl Nic for BadWire {
         budget: usize,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, NicError> {
-        // A quiet engine asks what comes, and does not flush.
+        // A quiet engine polls for input, and does not flush.
         self.clock.set_ns(self.begun.elapsed().as_nanos() as u64);
         forward(&mut self.outgoing, &mut self.incoming)?;
         self.incoming.receive(budget, sink)
@@ -160,7 +160,7 @@ pub(super) fn carry(
     Ok(())
 }
 
-/// Hands what comes in at one NIC to the other; how many frames.
+/// Hands the input of one NIC to the other; returns the number of frames.
 pub(super) fn forward(from: &mut impl Nic, to: &mut impl Nic) -> Result<usize, NicError> {
     let mut failed = None;
     let count = from.receive(BATCH, &mut |frame| {
@@ -170,7 +170,7 @@ pub(super) fn forward(from: &mut impl Nic, to: &mut impl Nic) -> Result<usize, N
             checksum: TransmitChecksum::Complete,
             segment_bytes: None,
         };
-        // One for which there is no room is lost, as in any switch.
+        // A frame without room is lost, as in any switch.
         if let Err(error) = to.transmit(&frame) {
             failed = Some(error);
         }

@@ -1,8 +1,8 @@
 //! A stack with many sessions whose clients are made by hand.
 //!
-//! Why here: what is measured is one engine and its memory: receiving, finding the session, its
-//! application (64 bytes read where they lie, 64 written), and sending. A client is a few words, so
-//! that a hundred thousand of them do not push the stack's state out of the cache.
+//! Why here: one engine and its memory are measured: receiving, finding the session, its
+//! application (64 bytes read in place, 64 written), and sending. A client is a few words, so that
+//! a hundred thousand of them do not push the stack's state out of the cache.
 //! Must stay true: every request is answered before the next of its session.
 
 use super::super::served::config;
@@ -54,7 +54,7 @@ impl Server {
     /// Opens `count` sessions.
     ///
     /// # Errors
-    /// [`BenchError::Wrong`] where the stack has no room for so many.
+    /// [`BenchError::Wrong`] where the stack has no room for that many.
     pub(super) fn new(count: usize, placement: Placement) -> Result<Self, BenchError> {
         let mut config = config(1);
         config.placement = placement;
@@ -76,6 +76,7 @@ impl Server {
             let mut frame = syn(number, &client);
             server.put(&mut frame);
             server.stack.transmit(server.now_ns, &mut |out| {
+                // IPv4 only: the stack may also send ARP.
                 if out.header[12..14] == [8, 0] {
                     client.learn(out);
                 }
@@ -92,6 +93,7 @@ impl Server {
             })?;
             server.clients.push(client);
         }
+        // Events of the openings are no part of a request's work.
         while server.stack.next_event().is_some() {}
         Ok(server)
     }
@@ -115,12 +117,13 @@ impl Server {
         self.clients.capacity() * size_of::<Client>()
     }
 
-    /// One sample: nanoseconds of engine time for a request. Each session is asked twice at least,
-    /// in turn; `requests` are made at least.
+    /// One sample: nanoseconds of engine time for a request. Each session gets at least two
+    /// requests, in turn; at least `requests` are made.
     ///
     /// # Errors
     /// [`BenchError::Wrong`] where a request is not answered; [`BenchError::Interrupted`].
     pub(super) fn run(&mut self, requests: usize, cancel: &AtomicBool) -> Result<f64, BenchError> {
+        // Announced outside of the timed part, so that no ARP request interrupts it.
         for host in 0..3 {
             self.put(&mut introduction(host));
         }
@@ -188,7 +191,7 @@ impl Server {
     }
 }
 
-/// The application: answers a request with what was in it.
+/// The application: echoes each request.
 pub(in super::super) fn serve(stack: &mut Stack, id: SessionId) -> Result<(), BenchError> {
     let mut answer = [0; PAYLOAD];
     let [first, second] = stack.peek(id)?;
@@ -233,7 +236,7 @@ pub(in super::super) fn syn(number: usize, client: &Client) -> Vec<u8> {
     frame
 }
 
-/// The hardware address of clients 50,000 times `host` and up, so that it need not be asked for.
+/// The hardware address of clients 50,000 times `host` and up, so that no ARP request is needed.
 pub(in super::super) fn introduction(host: u8) -> Vec<u8> {
     let mut arp = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 6];
     arp.extend([0, 1, 8, 0, 6, 4, 0, 2, 2, 0, 0, 0, 0, 2, 10, 1, 0, host]);

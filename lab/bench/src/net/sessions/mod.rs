@@ -1,9 +1,9 @@
-//! Cost of a request for the engine, alone and beside thousands of idle sessions.
+//! Cost of a request for the engine, alone and among thousands of idle sessions.
 //!
 //! Why here: the document's stack held 16 sessions in the local store, 128 with main memory behind
 //! it; its two configurations are compared, and the second is filled with a hundred thousand.
 //! Engine time is the median over batches of 32, so that a batch during which another program had
-//! the core does not count. Source: papers/004, sections 3.9 and 4.3.
+//! the core does not count. Source: the NetX paper, sections 3.9 and 4.3.
 
 pub(super) mod hand;
 
@@ -22,7 +22,7 @@ pub(super) const GROUP: Group = Group {
     run,
 };
 
-/// Sessions, where they lie, and what is wanted of the share of the hot rate that they keep.
+/// Sessions, their memory, and the target for the share of the hot rate that they keep.
 const CASES: [(usize, Placement, Option<f64>); 6] = [
     (HOT, Placement::LocalStore, None),
     (HOT, Placement::MainMemory, None),
@@ -40,14 +40,14 @@ fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         bench.check()?;
         let before = clock::memory_in_use()?.anonymous_bytes;
         let server = Server::new(count, placement)?;
-        // The last has the most sessions, and what the others gave back does not hide its memory.
+        // The last has the most sessions, and memory freed by the others does not hide its own.
         let taken = clock::memory_in_use()?
             .anonymous_bytes
             .saturating_sub(before);
         idle_bytes = (taken as f64 - server.client_bytes() as f64) / count as f64;
         servers.push(server);
     }
-    // Once round, to warm up.
+    // One round to warm up.
     for server in &mut servers {
         server.run(0, &bench.cancel())?;
     }

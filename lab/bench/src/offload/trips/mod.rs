@@ -1,8 +1,9 @@
-//! Round trips: a word to another core and back, every way there is, beside the bare shared line.
+//! Round trips: a word to another core and back, by every available way, relative to the bare
+//! shared line.
 //!
-//! Why here: what an off-load costs is what decides how small a task may be; and it cannot cost
-//! less than moving one cache line to another core and back.
-//! Must stay true: every way carries a number there and the same number back, and it is looked at;
+//! Why here: the cost of an off-load bounds how small a task may be; and it cannot be less than
+//! moving one cache line to another core and back.
+//! Must stay true: every way carries a number there and the same number back, and it is checked;
 //! only the way that is measured has a thread that spins.
 //! One thread, pinned while it measures. Source: own. The ways of others are in `others`, ours in
 //! `ours`.
@@ -43,6 +44,7 @@ pub(crate) fn run(bench: &mut Bench<'_>) -> Result<(), BenchError> {
         Candidate::new("rayon", move |()| others::rayon(plan)),
     ];
     bench.say("round trips");
+    // Only for the measurement: processes of other groups would inherit the core.
     let pinned = Pinned::to(caller)?;
     let series = bench.interleave(&[("median", "ns"), ("p99", "ns")], rounds, &mut candidates);
     drop(candidates);

@@ -13,7 +13,7 @@ use sidecore_sys::{cpu, futex as kernel};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// One word on one line, which both sides look at without pause.
+/// One word on one line, which both sides poll without pause.
 pub(super) fn spinning_line(plan: &Plan) -> Result<Vec<f64>, BenchError> {
     let line = CachePadded::new(AtomicU64::new(0));
     let partner = || {
@@ -47,8 +47,8 @@ pub(super) fn spinning_line(plan: &Plan) -> Result<Vec<f64>, BenchError> {
     })
 }
 
-/// A word on one line there, a word on another back, both looked at without pause: what an off-load
-/// moves at least, if its request and its answer have places of their own.
+/// A word on one line there, a word on another back, both polled without pause: the least that an
+/// off-load moves, if its request and its answer have places of their own.
 pub(super) fn two_lines(plan: &Plan) -> Result<Vec<f64>, BenchError> {
     let request = CachePadded::new(AtomicU64::new(0));
     let reply = CachePadded::new(AtomicU64::new(0));
@@ -83,7 +83,7 @@ pub(super) fn two_lines(plan: &Plan) -> Result<Vec<f64>, BenchError> {
 pub(super) fn futex(plan: &Plan) -> Result<Vec<f64>, BenchError> {
     let request = CachePadded::new(AtomicU32::new(0));
     let reply = CachePadded::new(AtomicU32::new(0));
-    // Release here, to the Acquire of who was woken.
+    // Release here, to the Acquire of the woken thread.
     let send = |word: &AtomicU32, value: u32| {
         word.store(value, Ordering::Release);
         kernel::wake(word, 1);

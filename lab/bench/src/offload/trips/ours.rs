@@ -62,7 +62,7 @@ impl CrossProcess {
         })
     }
 
-    /// Empty calls. They carry nothing; that an engine answered each of them is looked at.
+    /// Empty calls. They carry nothing; the check is that an engine answered each of them.
     pub(super) fn sample(&self, plan: &Plan) -> Result<Vec<f64>, BenchError> {
         let before = self.client.counters();
         let sampled = plan.sample(super::CROSS, |number| {
@@ -75,7 +75,7 @@ impl CrossProcess {
         if on_host > 0 {
             return Err(wrong("the count of calls that no engine did", on_host, 0));
         }
-        // Whoever is next has the core for itself.
+        // The next way has the core for itself.
         std::thread::sleep(Duration::from_millis(3 * GRACE_MS));
         Ok(sampled)
     }

@@ -1,8 +1,9 @@
 //! The grain as a picture: the paper's words, the Cell's model, this machine.
 //!
 //! Why here: drawing is printing. Must stay true: model and machine are drawn alike, each relative
-//! to its own better of EDTLP and hybrid, since their seconds have nothing in common; the paper's
-//! curves were not printed as numbers, so that it says where each won. Pure: SVG text comes out.
+//! to its own better of EDTLP and hybrid, since their seconds have nothing in common. The paper
+//! printed no numbers for its curves, so the picture names only the winners. Pure: SVG text comes
+//! out.
 
 use super::{GrainOptions, GrainRow};
 use crate::frame::picture::COLOURS;
@@ -12,7 +13,7 @@ use sidecore_cell_sim::figures::Point;
 use sidecore_plot::{Area, GREY, PlotError, failed, text};
 use sidecore_sys::machine::Machine;
 
-/// Draws the rows beside the model's.
+/// Draws the rows and the model's.
 ///
 /// # Errors
 /// [`PlotError`].

@@ -1,12 +1,11 @@
-//! Recorded tasks under a policy, in virtual time: what a machine with nothing else to do would
-//! take.
+//! Recorded tasks under a policy, in virtual time: their duration on an otherwise idle machine.
 //!
-//! Why here: on a machine that others use, seconds are mostly theirs. Here the policy is the real
-//! one, told of arrivals and departures as the pool tells it; tasks and loops take what they were
-//! recorded to take; engines and hosts are modelled, one of each a core, a core's threads sharing
-//! it evenly. What handing over costs was measured ([`Costs`]).
+//! Why here: on a shared machine, wall time mostly depends on the other users. Here the policy is
+//! the real one, and gets arrivals and departures as from the pool; tasks and loops take their
+//! recorded times; engines and hosts are modelled, one of each a core, a core's threads sharing it
+//! evenly. The cost of a handoff was measured ([`Costs`]).
 //! Must stay true: pure; the same traces give the same seconds.
-//! Left out: that loops on two cores share a memory bus, and that one core has the other's lines.
+//! Left out: the memory bus that loops on two cores share, and cache lines on the other core.
 
 use super::trace::Trace;
 use sidecore_sched::{Arrival, Departure, Policy, TaskId};
@@ -15,7 +14,7 @@ use std::collections::VecDeque;
 /// Costs of handing work over, in nanoseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Costs {
-    /// Asking the policy and telling it how it went, for every off-load.
+    /// Asking the policy and reporting the outcome to it, for every off-load.
     pub(super) ask_ns: f64,
     /// From the bell to the first unit on an engine that spins, and on one that sleeps.
     pub(super) late_ns: [f64; 2],
@@ -127,7 +126,7 @@ impl<'t> Task<'t> {
 }
 
 impl Machine<'_> {
-    /// Goes on to the next event; false when all is done.
+    /// Advances to the next event; false when all is done.
     fn step(&mut self) -> bool {
         self.start_tasks();
         self.claim_for_waiting();
@@ -155,7 +154,7 @@ impl Machine<'_> {
         true
     }
 
-    /// Lets time pass; ends the work that is then done.
+    /// Advances the time; ends the work that is then done.
     fn pass(&mut self, step_ns: f64, rates: &[[f64; 2]]) {
         self.now_ns += step_ns;
         for (task, rate) in self.loop_rates(rates) {
@@ -236,6 +235,7 @@ impl Machine<'_> {
             if let Some(core) = idle {
                 core.fibers.push_back(task);
             }
+            // The first tasks are there from the start, without a handoff.
             if self.now_ns > 0.0
                 && let Doing::Own(left_ns) = &mut self.tasks[task].doing
             {
@@ -284,6 +284,7 @@ impl Machine<'_> {
                 .cores
                 .iter()
                 .position(|core| core.fibers.contains(&task));
+            // An engine on the task's own core is a call, another one a request packet.
             let near = core.filter(|&core| !self.cores[core].claimed);
             let any = || self.cores.iter().position(|core| !core.claimed);
             if let Some(engine) = near.or_else(any) {
@@ -298,6 +299,7 @@ impl Machine<'_> {
         let is_ready = |task: &&Task<'_>| !matches!(task.doing, Doing::Ended | Doing::Held);
         let on_cores = self.cores.iter().flat_map(|core| &core.fibers);
         let fibers: Vec<&Task<'_>> = on_cores.map(|&task| &self.tasks[task]).collect();
+        // Less the task itself.
         let others = fibers.iter().copied().filter(|t| is_ready(t)).count() as u32 - 1;
         let engines = self.cores.len() as u32;
         let idle = self.cores.iter().filter(|core| !core.claimed).count() as u32;
@@ -356,7 +358,7 @@ impl Machine<'_> {
         };
         let trace = self.tasks[task].trace;
         let step = trace.steps[self.tasks[task].at];
-        // Whoever is done first waits for half a unit.
+        // The first to finish waits for half a unit.
         let tail_ns = match ended.helpers.is_empty() {
             true => 0.0,
             false => 0.5 * step.loop_ns / f64::from(step.units.max(1)),

@@ -1,8 +1,7 @@
 //! Trace of a bootstrap, off-load by off-load, in its own processor time.
 //!
-//! Why here: seconds on a machine that others use say little, a thread's own processor time says
-//! much the same whoever else is there. What is recorded is replayed under every policy
-//! (`replay.rs`).
+//! Why here: wall time on a shared machine says little; a thread's own processor time hardly
+//! depends on the other users. The recording is replayed under every policy (`replay.rs`).
 //! Must stay true: an off-load is recorded where [`Pool`](sidecore_offload::Pool) would ask its
 //! policy, and nowhere else.
 
@@ -35,7 +34,7 @@ pub(super) struct Trace {
     pub(super) after_ns: f64,
 }
 
-/// Runs loops on the caller's thread and notes them. Clones share what is noted.
+/// Runs loops on the caller's thread and records them. Clones share the recording.
 #[derive(Debug, Clone)]
 pub(super) struct Recorder(Arc<Mutex<Recording>>);
 

@@ -1,4 +1,4 @@
-//! The system's allocator, counted: what is in use, and the most that ever was.
+//! The system's allocator with counters: bytes in use, and their peak.
 #![allow(unsafe_code)] // an allocator is unsafe code
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -16,7 +16,7 @@ pub(crate) fn peak_bytes() -> usize {
     PEAK.load(Relaxed)
 }
 
-/// Counts the most from now on.
+/// Restarts the peak from the current value.
 pub(crate) fn forget_peak() {
     PEAK.store(IN_USE.load(Relaxed), Relaxed);
 }
@@ -26,7 +26,7 @@ fn count(bytes: usize) {
     PEAK.fetch_max(in_use, Relaxed);
 }
 
-// SAFETY: hands everything on to the system's allocator and only counts.
+// SAFETY: passes everything on to the system's allocator and only counts.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size());

@@ -4,7 +4,7 @@ use sidecore_block::codec::Deflater;
 use sidecore_block::codec::lzo1x::fuzzing::{Differ, Random, mutate, random_stream, round_trip};
 use sidecore_block::codec::lzo1x::{Deflate, LEVEL_MAX, LEVEL_MIN};
 
-/// The fast inflater against the plain one.
+/// The fast decompressor against the plain one.
 pub(crate) struct Lzo1x {
     differ: Differ,
     deflaters: Vec<Deflate>,
@@ -22,7 +22,7 @@ impl Lzo1x {
         }
     }
 
-    /// One case; whether its stream was good.
+    /// One case; returns true if its stream was good.
     pub(crate) fn case(&mut self, seed: u64, case: u64) -> bool {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ case << 20);
         let kind = random.below(64);

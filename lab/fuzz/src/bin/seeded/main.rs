@@ -1,11 +1,11 @@
-//! Damaged inputs from a seed for every reader of outside bytes, a bounded number of each: what
-//! stands for fuzzing where there is no fuzzer, and in the checks.
+//! Damaged inputs from a seed for every reader of untrusted bytes, a bounded number of each: a
+//! substitute for fuzzing where there is no fuzzer, and in the checks.
 //!
 //! `cargo run --release -p sidecore-fuzz --bin seeded -- --count 1000000 --seed 1 [RUN...]`
-//! `... --bin seeded -- --write-seeds FOLDER` puts what corpora begin with into FOLDER.
+//! `... --bin seeded -- --write-seeds FOLDER` writes the seeds of the corpora into FOLDER.
 //!
 //! Fails on a panic, on a broken promise, on more memory in use than a run may, and on an input
-//! that takes longer than [`HANG_S`] seconds. Every failure prints what runs it again.
+//! that takes longer than [`HANG_S`] seconds. Every failure prints a command that repeats it.
 #![allow(clippy::print_stdout)] // a program for people
 
 mod allocator;

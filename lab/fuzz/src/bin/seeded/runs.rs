@@ -1,4 +1,4 @@
-//! The runs: what one input of each is, from the run's seed and the input's number alone.
+//! The runs: one input of each, from the run's seed and the input's number alone.
 
 use crate::allocator;
 use crate::lzo1x::Lzo1x;
@@ -9,11 +9,11 @@ use sidecore_phylo::fuzzing::{KINDS, mutate, read, seeds as of_kind};
 use sidecore_phylo::random::Random;
 use sidecore_random::choices::Choices;
 
-/// One input by its number; whether it was taken.
+/// One input by its number; returns true if it was accepted.
 pub(crate) type Input = Box<dyn FnMut(u64) -> bool>;
 
-/// A run: its name, the bytes of memory that may be in use, and what makes its inputs from a seed
-/// and the number of the first.
+/// A run: its name, the bytes of memory that may be in use, and the generator of its inputs from a
+/// seed and the number of the first.
 pub(crate) struct Run {
     pub(crate) name: String,
     pub(crate) memory_bytes_max: usize,
@@ -90,7 +90,7 @@ fn image(seed: u64, first: u64) -> Input {
             image.check(&mut reader, mutant.data)
         };
         if number % 1024 == 0 {
-            // The same bytes once more, as a fuzzer would bring them.
+            // The same bytes once more, as a fuzzer would send them.
             fuzz_image(mutant.data);
         }
         displaced += walk.displaced;
@@ -149,7 +149,7 @@ fn rdma(seed: u64, _first: u64) -> Input {
     })
 }
 
-/// Seeds of a target, damaged in a few places; nothing is known of what they mean.
+/// Seeds of a target, damaged in a few places without regard to their format.
 fn damaged(name: &'static str, seed: u64) -> Input {
     let seeds = seeds::of_target(name).unwrap_or_default();
     let target = TARGETS.iter().find(|target| target.0 == name);
@@ -186,7 +186,7 @@ fn damage(data: &mut Vec<u8>, seeds: &[Vec<u8>], random: &mut Choices) {
     }
 }
 
-/// Fails where more memory is in use than the run may.
+/// Fails where more memory is in use than the run may have.
 pub(crate) fn check_memory(run: &Run) {
     let (peak, bound) = (allocator::peak_bytes(), run.memory_bytes_max);
     assert!(peak <= bound, "{peak} bytes in use, the bound is {bound}");

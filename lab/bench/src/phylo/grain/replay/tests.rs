@@ -1,4 +1,4 @@
-//! Replays whose seconds can be reckoned by hand.
+//! Replays whose seconds can be computed by hand.
 
 use super::super::trace::Step;
 use super::*;
