@@ -1,4 +1,4 @@
-//! An engine's hardware without a thread: its local store, DMA, mailboxes, and its kernels' state.
+//! An engine's hardware without a thread: its local store, DMA, and its kernels' state.
 //!
 //! Why here: on machines whose cores are all alike, an off-load to an idle engine on the caller's
 //! own core is best a call. So the hardware is a value that its owner may drive: an engine's
@@ -9,15 +9,12 @@
 
 use crate::error::{KernelError, StoreError};
 use crate::kernel::{Ctx, Kernel};
-use crate::mail::{EnginePorts, HostPorts, Ports, SignalMode};
 use crate::mfc::{DmaCounters, DmaMode, Mfc};
 use crate::page_advice::PageAdvice;
 use crate::store::{LocalStore, STORE_BYTES_DEFAULT};
-use crate::wait::{WaitOptions, Waiter};
 use sidecore_sys::{RegionOptions, SysError, clock};
 use std::any::{Any, TypeId};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 
 /// Kinds of kernels that one core keeps state for.
 pub const KERNELS_MAX: usize = 64;
@@ -33,10 +30,6 @@ pub struct CoreOptions {
     pub mode: DmaMode,
     /// True if stages are timed; costs about 10 ns per stage and transfer.
     pub timed: bool,
-    /// Write modes of the two signal registers.
-    pub signal_modes: [SignalMode; 2],
-    /// Policy of a kernel's waits at its mailboxes.
-    pub wait: WaitOptions,
 }
 
 impl Default for CoreOptions {
@@ -46,8 +39,6 @@ impl Default for CoreOptions {
             region: RegionOptions::default(),
             mode: DmaMode::default(),
             timed: false,
-            signal_modes: [SignalMode::Overwrite; 2],
-            wait: WaitOptions::default(),
         }
     }
 }
@@ -130,8 +121,6 @@ pub struct StageTimes {
 #[derive(Debug)]
 pub struct Core {
     store: LocalStore,
-    ports: Arc<Ports>,
-    waiter: Waiter,
     states: States,
     mode: DmaMode,
     timed: bool,
@@ -146,8 +135,6 @@ impl Core {
     pub fn new(options: CoreOptions) -> Result<Self, SysError> {
         Ok(Self {
             store: LocalStore::new(options.store_bytes, options.region)?,
-            ports: Arc::new(Ports::new(options.signal_modes)),
-            waiter: Waiter::new(options.wait),
             states: States::default(),
             mode: options.mode,
             timed: options.timed,
@@ -173,13 +160,12 @@ impl Core {
         let timed = self.timed;
         let arena = self.store.arena();
         let mfc = Mfc::new(&arena, self.mode, timed);
-        let ports = EnginePorts::new(&self.ports, &self.waiter);
         let state = self.states.get::<K>(slot);
         let ready = if timed { clock::cycles() } else { 0 };
         // A panicking closure may leave transfers and state behind, which the code below repairs:
         // transfers are finished, the state is made anew, and the store has no state.
         let result = catch_unwind(AssertUnwindSafe(|| {
-            let mut cx = Ctx::new(state, &arena, &mfc, ports);
+            let mut cx = Ctx::new(state, &arena, &mfc);
             K::run(&mut cx, args)
         }));
         let dma = mfc.finish();
@@ -219,12 +205,6 @@ impl Core {
     pub fn state<K: Kernel>(&mut self) -> Result<&mut K::State, KernelError> {
         let slot = self.states.find::<K>()?;
         Ok(self.states.get::<K>(slot))
-    }
-
-    /// A host's side of this core's mailboxes and signals; its waits use `wait`.
-    #[must_use]
-    pub fn host_ports(&self, wait: WaitOptions) -> HostPorts {
-        HostPorts::new(Arc::clone(&self.ports), wait)
     }
 
     /// The local store.

@@ -142,15 +142,3 @@ impl KernelError {
         }
     }
 }
-
-/// Errors of starting an engine.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum EngineError {
-    /// Memory or core were refused.
-    #[error("cannot start the engine: {0}")]
-    System(#[from] sidecore_sys::SysError),
-    /// The operating system refused a thread.
-    #[error("cannot start the engine's thread: {0}; raise the limit on threads (`ulimit -u`)")]
-    Thread(#[source] std::io::Error),
-}

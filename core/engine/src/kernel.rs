@@ -60,7 +60,6 @@
 //! ```
 
 use crate::error::KernelError;
-use crate::mail::EnginePorts;
 use crate::mfc::Mfc;
 use crate::store::Arena;
 
@@ -103,22 +102,10 @@ pub struct Ctx<'c, K: Kernel> {
     pub store: &'c Arena<'c>,
     /// DMA.
     pub mfc: &'c Mfc<'c>,
-    /// Mailboxes and signals.
-    pub ports: EnginePorts<'c>,
 }
 
 impl<'c, K: Kernel> Ctx<'c, K> {
-    pub(crate) fn new(
-        state: &'c mut K::State,
-        store: &'c Arena<'c>,
-        mfc: &'c Mfc<'c>,
-        ports: EnginePorts<'c>,
-    ) -> Self {
-        Self {
-            state,
-            store,
-            mfc,
-            ports,
-        }
+    pub(crate) fn new(state: &'c mut K::State, store: &'c Arena<'c>, mfc: &'c Mfc<'c>) -> Self {
+        Self { state, store, mfc }
     }
 }

@@ -1,6 +1,7 @@
 //! The one sleep/wake protocol and the one shared ring, private and between processes.
 //!
 //! - [`EventCount`]: any number of threads sleep until something that they look at has changed.
+//! - [`Waiter`]: spins, yields, then sleeps at an [`EventCount`], by the history of its waits.
 //! - [`SleepWord`]: the same protocol for one sleeper, in one word, which may lie in memory that
 //!   processes share ([`Shared`]) or be private ([`Private`]).
 //! - [`MessageCount`]: a count of messages whose one reader sleeps on the count itself.
@@ -39,12 +40,14 @@ mod message_count;
 mod protocol;
 mod sleep_word;
 pub mod spsc;
+mod waiter;
 mod word;
 
 pub use event_count::{EventCount, Prepared};
 pub use message_count::MessageCount;
 pub use protocol::Changed;
 pub use sleep_word::SleepWord;
+pub use waiter::{WaitOptions, Waiter};
 pub use word::{Futex, Private, Shared};
 
 /// The README's example, compiled and run.

@@ -65,14 +65,12 @@
 mod command;
 mod handle;
 mod issue;
-mod line;
 mod queue;
 mod rules;
 mod streams;
 
 pub use handle::{Get, Put, View, Window};
 pub use issue::Issue;
-pub use line::{Line, LineWords};
 pub use rules::ListElement;
 
 use crate::error::DmaError;
@@ -179,8 +177,6 @@ pub struct Mfc<'c> {
     queue: RefCell<Queue<'c>>,
     streams: Streams,
     counters: Cell<DmaCounters>,
-    /// The line that was read with a reservation, and its version then.
-    reservation: Cell<Option<(usize, u64)>>,
 }
 
 impl<'c> Mfc<'c> {
@@ -192,7 +188,6 @@ impl<'c> Mfc<'c> {
             queue: RefCell::new(Queue::new()),
             streams: Streams::default(),
             counters: Cell::new(DmaCounters::default()),
-            reservation: Cell::new(None),
         }
     }
 
@@ -326,26 +321,6 @@ impl<'c> Mfc<'c> {
     #[must_use]
     pub fn queue_room(&self) -> usize {
         QUEUE_COMMANDS - self.queue.borrow().queued()
-    }
-
-    /// Reads a line whole and reserves it: a later [`Self::put_line_if_reserved`] succeeds only if
-    /// there was no write to it since. One reservation at a time: a new one replaces the old. (On
-    /// the Cell: `getllar`.)
-    #[must_use]
-    pub fn get_line_reserved(&self, line: &Line) -> LineWords {
-        let (words, version) = line.read_versioned();
-        self.reservation.set(Some((line.address(), version)));
-        words
-    }
-
-    /// Writes a line whole if this engine's reservation of it still holds, and returns whether it
-    /// did. The reservation ends either way. (On the Cell: `putllc`.)
-    #[must_use]
-    pub fn put_line_if_reserved(&self, line: &Line, words: &LineWords) -> bool {
-        match self.reservation.take() {
-            Some((address, version)) if address == line.address() => line.write_if(version, words),
-            _ => false,
-        }
     }
 
     /// Completes all commands, so that the run may end; returns the counters of the run.

@@ -3,10 +3,10 @@
 //! Why here: an engine that polls costs a core. One that blocks costs its caller a system call for
 //! each wake-up. One that yields loses milliseconds as soon as a foreign process shares the core
 //! (measured: 2-4 ms). A [`Waiter`] holds the policy and its history; it waits on an [`EventCount`]
-//! (the protocol is in the README of `sidecore-sync`). Must stay true: a thread that makes a
+//! (the protocol is in this crate's README). Must stay true: a thread that makes a
 //! condition true notifies afterwards. Any number of threads on either side.
 
-use sidecore_sync::EventCount;
+use crate::EventCount;
 use sidecore_sys::clock;
 use std::time::Duration;
 
