@@ -1,10 +1,10 @@
-//! Packet sockets (AF_PACKET): a network interface beside the kernel's stack.
+//! Packet sockets (AF_PACKET): a network interface shared with the kernel's stack.
 //!
 //! Why here: works on every interface and needs only CAP_NET_RAW. Super-segments and incomplete
-//! checksums cross (PACKET_VNET_HDR). The kernel still sees every frame: give our stack a hardware
-//! address and IP addresses of its own, and it ignores them; where it has ours,
-//! [`PacketOptions::shield`] keeps what comes in from it. Must stay true: small frames wait for one
-//! call in [`Nic::flush`] and leave in order. Source: packet(7).
+//! checksums are supported (PACKET_VNET_HDR). The kernel still sees every frame. It ignores them if
+//! our stack has its own hardware and IP addresses; if the kernel has the same ones,
+//! [`PacketOptions::shield`] hides received frames from it. Must stay true: small frames wait for
+//! one call in [`Nic::flush`] and leave in order. Source: packet(7).
 
 use super::vnet::{self, HEADER_BYTES};
 use super::{Capabilities, FRAME_BYTES_MAX, Interface, Nic, NicError, Outgoing, Received};
@@ -20,12 +20,11 @@ pub struct PacketOptions {
     pub name: String,
     /// Our hardware address; none for the interface's own.
     pub address: Option<[u8; 6]>,
-    /// Segmentation offload: super-segments are handed to the device; partial checksums are in any
-    /// case.
+    /// Segmentation offload: super-segments are passed to the device; partial checksums always are.
     pub offload: bool,
-    /// Drops received frames before the kernel's own stack sees them, as long as this NIC lives.
-    /// Needs CAP_NET_ADMIN, CAP_BPF and Linux 6.6; before that, `tc qdisc add dev NAME clsact` and
-    /// a filter that drops at ingress do the same.
+    /// Drops received frames before the kernel's own stack sees them, as long as this NIC exists.
+    /// Needs CAP_NET_ADMIN, CAP_BPF and Linux 6.6; with an older kernel, `tc qdisc add dev NAME
+    /// clsact` and a filter that drops at ingress do the same.
     pub shield: bool,
 }
 
@@ -45,7 +44,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Opens the interface and sets it up where it is down and that is allowed.
+    /// Opens the interface and sets it up if it is down and that is permitted.
     ///
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
@@ -91,8 +90,8 @@ impl Packet {
         })
     }
 
-    /// The same as `count` sockets, for as many engines, over which the kernel spreads flows by a
-    /// hash (`PACKET_FANOUT_HASH`), whichever of them sends.
+    /// Opens `count` sockets, one per engine, over which the kernel spreads flows by a hash
+    /// (`PACKET_FANOUT_HASH`), independently of the sending socket.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -127,7 +126,7 @@ impl Packet {
         self.socket.bypasses_queue()
     }
 
-    /// Sends what is staged; false where something is left.
+    /// Sends staged frames; false if some are left.
     fn send_staged(&mut self) -> Result<bool, NicError> {
         let mut done = 0;
         while done < self.staged_count {
@@ -232,7 +231,7 @@ impl Nic for Packet {
     }
 }
 
-/// A slot of a received frame.
+/// Slot for a received frame.
 const SLOT_BYTES: usize = (HEADER_BYTES + FRAME_BYTES_MAX).next_multiple_of(64);
-/// A frame up to this size, its header included, is copied and sent with others.
+/// A frame up to this size, including its header, is copied and sent in a batch.
 const STAGED_BYTES: usize = 2048;
