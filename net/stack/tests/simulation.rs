@@ -1,4 +1,4 @@
-//! Whatever the network does, the application reads what was written: seeded schedules.
+//! Whatever the network does, the application reads the written data: seeded schedules.
 //!
 //! A failure prints its seed; `SIDECORE_SEED=n cargo test -p sidecore-net --test simulation` runs
 //! that one alone.
