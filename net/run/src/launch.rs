@@ -56,7 +56,7 @@ pub struct Options {
     pub preload: Option<OsString>,
 }
 
-/// How a program ended.
+/// Outcome of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// With this exit status.
