@@ -393,6 +393,7 @@ impl<N: Nic> Engine<N> {
                 stack.receive(now_ns, frame);
             })?
         };
+        // Siblings may have received frames for sessions of this engine.
         if let Some(siblings) = &mut self.siblings
             && siblings.waits()
         {
@@ -401,6 +402,8 @@ impl<N: Nic> Engine<N> {
         }
         let mut looped = 0;
         for _ in 0..PASSES_MAX {
+            // Frames to the own address arrive in the same round; their answers are the work of the
+            // next pass.
             if work > 0 || !self.loopback.is_empty() {
                 let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
                 let left = LOOPED_FRAMES_MAX - looped;
@@ -417,6 +420,7 @@ impl<N: Nic> Engine<N> {
             if let Some(server) = &mut self.server {
                 work += server.serve(&mut self.stack);
             }
+            // Without work since the last check, and with no timer due, there is nothing to send.
             if work == 0 && self.is_quiet() {
                 break;
             }
@@ -501,6 +505,7 @@ impl<N: Nic> Engine<N> {
         other: Option<&dyn Beside>,
         limit: Duration,
     ) -> Result<(), EngineError> {
+        // Polling has paid if the work came within the grace.
         if work > 0 {
             if let Some(idle) = self.idle.take() {
                 self.patience
@@ -508,6 +513,7 @@ impl<N: Nic> Engine<N> {
             }
             return Ok(());
         }
+        // Without a grace, the loop never sleeps.
         if self.options.grace.is_none() {
             std::hint::spin_loop();
             return Ok(());
@@ -520,6 +526,7 @@ impl<N: Nic> Engine<N> {
         });
         idle.rounds = idle.rounds.wrapping_add(1);
         let (idle, grace_cycles) = (*idle, self.grace_cycles());
+        // Polls first, unless earlier times without work have shown that sleeping is better.
         if idle.polls && idle.cycles() < grace_cycles {
             if yields && idle.rounds.is_multiple_of(ROUNDS_A_YIELD) {
                 std::thread::yield_now();
@@ -536,7 +543,9 @@ impl<N: Nic> Engine<N> {
         if nap < NAP_MIN {
             return Ok(());
         }
+        // The memory offered for the next payload must not stay reserved for the time of a sleep.
         self.stack.retract();
+        // Armed before the last look: work that arrives in between rings a bell, or is seen here.
         let armed = self.nic.arm()?
             && self.server.as_ref().is_none_or(Server::arm)
             && self.siblings.as_ref().is_none_or(Siblings::arm);
@@ -544,6 +553,7 @@ impl<N: Nic> Engine<N> {
             other.announce_sleep();
         }
         let is_quiet = !other.is_some_and(Beside::is_ready);
+        // Work that was found while arming is the next round's.
         if armed
             && is_quiet
             && let Some(descriptor) = self.nic.descriptor()

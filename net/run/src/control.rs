@@ -62,6 +62,7 @@ impl Asked {
                 }
                 _ => {}
             }
+            // The kernel must not see a source address of the stack's, which it does not have.
             if matches!(
                 (block.level, block.kind),
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) | (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
@@ -72,6 +73,7 @@ impl Asked {
                 asked.for_kernel.extend(&control[block.whole]);
             }
         }
+        // The kernel also gets what follows the last complete message, and reports the error.
         asked
             .for_kernel
             .extend(control.get(judged..).unwrap_or(&[]));

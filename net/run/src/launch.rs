@@ -73,6 +73,7 @@ pub enum Status {
 /// # Errors
 /// [`RunError`].
 pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunError> {
+    // The supervisor writes two words to the pipe: the program's number, and how it ended.
     let (reader, writer) = rustix::pipe::pipe().map_err(system("pipe"))?;
     rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC).map_err(system("fcntl"))?;
     let passing = Passing::begin()?;
@@ -343,6 +344,8 @@ fn attach(options: &Options) -> Result<Attached, RunError> {
         never_waits: true,
         ..ClientOptions::default()
     };
+    // The scope of a hosted stack follows from its configuration; an engine elsewhere is asked for
+    // it.
     match &options.engine {
         Engine::None => Ok((None, None, Scope::default())),
         Engine::Hosted(setup) => {

@@ -82,6 +82,8 @@ impl Rendezvous {
         owner: u64,
         near: Option<(Name, bool)>,
     ) -> Result<Vec<Door>, Errno> {
+        // A dual-stack listener has a name for each family, because peers look for the address that
+        // they connect to.
         let mut places = vec![local];
         if local.ip().is_unspecified() && local.is_ipv6() && !is_v6_only {
             places.push(SocketAddr::from(([0, 0, 0, 0], local.port())));
@@ -99,6 +101,7 @@ impl Rendezvous {
             rustix::net::listen(&listener, DOOR_BACKLOG)?;
             let link = link_of(&name);
             self.0.remove_file(&link).ok();
+            // Best effort: without the link, sessions go through this door.
             let near = near.and_then(|(name, is_v6)| {
                 let target = text_of(&name, is_v6);
                 rustix::fs::symlinkat(target, &*self.0, &link).ok()?;

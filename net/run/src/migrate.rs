@@ -49,6 +49,7 @@ impl Migration {
     /// Finds the epoll instances with a descriptor of the caller, before it is replaced.
     pub(crate) fn begin(&mut self, caller: &Caller<'_>, descriptor: i32) -> Option<Moved> {
         let thread = caller.call.thread;
+        // The library knows that its process has no epoll instance, so no table has to be read.
         if caller.call.number == libc::SYS_connect
             && caller.int(0) == descriptor
             && caller.hint().is_some_and(|hint| hint.has_no_epoll)
@@ -59,6 +60,7 @@ impl Migration {
             .epolls
             .entry(thread)
             .or_insert_with(|| epolls_of(thread));
+        // A long table is read in full only for a thread that added a socket too early before.
         let bytes_max = if self.early.contains(&thread) {
             usize::MAX
         } else {

@@ -87,9 +87,11 @@ pub fn siblings(count: usize) -> Result<Vec<Siblings>, SysError> {
         exchanged: Exchanged::default(),
     };
     let mut all: Vec<Siblings> = (0..count).map(place).collect();
+    // Two engines have a ring in each direction, so that each ring has one writer and one reader.
     for from in 0..count {
         for to in 0..count {
             if from == to {
+                // The empty entry keeps the indices of the others.
                 all[from].to.push(None);
                 continue;
             }
@@ -181,6 +183,8 @@ impl Siblings {
         } = self;
         let (count, next) = (to.len(), (*index + 1) % to.len());
         let lost = stack.take_handed(&mut |handed| {
+            // Fragments go to the first engine, which reassembles packets; a stray goes round the
+            // circle.
             let targets = match handed.errand {
                 Errand::Notice | Errand::Copy => 0..count,
                 Errand::Fragment => 0..1,

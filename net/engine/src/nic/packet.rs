@@ -186,11 +186,13 @@ impl Nic for Packet {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        // It can never be sent, so it is dropped: the stack must not keep it.
         if frame.len() > self.capabilities.frame_bytes_max() {
             return Ok(true);
         }
         let header = vnet::encode(frame);
         let length = HEADER_BYTES + frame.len();
+        // A large frame is not staged, but must not overtake the frames that are.
         if length > STAGED_BYTES {
             if !self.send_staged()? {
                 return Ok(false);
@@ -206,6 +208,7 @@ impl Nic for Packet {
         }
         if self.staged_count == BATCH_MAX {
             self.send_staged()?;
+            // The kernel takes no more frames; this one stays with the stack.
             if self.staged_count == BATCH_MAX {
                 return Ok(false);
             }

@@ -297,6 +297,7 @@ impl Nic for Pair {
         budget: usize,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, NicError> {
+        // Awake: the peer need not ring the bell any more.
         if self.asleep {
             self.asleep = false;
             if let Some(ring) = self.ring(1 - self.side) {

@@ -138,6 +138,7 @@ impl Nic for Tap {
             if bytes_read >= ROUND_BYTES {
                 return Ok(count);
             }
+            // If a payload is expected, the kernel copies it to the session's buffer directly.
             let (read, head_bytes) = match intake.room() {
                 None => (self.file.read(&mut self.buffer), usize::MAX),
                 Some(room) => {
@@ -157,6 +158,7 @@ impl Nic for Tap {
             };
             bytes_read += length;
             let read = self.buffer.get_mut(..length);
+            // A shorter frame lies in the buffer as a whole.
             match read.and_then(vnet::received) {
                 Some(frame) if length > head_bytes => intake.take_split(frame),
                 Some(frame) => intake.take(frame),

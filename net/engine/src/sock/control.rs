@@ -281,6 +281,7 @@ impl Control {
         let (mailbox, engine) = Mailbox::new()?;
         let stop = Arc::new(AtomicBool::new(false));
         let failure = Arc::new(Mutex::new(None));
+        // The flag makes the engine's frequent check one load, without the lock.
         let failed = Arc::new(AtomicBool::new(false));
         let (fails, has_failed) = (Arc::clone(&failure), Arc::clone(&failed));
         let doorkeeper = Doorkeeper {

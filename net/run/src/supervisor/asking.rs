@@ -227,6 +227,7 @@ impl Supervisor {
                 carrier.settle(&adopting.near, &adopting.shared)?;
             }
             match call {
+                // The program keeps its own socket if that is in this network namespace.
                 _ if adopting.is_near => Ok(()),
                 Some(call) => {
                     let listener = Rc::clone(&self.listener);
@@ -273,11 +274,13 @@ impl Supervisor {
         if let State::Connecting(Connecting { at_stack, .. }) = &mut socket.state {
             *at_stack = AtStack::Begun(session);
         }
+        // The stack may have chosen the source address and the port.
         if let Some(local) = local {
             (socket.local, socket.bound) = (local, local.ip());
         }
         self.sessions.insert(session, inode);
         self.tell_options(inode);
+        // A nonblocking connect(2) is answered now; the others wait until the session is open.
         let (begun, waiting) = self
             .take_waiting(inode)
             .into_iter()

@@ -124,6 +124,7 @@ impl Supervisor {
         if self.sockets.contains_key(&inode) {
             return self.connect_known(caller, descriptor, inode);
         }
+        // Only IPv4 and IPv6 peers can be at the stack; other families are the kernel's.
         let (Given::Inet(peer), is_v6) = given_family(caller, 1, 2)? else {
             return Ok(PROCEED);
         };
@@ -139,11 +140,14 @@ impl Supervisor {
         if opened.is_v6_only && peer.is_ipv4() {
             return Err(Errno::NETUNREACH);
         }
+        // Bound in the kernel to one of its addresses, so only the kernel can connect it.
         let is_kernels = opened.local.port() != 0 && !opened.local.ip().is_unspecified();
         if opened.is_connected || is_foreign || is_kernels {
             return Ok(PROCEED);
         }
         if opened.transport == Transport::Udp {
+            // It is bound to the wildcard address first, with the port that it has in the kernel,
+            // and then connected.
             let any = SocketAddr::new(opened.any(), opened.local.port());
             let inode = self.adopt_datagrams(caller, descriptor, opened, any)?;
             if self.is_asking(inode) {
@@ -180,12 +184,14 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
+        // The stack has not answered yet; the call waits, and is repeated after the answer.
         if socket.asked.is_some() && matches!(socket.state, State::Datagram(_)) {
             return Ok(self.park_asking(inode, caller));
         }
         match &mut socket.state {
             State::Datagram(_) => {
                 let peer = match given {
+                    // As in the kernel, AF_UNSPEC dissolves the connection.
                     Given::Inet(peer) => Some(peer),
                     Given::Unspecified => None,
                     Given::Other => return Err(Errno::AFNOSUPPORT),
@@ -206,6 +212,8 @@ impl Supervisor {
                 let patience = self.send_patience(inode);
                 Ok(self.park(inode, caller, patience))
             }
+            // After a nonblocking connect(2), the next call reports the success once, and later
+            // ones fail.
             State::Open(stream) => {
                 if std::mem::replace(&mut stream.is_told, true) {
                     return Err(Errno::ISCONN);
@@ -220,6 +228,7 @@ impl Supervisor {
             }
             State::Listening(_) => Err(Errno::ISCONN),
             State::Failed(error) => match error.take() {
+                // The error is reported once; the next connect(2) tries again, as in Linux.
                 Some(error) => Err(error),
                 None => self.open_again(caller, descriptor, inode, given),
             },
@@ -557,12 +566,14 @@ impl Supervisor {
         else {
             return;
         };
+        // The stack has not answered the request, so there is no session to look at.
         let AtStack::Begun(engine) = connecting.at_stack else {
             return;
         };
         let filler = connecting.filler;
         let readiness = client.readiness(engine);
         if readiness.closed {
+            // The read returns the reason; a session that was closed without one was refused.
             let mut none = [0];
             let error = match client.read(engine, &mut none) {
                 Err(error) => errno_of(&error),
@@ -576,10 +587,12 @@ impl Supervisor {
         if !client.is_connected(engine) {
             return;
         }
+        // A waiting connect(2) reports the success; without one, the next connect(2) does.
         socket.state = State::Open(Stream::new(engine, !socket.waiting.is_empty(), filler));
         for waiting in self.take_waiting(inode) {
             self.listener.answer(waiting.call.id, Answer::Value(0));
         }
+        // Also removes the filler, so that the near end becomes writable.
         self.take_from_program(inode);
     }
 

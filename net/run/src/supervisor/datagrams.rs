@@ -62,6 +62,8 @@ impl Supervisor {
         let inode = inode_of(&near)?;
         let mut local = asked;
         if local.port() == 0 {
+            // The kernel chooses the port, unless another program's socket at the stack has that
+            // one.
             carrier.settle(&near, &shared)?;
             local.set_port(carrier.near.port());
             if !self.ports.is_free(Transport::Udp, local.port()) {
@@ -91,6 +93,7 @@ impl Supervisor {
             named: None,
             asked: None,
         };
+        // Conflicts between the programs' own sockets are found before the stack is asked.
         if !self.take_port(inode, Transport::Udp, local.port(), claim) {
             return Err(Errno::ADDRINUSE);
         }
@@ -108,6 +111,8 @@ impl Supervisor {
         let asked = self
             .insert(inode, socket)
             .and_then(|()| self.ask_stack(inode, None, Purpose::Datagrams(again)));
+        // Its close may be found by a sweep only, and its port at the stack must be free soon
+        // after.
         if self.scope.has_stack() {
             self.sweep_every = super::SWEEP_LISTENERS_EVERY;
         }

@@ -219,6 +219,7 @@ impl Supervisor {
     /// Opens a session that another program's library accepts; none if the listener has no direct
     /// accepts.
     pub(super) fn open_directly(&mut self, local: SocketAddr, peer: SocketAddr) -> Option<Opened> {
+        // Listeners of this supervisor come first; the folder names those of others.
         let listeners = self.listeners_at(peer);
         let (to, is_v6, listener) = match super::listen::turn_of(&listeners, local) {
             Some(inode) => {
@@ -232,11 +233,14 @@ impl Supervisor {
                 (name, is_v6, None)
             }
         };
+        // The name of this end carries both addresses, so the accepting library needs no call for
+        // them.
         let mut name = self.direct.name(Role::Program);
         name.ends = [local, peer].map(|end| end_bytes(end, is_v6));
         if !name.is_of_loopback() {
             return None;
         }
+        // Any process may bind a name that is free again, so the creator is checked.
         let maker = if listener.is_some() {
             Maker::Own
         } else {
@@ -255,6 +259,7 @@ impl Supervisor {
                 })
             }
             Err(Errno::CONNREFUSED) => {
+                // No program has the near end of the listener any more.
                 if let Some(listener) = listener {
                     self.forget(listener);
                 }
@@ -266,6 +271,7 @@ impl Supervisor {
 
     /// Learns of a session that the caller has accepted directly, at its first call about it.
     pub(super) fn meet(&mut self, caller: &Caller<'_>) {
+        // These calls are not about a session that was accepted.
         let is_about_one = !matches!(
             caller.call.number,
             libc::SYS_accept
@@ -282,6 +288,8 @@ impl Supervisor {
         let Some(inode) = caller.inode(descriptor) else {
             return;
         };
+        // Sockets found not to be such sessions are remembered: fetching them at every call would
+        // be slow.
         if self.sockets.contains_key(&inode) || self.direct.strangers.contains(&inode) {
             return;
         }

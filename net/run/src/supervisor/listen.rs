@@ -31,6 +31,7 @@ impl Supervisor {
             };
             let opened = self.unheard.as_opened(inode, opened);
             let any = SocketAddr::new(opened.any(), 0);
+            // A socket that has a port or a peer in the kernel stays there.
             let is_kernels = opened.local.port() != 0 || opened.is_connected;
             if opened.transport != Transport::Tcp
                 || is_kernels
@@ -57,6 +58,7 @@ impl Supervisor {
             State::Datagram(_) => return Err(Errno::OPNOTSUPP),
             _ => return Err(Errno::INVAL),
         }
+        // Sockets that share a port by SO_REUSEADDR may be bound together, but not listen together.
         let (claim, port) = (socket.claim(true), socket.local.port());
         if !self.take_port(inode, Transport::Tcp, port, claim) {
             return Err(Errno::ADDRINUSE);
@@ -423,6 +425,7 @@ impl Supervisor {
             Ok(inode) => inode,
             Err(error) => return Err((Some(from), error)),
         };
+        // The call is answered here: from now on, the session cannot go back to the queue.
         let closes_on_exec = flags & libc::SOCK_CLOEXEC != 0;
         let descriptor =
             match self
@@ -435,6 +438,7 @@ impl Supervisor {
         let state = match from {
             From::Stack(engine) => State::Open(Stream::new(engine, true, 0)),
             From::Program(_) => State::Joined(true),
+            // It has its pair and its entry already, and only gets its inode and its holder.
             From::Session(_, key) => {
                 self.settle_given(key, inode, (caller.call.thread, descriptor));
                 return Ok(());
@@ -461,6 +465,7 @@ impl Supervisor {
         if resets_on_close {
             self.arm_reset(inode);
         }
+        // Bytes may have arrived before the accept; they trigger no further event.
         self.give_to_program(inode);
         Ok(())
     }

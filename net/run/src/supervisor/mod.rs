@@ -183,6 +183,7 @@ impl Supervisor {
             sweep_at: Instant::now(),
             sweep_every: SWEEP_EVERY,
             deadlines: 0,
+            // Supervisors begin at different ports.
             next_port: FIRST_PORT + (std::process::id() % 8192) as u16,
         })
     }
@@ -335,6 +336,8 @@ impl Supervisor {
     }
 
     fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        // The descriptor may refer to a socket that was replaced meanwhile, or to a session that
+        // the library accepted without a call.
         self.catch_up(caller);
         self.meet(caller);
         match caller.call.number {

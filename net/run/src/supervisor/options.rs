@@ -153,6 +153,8 @@ impl Supervisor {
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(number != 0),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
                 SocketOption::KeepaliveIdleSeconds(if number == 0 {
+                    // The stack has one value for both options; 0 means no keepalive, and 7200 is
+                    // Linux's default.
                     0
                 } else {
                     idle_seconds().unwrap_or(7200)
@@ -164,6 +166,7 @@ impl Supervisor {
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
                 SocketOption::UserTimeoutMs(number.cast_unsigned())
             }
+            // The kernel's socket stores all others, which the stack does not have.
             _ => return,
         };
         let Some(socket) = self.sockets.get(&inode) else {

@@ -81,6 +81,7 @@ impl Supervisor {
         if !self.is_datagrams(caller) {
             return Ok(Err(PROCEED));
         }
+        // Read before the datagram is taken: a fault in the header must not lose it.
         let header = Header::read(caller, at)?;
         let room = header
             .pieces
@@ -102,6 +103,8 @@ impl Supervisor {
             rest = later;
         }
         if header.name != 0 {
+            // As in the kernel, the name is truncated, and the length reported is that of the whole
+            // name.
             let room = (header.name_bytes as usize).min(taken.name.len());
             caller.write(header.name, &taken.name[..room])?;
             let bytes = taken.name.len() as u32;

@@ -201,6 +201,8 @@ impl Supervisor {
         if self.rings.barred.contains(&leader) {
             return Err(Errno::OPNOTSUPP);
         }
+        // The index is a part of the waiters' epoll data, so entries do not move; free ones are
+        // used again.
         let places = &mut self.rings.processes;
         let index = places.iter().position(Option::is_none);
         let index = index.unwrap_or(places.len());
@@ -271,6 +273,7 @@ impl Supervisor {
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
         let leader = caller.leader().ok_or(Errno::SRCH)?;
         self.rings.member(attachment, leader)?;
+        // The process uses io_uring, which writes past the library.
         if self.rings.barred.contains(&leader) {
             return Err(Errno::OPNOTSUPP);
         }
@@ -287,10 +290,13 @@ impl Supervisor {
             self.retake();
             return Err(Errno::OPNOTSUPP);
         }
+        // A stream that ends, or that has a place in rings already, keeps its pair.
         let is_over = stream.near_is_ending || stream.near_ended || stream.peer_ended;
         if stream.is_barred || is_over || socket.ring_place.is_some() {
             return Err(Errno::OPNOTSUPP);
         }
+        // Bytes of the pair precede those of the rings, so the stack has to take them first; the
+        // library asks again.
         let waits = rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0);
         if stream.near_waits || stream.filler > 0 || waits {
             return Err(Errno::AGAIN);
@@ -299,6 +305,7 @@ impl Supervisor {
             return Err(Errno::OPNOTSUPP);
         }
         let member = self.rings.member(attachment, leader)?;
+        // The place of a stream that is over is used again before a new one is added.
         let free = member
             .streams
             .iter()
@@ -307,6 +314,7 @@ impl Supervisor {
         if number >= rings::STREAMS as usize {
             return Err(Errno::OPNOTSUPP);
         }
+        // Only the first stream of a slab passes the descriptor of its memory.
         let mut file = -1;
         let slab = number / rings::SLAB_STREAMS as usize;
         if slab == member.slabs.len() {
@@ -328,6 +336,7 @@ impl Supervisor {
             served: Served::default(),
             is_back: false,
         };
+        // The memory is checked before the place is taken, so that it stays free after a failure.
         ring.view().ok_or(Errno::NOMEM)?.begin();
         place.inode = Some(inode);
         stream.ring = Some(ring);

@@ -164,6 +164,8 @@ impl Supervisor {
         if peer.is_ipv6() && !is_v6 {
             return Err(Errno::AFNOSUPPORT);
         }
+        // The stack sends no broadcast datagrams: the errors are those of a kernel without a route
+        // for them.
         if peer.ip() == IpAddr::from(Ipv4Addr::BROADCAST) {
             let near = caller.fetch(caller.int(0))?;
             let may = socket_option::get(near.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, 4)?;
@@ -187,6 +189,8 @@ impl Supervisor {
         }
         let is_plain = control.is_empty() && flags & !PLAIN_FLAGS == 0;
         let has_peer = socket.peer.is_some();
+        // The options of the program's socket are read once; later plain datagrams need no
+        // descriptor of it.
         let known = socket.carrier.as_ref().and_then(|carrier| carrier.habits);
         let habits = match known {
             Some(habits) if is_plain && !has_peer && habits.segment_bytes.is_none() => habits,

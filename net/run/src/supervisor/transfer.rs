@@ -123,6 +123,7 @@ impl Supervisor {
         let engine = stream.engine;
         stream.near_waits = false;
         while !stream.near_ended {
+            // One session cannot take all chunks.
             if client.sending(engine) >= SENDING_MAX {
                 stream.near_waits = true;
                 return;
@@ -132,6 +133,7 @@ impl Supervisor {
                 return;
             };
             let room = buffer.bytes_mut();
+            // Padding and the greeting of the accepting program precede the data.
             let room_bytes = match (stream.filler, stream.hello) {
                 (0, None) => room.len(),
                 (0, Some(_)) => HELLO_BYTES,
@@ -158,6 +160,8 @@ impl Supervisor {
                 Ok(0) => {
                     client.give_buffer_back(buffer);
                     stream.near_ended = true;
+                    // A shutdown(2) ends the sending only; after a close, the whole session is
+                    // closed.
                     if !is_hung_up(far) {
                         client.shutdown(engine).ok();
                     }

@@ -113,6 +113,7 @@ impl Client {
                 self.note_ready(listener);
                 return None;
             }
+            // The application is notified once the whole datagram has arrived.
             Event::Received => {
                 let more = self.received(&entry)?;
                 if more {

@@ -379,6 +379,7 @@ impl Client {
         if !self.state(socket).is_some_and(|state| state.is_udp) {
             return Err(SocketError::NotOpen.into());
         }
+        // Buffers of datagrams already sent may be free by now.
         if self.free.len() < chunks {
             self.take_events();
         }

@@ -102,6 +102,8 @@ impl Client {
                     }
                     std::hint::spin_loop();
                 }
+                // Checking the descriptor is a system call, so the shared memory is looked at more
+                // often.
                 if local_socket::is_readable(other.descriptor()) {
                     self.patience.ended(true, true);
                     return Ok(0);
@@ -227,6 +229,7 @@ impl Client {
             ..entry
         };
         let map = std::sync::Arc::clone(&self.map);
+        // Postponed requests precede this one.
         if self.never_waits && matches!(self.engine, Engine::Elsewhere { .. }) {
             if self.lost {
                 return Err(ClientError::Lost);
@@ -248,11 +251,13 @@ impl Client {
             // Full: the engine is behind, or waits until the client reads its events.
             self.ring();
             self.take_events();
+            // The engine runs in this thread: only a turn of it makes room.
             if matches!(self.engine, Engine::Here(_)) {
                 self.turn(None, Duration::ZERO)?;
                 continue;
             }
             tries += 1;
+            // The check for a lost engine is a system call, so it is rare.
             if tries.is_multiple_of(64) {
                 self.is_lost();
                 self.sleep(Duration::from_micros(50));

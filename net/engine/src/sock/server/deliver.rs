@@ -52,6 +52,7 @@ impl Client {
             return Ok(true);
         };
         let status = round.stack.status(socket.id);
+        // The process learns of the connection before it gets data or the end.
         if status.connected && !socket.connected_notified {
             if !self.tell_kind(Event::Connected, place, 0)? {
                 return Ok(false);
@@ -73,6 +74,7 @@ impl Client {
         };
         let (ended_notified, closed_notified) = (socket.ended_notified, socket.closed_notified);
         let status = round.stack.status(socket.id);
+        // A session that failed has no regular end: only its close is reported, with the error.
         if status.ended && !ended_notified && status.error.is_none() {
             if !self.tell_kind(Event::Ended, place, 0)? {
                 return Ok(false);
@@ -112,12 +114,14 @@ impl Client {
     ) -> Result<bool, Violation> {
         let listener = self.sockets.number(place);
         while let Some(id) = self.sockets.get(place).map(|socket| socket.id) {
+            // Without room for the event, the session stays in the stack's queue.
             if self.events.room(self.attachment.map.slice(), 1)? == 0 {
                 return Ok(false);
             }
             if self.sockets.is_full() {
                 break;
             }
+            // As many sessions as sockets: the rest waits until the process closes some.
             let Some((session, peer)) = round.stack.accept(id) else {
                 break;
             };
@@ -155,12 +159,14 @@ impl Client {
             if chunk == NO_CHUNK {
                 return Ok(true);
             }
+            // A chunk that is sent goes back by an event, so there must be room for one.
             if self.events.room(self.attachment.map.slice(), 1)? == 0 {
                 return Ok(false);
             }
             let sending = sending_from(&mut self.chunks, chunk)?;
             let (start, end) = (sending.start as usize, sending.end as usize);
             let from = CHUNKS + chunk as usize * CHUNK_BYTES + start;
+            // A process on the same engine gets the bytes by one copy, without the stack's buffers.
             if let Some(carried) = self.carry(id, from, end - start, round) {
                 self.status.sent_bytes += carried as u64;
                 sending_from(&mut self.chunks, chunk)?.start += carried as u32;
@@ -182,6 +188,7 @@ impl Client {
                 Ok(taken) => {
                     self.status.sent_bytes += taken as u64;
                     sending.start += taken as u32;
+                    // The stack reports when there is room for the rest.
                     if start + taken < end {
                         return Ok(true);
                     }
@@ -257,9 +264,11 @@ impl Client {
                 return Ok(true);
             };
             let memory = self.attachment.map.slice();
+            // Each chunk goes back by an event of its own.
             if self.events.room(memory, count)? < count {
                 return Ok(false);
             }
+            // One copy out of shared memory, which also joins the chunks.
             let (mut chunk, mut length, mut to) = (first, 0, None);
             for _ in 0..count {
                 let sending = self.chunks.sending(chunk).ok_or(Violation)?;
@@ -274,6 +283,7 @@ impl Client {
                     self.status.sent_bytes += length as u64;
                     0
                 }
+                // No room in the stack: it is tried again in the next round.
                 Ok(false) => return Ok(true),
                 Err(error) => error as u32,
             };

@@ -13,6 +13,7 @@ impl Client {
         entry: &Entry,
         round: &mut Round<'_, impl Sockets>,
     ) -> Result<(), Violation> {
+        // Each request can also return a chunk of received bytes.
         if entry.give != NO_CHUNK {
             self.take_back(entry.give)?;
         }
@@ -34,6 +35,8 @@ impl Client {
             }
             Request::Send => self.send(entry, round),
             Request::Give => Ok(()),
+            // A socket that is over is ignored here and below: the process may not have read the
+            // event yet.
             Request::Shutdown => {
                 self.check_whole(entry)?;
                 self.with_socket(entry, |socket| socket.shutdown_asked = true);
