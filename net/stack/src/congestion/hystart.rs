@@ -127,12 +127,14 @@ impl HyStart {
         } else if self.train_fills(acked) || self.judge() == Verdict::Queue {
             return Growth::Leave;
         }
+        // A round ends when the first byte sent after its start is acknowledged.
         let round_end = *self.round_end.get_or_insert(acked.next);
         if !before(acked.ack, round_end) {
             self.round_end = Some(acked.next);
             self.last_min_us = self.last_min_us.min(self.current_min_us);
             self.current_min_us = u32::MAX;
             self.samples = 0;
+            // RFC 9406 section 4.2: conservative slow start lasts a few rounds at most.
             if let Phase::Conservative { rounds_left, .. } = &mut self.phase {
                 *rounds_left -= 1;
                 if *rounds_left == 0 {

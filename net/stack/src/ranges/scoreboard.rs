@@ -128,6 +128,7 @@ impl Scoreboard {
                 break;
             }
             let whole = before_or_at(first.range.end, ack);
+            // The peer may acknowledge a part of a segment: the record keeps the rest.
             let mut part = *first;
             if !whole {
                 part.range.end = ack;
@@ -135,6 +136,7 @@ impl Scoreboard {
             }
             let bytes = part.range.len();
             match part.fate {
+                // A SACK has reported it before, so it is not delivered now.
                 Fate::Sacked => self.sacked_bytes -= bytes,
                 fate => {
                     if fate == Fate::Lost {
@@ -208,6 +210,7 @@ impl Scoreboard {
             return;
         }
         let block = Range { start, end };
+        // After the splits, each record lies inside or outside of the block.
         self.cut(block.start);
         self.cut(block.end);
         let mut at = self

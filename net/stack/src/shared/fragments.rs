@@ -23,6 +23,7 @@ impl Common {
         let head = fragment::head_bytes(&address.source);
         // IPv6's fragment header is not part of the reassembled packet.
         let own = if address.source.is_v4() { head } else { 0 };
+        // Offsets count units of eight bytes.
         let each = (mtu - head) / 8 * 8;
         let count = len.div_ceil(each);
         let all = len + count * (ethernet::HEADER_BYTES + head);
@@ -32,6 +33,7 @@ impl Common {
         let mut whole = std::mem::take(&mut self.long);
         whole.clear();
         whole.resize(len, 0);
+        // The checksum covers the whole packet, so it is built before it is cut.
         fill(&mut whole);
         let identification = self.identify(address);
         for (number, bytes) in whole.chunks(each).enumerate() {

@@ -88,6 +88,8 @@ impl Stack {
             ethernet::IPV4 => ip::parse_v4(bytes),
             ethernet::IPV6 => ip::parse_v6(bytes),
             ethernet::ARP => {
+                // Earlier segments are processed first, here and below: the order of arrival
+                // counts.
                 self.process_staged_segments();
                 self.share_arp(frame.bytes);
                 self.arrive_arp(bytes);
@@ -101,6 +103,7 @@ impl Stack {
         match packet {
             Ok(packet) => {
                 let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
+                // The next frame is probably of the same session, and then needs no search.
                 if let Some(number) =
                     self.arrive_packet(&packet, bytes, &header, unicast, frame.checksum)
                 {
@@ -242,6 +245,8 @@ impl Stack {
             ecn: packet.ecn,
             len: payload.len(),
         };
+        // With more sessions than the local store holds, their control blocks are prefetched while
+        // several segments are staged.
         let staged = self.staging.placement == Placement::MainMemory
             && self.store.taken() > LOCAL_SESSIONS
             && payload.len() <= STAGED_BYTES;

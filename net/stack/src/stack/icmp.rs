@@ -47,6 +47,7 @@ impl Stack {
                 self.common.push_packet(&address, bytes.len(), |answer| {
                     answer.copy_from_slice(bytes);
                     answer[0] = 0;
+                    // Only the type differs from that of the request.
                     let field = changed([bytes[2], bytes[3]], [8, 0], [0, 0]);
                     answer[2..4].copy_from_slice(&field);
                 });
@@ -57,6 +58,7 @@ impl Stack {
                 let Some((about, ports)) = quoted_v4(quoted) else {
                     return;
                 };
+                // Code 4: fragmentation needed, with the next hop's MTU (RFC 1191).
                 let too_big = (code == 4).then_some(mtu);
                 self.arrive_error(&about, ports, too_big, code <= 3);
             }
@@ -209,6 +211,8 @@ impl Stack {
         }
         let ours = interface.is_ours(&packet.destination);
         let group = !ours && interface.is_for_us_too(&packet.destination);
+        // RFC 8200 section 4.2: the kind of the option decides if a packet to a group is reported,
+        // too.
         match report {
             Report::Always if ours || group => {}
             Report::Unicast if ours && header.destination[0] & 1 == 0 => {}

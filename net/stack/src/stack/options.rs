@@ -315,6 +315,7 @@ impl Session<'_> {
             SessionOption::Keepalive(keepalive) => {
                 self.switch(Flags::KEEPALIVE, keepalive.is_some());
                 self.cold.keepalive = keepalive.unwrap_or_default();
+                // In these states, the same timer ends the session.
                 let waits = matches!(self.hot.state(), State::TimeWait | State::FinWait2);
                 if !waits {
                     self.watch_keepalive();

@@ -135,10 +135,12 @@ impl Reassembly {
     ) -> Outcome {
         let at = self.find_or_make(pool, &fragment.key, now_ns);
         let datagram = &mut self.datagrams[at];
+        // A refused packet stays in the table, so that its later fragments are recognized.
         if datagram.refused {
             return Outcome::Late;
         }
         datagram.mac = mac;
+        // The packet counts as unicast only if all its fragments were.
         datagram.unicast &= unicast;
         let bytes = &packet[fragment.head..fragment.end];
         match datagram.place(pool, fragment, bytes) {
@@ -150,6 +152,7 @@ impl Reassembly {
             }
         }
         let end = fragment.offset + bytes.len();
+        // Evicting older packets may change the index.
         let at = self.make_room(pool, at, end);
         let datagram = &mut self.datagrams[at];
         let before = datagram.bytes.held_bytes();
@@ -163,6 +166,7 @@ impl Reassembly {
         let Some(len) = datagram.complete() else {
             return Outcome::Waits;
         };
+        // Together, the fragments may be too long, or their ECN marks may contradict each other.
         let fits = datagram.put_together(pool, len, &mut self.whole);
         let unicast = datagram.unicast;
         if !fits {

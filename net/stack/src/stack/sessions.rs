@@ -184,6 +184,7 @@ impl Stack {
     /// Creates and prepares a session between these ends, and adds it to the table. Without room,
     /// the oldest session in TIME-WAIT is evicted.
     pub(crate) fn open_session(&mut self, ends: &Ends, hash: u32) -> Option<u32> {
+        // Without a route, no number is taken.
         let (neighbor, neighbor_generation) = self.common.find_hop(&ends.remote)?;
         let number = match self.store.take() {
             Some(number) => number,
@@ -195,6 +196,7 @@ impl Stack {
         let mtu = self.common.interface.mtu_bytes.min(0xffff) as u16;
         let headers = ip::header_bytes(&ends.local) + tcp::HEADER_BYTES + tcp::OPTIONS_BYTES_MAX;
         let super_bytes = self.common.interface.super_bytes.saturating_sub(headers) as u16;
+        // Numbers are reused, so each field gets a value.
         let (hot, path, cold) = self.store.session(number);
         hot.clear(Flags::DETACHED);
         path.local = ends.local;
@@ -256,6 +258,8 @@ impl Stack {
         // RFC 9768 section 5.1: the final ACK shows that the SYN asked for accurate ECN.
         let accurate = config.ecn == Ecn::Accurate && !matches!(segment.ace(), 0 | ASKS_CLASSIC);
         let mut ace = if accurate { echo_of(segment.ecn) } else { 0 };
+        // A cookie has no room for the options, so they travel in the timestamp, which the peer
+        // echoes.
         if let Some((value, _)) = options.timestamps
             && config.timestamps
         {
@@ -281,6 +285,7 @@ impl Stack {
             acknowledgment: U32::new(segment.sequence.wrapping_add(1)),
             offset: 0,
             flags: SYN | ACK,
+            // RFC 7323 section 2.2: the window of a SYN is never scaled.
             window: U16::new(receive_bytes.min(0xffff) as u16),
             checksum: [0; 2],
             urgent: U16::new(0),
@@ -307,6 +312,7 @@ impl Stack {
             self.common.now_ns,
         );
         let Some(mss) = mss else { return false };
+        // No reset: the peer sends its data again, and the queue may have room by then.
         if !self.listeners.all[listener as usize].has_room() {
             self.common.counters.listen_overflows += 1;
             return true;
@@ -323,6 +329,7 @@ impl Stack {
         if self.common.config.ecn == Ecn::Accurate {
             opening.bits = asked_by(segment).unwrap_or(0);
         }
+        // The echoed timestamp carries the options of the SYN.
         if let Some((value, echo)) = segment.options.timestamps {
             let kept = cookie::options_in(echo);
             options.timestamps = Some((value, echo));
@@ -346,6 +353,7 @@ impl Stack {
             session.set_option(option);
         }
         session.begin_cookie(&options, opening, segment);
+        // The acknowledgment may carry data already.
         session.input(segment);
         self.sweep_sessions();
         true

@@ -87,6 +87,7 @@ impl Stack {
             self.listeners.all.len() as u32 - 1
         });
         let listener = &mut self.listeners.all[number as usize];
+        // Identifiers of the earlier listener with this number become invalid.
         listener.generation = listener.generation.wrapping_add(1);
         listener.open = true;
         listener.options.clear();
@@ -194,6 +195,7 @@ impl Stack {
                 return Err(NetError::AddressInUse(address));
             }
         }
+        // Checked here, because below an error means that the table is full.
         if self.common.find_hop(&to).is_none() {
             return Err(NetError::NoRoute(remote.ip()));
         }
@@ -359,12 +361,14 @@ impl Stack {
         }
         let pool = &mut session.common.pool;
         let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
+        // The application is notified when there is room again.
         if taken < count {
             session.hot.set(Flags::WANTS_ROOM);
         }
         if taken > 0 && (how.ends_record || session.path.tail.has(Tail::MARKED)) {
             session.mark_write(how.ends_record && taken == count);
         }
+        // Before the end of the handshake, the data waits in the buffer.
         if taken > 0 && session.hot.state().is_synchronized() {
             session.make_ready();
         }

@@ -96,6 +96,7 @@ impl Stack {
         }
         let mut port = address.port();
         if port == 0 {
+            // Searched in the upper half of the ports; each sibling gives others.
             let free = (0..=u16::MAX).find_map(|_| {
                 self.datagrams.next_port = self.datagrams.next_port.wrapping_add(1) | 0x8000;
                 let port = self.datagrams.next_port;
@@ -120,6 +121,7 @@ impl Stack {
             datagrams.sockets.len() as u32 - 1
         });
         let socket = &mut datagrams.sockets[number as usize];
+        // Identifiers of the earlier socket with this number become invalid.
         socket.generation = socket.generation.wrapping_add(1);
         socket.open = true;
         socket.address = ip;
@@ -161,6 +163,7 @@ impl Stack {
         let socket = self.datagrams.socket(id)?;
         let (own, port) = (socket.address, socket.port);
         let destination = Ip::from(to.ip());
+        // A socket without an address of its own sends from the one that suits the destination.
         let source = if own.is_unspecified() || own.is_multicast() {
             self.common.interface.source_for(&destination)
         } else {
@@ -190,6 +193,7 @@ impl Stack {
             bytes: U16::new(len as u16),
             checksum: [0; 2],
         };
+        // Groups and broadcasts have fixed MACs; only a neighbour has to be asked.
         let mac = if broadcast {
             Some(BROADCAST)
         } else if destination.is_multicast() {
@@ -204,6 +208,8 @@ impl Stack {
             source,
             destination,
             protocol: ip::UDP,
+            // RFC 1112 section 6.1: datagrams to groups stay on the link unless requested
+            // otherwise.
             hops: if destination.is_multicast() {
                 1
             } else {
@@ -350,6 +356,7 @@ impl Stack {
         };
         let port = header.destination.get();
         let Some(number) = self.datagrams.find(&packet.destination, port) else {
+            // A sibling may have the socket.
             if to_us && !self.pass_on(packet, from, bytes) {
                 // RFC 1122 section 4.1.3.1.
                 self.push_unreachable(packet, whole, from, 3);
@@ -358,6 +365,7 @@ impl Stack {
         };
         let socket = &mut self.datagrams.sockets[number as usize];
         let room = QUEUE_BYTES - socket.ring.len();
+        // Both are limited, because an empty datagram takes no bytes.
         let fits = socket.queue.len() < QUEUE_DATAGRAMS && payload.len() <= room;
         let pool = &mut self.common.pool;
         if !fits || socket.ring.append(pool, payload, QUEUE_BYTES) != payload.len() {

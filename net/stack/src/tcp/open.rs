@@ -102,6 +102,7 @@ impl Session<'_> {
         self.cold.peer_mss = options.mss.unwrap_or(default);
         let timestamps = options.timestamps.filter(|_| config.timestamps);
         let sack = options.sack_permitted && config.sack;
+        // RFC 7323 section 2.2: windows are scaled only if both SYNs have the option.
         match options.scale.filter(|_| config.window_scaling) {
             Some(scale) => self.hot.snd_scale = scale,
             None => {
@@ -121,6 +122,7 @@ impl Session<'_> {
         self.cold.irs = sequence;
         self.hot.rcv_nxt = sequence.wrapping_add(1);
         self.hot.rcv_acked = self.hot.rcv_nxt;
+        // The window of a SYN is never scaled, so the peer knows of no more than this.
         let window = self.path.receive_bytes.min(0xffff);
         self.hot.rcv_edge = self.hot.rcv_nxt.wrapping_add(window);
         self.hot.last_received_ms = self.common.now_ms;
@@ -178,8 +180,8 @@ impl Session<'_> {
         if !segment.has(SYN) {
             return;
         }
-        // RFC 7323 section 3.2: a segment that echoes a timestamp we never sent is no reply to us;
-        // Linux drops it.
+        // The echoed timestamp is not checked here; Linux drops a SYN-ACK that echoes one that was
+        // never sent (RFC 7323 section 3.2).
         self.agree(&segment.options, segment.sequence, Opening::of(segment));
         self.hot.snd_wnd = u32::from(segment.window);
         self.cold.window_max = self.hot.snd_wnd;

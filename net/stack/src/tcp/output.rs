@@ -240,6 +240,7 @@ impl Session<'_> {
                 },
         };
         let outcome = self.emit(load, &mut Options::default(), send);
+        // Changed only after the NIC has taken the segment.
         if outcome == Outcome::Done {
             self.cold.resent = self.cold.resent.saturating_add(1);
             self.common.counters.retransmitted += 1;
@@ -600,6 +601,7 @@ impl Session<'_> {
             self.scoreboard().push(Range { start: from, end }, now_us);
         }
         self.hot.snd_nxt = end;
+        // Only a session with a model of the path keeps records of the delivery.
         if self.is_modelled() {
             self.model_sent(len);
         }
@@ -622,6 +624,7 @@ impl Session<'_> {
         if fin {
             self.hot.set(Flags::FIN_SENT);
         }
+        // Smaller windows are not reset after a pause, so they need no time of the last sending.
         if self.hot.cwnd > 10 * u32::from(self.hot.mss) {
             self.cold.last_sent_us = now_us;
         }
@@ -808,6 +811,7 @@ impl Session<'_> {
         fields.set_ace(ace);
         header[at..at + tcp::HEADER_BYTES].copy_from_slice(fields.as_bytes());
         header[at + tcp::HEADER_BYTES..at + tcp_len].copy_from_slice(&option_bytes[..option_len]);
+        // The sum begins with the pseudo-header; a NIC that completes checksums adds the rest.
         let payload = self.hot.tx.pieces(&self.common.pool, load.offset, load.len);
         let sum = pseudo(&path.local, &path.remote, ip::TCP).plus_word((tcp_len + load.len) as u16);
         let checksum_at = at + usize::from(tcp::CHECKSUM_OFFSET);
@@ -821,6 +825,8 @@ impl Session<'_> {
             let mut sum = sum
                 .plus(Sum::of(&header[at..at + tcp_len]))
                 .plus(Sum::of(payload[0]));
+            // After an odd number of bytes, the second piece begins in the middle of a word of the
+            // sum.
             sum = if payload[0].len().is_multiple_of(2) {
                 sum.plus(Sum::of(payload[1]))
             } else {
@@ -834,6 +840,7 @@ impl Session<'_> {
             header: &header[..at + tcp_len],
             payload,
             checksum,
+            // The NIC cuts a super-segment into segments of this size.
             segment_bytes: (load.len > usize::from(mss))
                 .then(|| NonZeroU16::new(mss))
                 .flatten(),
@@ -843,6 +850,7 @@ impl Session<'_> {
         }
         self.common.counters.segments_sent += 1;
         let hot = &mut *self.hot;
+        // RFC 3168 section 6.1.2: CWR is sent once for each reduction.
         if fields.flags & CWR != 0 {
             hot.clear_ecn(EcnFlags::CWR_OWED);
         }

@@ -118,6 +118,7 @@ impl Session<'_> {
 
     fn receive_next(&mut self, data: &[u8], fin: bool) {
         let before_it = self.hot.rcv_nxt;
+        // Without a gap, no list has to be joined.
         if self.hot.out_of_order == NONE {
             if !data.is_empty() {
                 self.receive_in_order(data);
@@ -133,6 +134,7 @@ impl Session<'_> {
             self.common.counters.no_memory += 1;
             return;
         }
+        // The bytes may close a gap: ranges that follow are in order now.
         let out_of_order = self.common.out_of_order.get_mut(self.hot.out_of_order);
         let next = before_it.wrapping_add(data.len() as u32);
         let joined = out_of_order.join(next);
@@ -164,6 +166,7 @@ impl Session<'_> {
             start: from,
             end: from.wrapping_add(data.len() as u32),
         };
+        // Only a session with a gap has a list.
         if self.hot.out_of_order == NONE {
             self.hot.out_of_order = self.common.out_of_order.take();
             self.common
@@ -187,6 +190,7 @@ impl Session<'_> {
             }
             return;
         }
+        // The number of ranges is limited; the peer sends this one again.
         if !out_of_order.takes(&range) {
             self.common.counters.no_memory += 1;
             return;

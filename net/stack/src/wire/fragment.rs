@@ -138,6 +138,7 @@ pub fn parse_v4(bytes: &[u8]) -> Result<Fragment, Bad> {
         head,
         end,
     };
+    // All fragments except the last have whole units of eight bytes.
     if fragment.more && !fragment.len().is_multiple_of(8) {
         return Err(Bad::Malformed);
     }

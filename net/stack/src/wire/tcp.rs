@@ -183,6 +183,7 @@ fn parse_options(mut bytes: &[u8]) -> Options {
     let mut options = Options::default();
     while let [kind, rest @ ..] = bytes {
         match kind {
+            // The end of the list and the NOP have no length.
             0 => break,
             1 => {
                 bytes = rest;
@@ -249,6 +250,7 @@ pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> us
     if let Some(scale) = options.scale {
         end = put(&[1, 3, 3, scale]);
     }
+    // Two NOPs, the kind and the length precede the blocks.
     let room = (OPTIONS_BYTES_MAX - end).saturating_sub(4) / 8;
     let count = options.block_count.min(room);
     if count > 0 {

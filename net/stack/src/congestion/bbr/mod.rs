@@ -322,12 +322,14 @@ impl Bbr {
         self.note_bunching(ack);
         self.check_full(&sample);
         self.check_startup(&sample, ack);
+        // BBRCheckDrain.
         if self.phase == Phase::Drain && ack.in_flight <= self.inflight(1.0, ack.mss) {
             self.start_down(ack);
         }
         self.cycle(&sample, ack);
         self.note_rtt(ack);
         let window = self.probe_rtt(ack);
+        // BBRAdvanceLatestDeliverySignals.
         if loss_round {
             self.rate_latest = sample.rate;
             self.flight_latest = sample.delivered.min(u64::from(u32::MAX)) as u32;

@@ -38,6 +38,7 @@ impl Bbr {
                 self.probe_if_time(ack);
             }
             Phase::Refill => {
+                // BBRProbeBW_REFILL lasts one round; the probe begins then.
                 if self.round_start {
                     self.probing_samples = true;
                     self.start_up(sample, ack);
@@ -166,6 +167,7 @@ impl Bbr {
     /// BBRCheckProbeRTT; returns the window, restored at the end of the probe.
     pub(super) fn probe_rtt(&mut self, ack: &Ack) -> u32 {
         let mut window = ack.window;
+        // The minimum round trip was not measured for a while: it shows only with little in flight.
         if self.phase != Phase::ProbeRtt && self.recent_expired && !self.restarts {
             self.phase = Phase::ProbeRtt;
             self.saved_window = self.saved_window.max(window);
@@ -184,6 +186,7 @@ impl Bbr {
                 }
                 None => {}
                 Some(until_us) => {
+                    // At the low window for a minimum time, and for one whole round.
                     self.probe_rtt_round |= self.round_start;
                     let over = until_us.wrapping_sub(ack.now_us) as i32 <= 0;
                     if self.probe_rtt_round && over {
@@ -200,6 +203,7 @@ impl Bbr {
                 }
             }
         }
+        // The first delivery ends the restart after a pause.
         if ack.delivered > 0 {
             self.restarts = false;
         }
