@@ -113,9 +113,11 @@ impl Target {
                     address: IpAddr::from([10, 0, 0, number]),
                     prefix_bits: 24,
                 }],
+                // Each stack has a seed of its own, derived from one, so that runs are repeatable.
                 seed: seed ^ u64::from(number) << 56,
                 sessions_max: SESSIONS * usize::from(number),
                 buffers_bytes: 256 << 20,
+                // Small buffers, so that they are full often.
                 send_bytes: 32 << 10,
                 receive_bytes: 32 << 10,
                 window_scale: 2,
@@ -239,6 +241,7 @@ impl Target {
     /// Carries frames both ways, and those that the stack sends to itself; the peer echoes.
     fn carry(&mut self) {
         self.now_ns += 20_000;
+        // Rarely, much time passes, so that timers expire.
         if self.choices.below(64) == 0 {
             self.now_ns += self.choices.below(2_000_000_000);
         }
@@ -351,6 +354,8 @@ impl Hostile {
 
     /// A request that may be valid.
     fn ask(&mut self, choices: &mut Choices) {
+        // Nearly all requests are plausible: nonsense alone would only be refused by the first
+        // checks.
         let odd = choices.below(200) == 0;
         let any = choices.bits() as u32;
         let pick = |list: &[u32], choices: &mut Choices| match list.len() {
@@ -376,6 +381,7 @@ impl Hostile {
             }
             _ => NO_CHUNK,
         };
+        // Its own stack, the peer, an unused address and the broadcast address.
         let host = [1, 1, 2, 3, 255][choices.below(5) as usize];
         let port = [7, 7, 80, 0, any as u16][choices.below(5) as usize];
         let entry = Entry {

@@ -33,6 +33,7 @@ struct Family {
 #[must_use]
 pub fn text(status: &Value) -> String {
     let mut out = String::new();
+    // Several engines report their statuses in a list; a single one needs no label.
     let engines = match status["engines"].as_array() {
         Some(engines) if engines.len() > 1 => {
             let engines = engines.iter();
@@ -68,6 +69,8 @@ pub fn text(status: &Value) -> String {
                     "pid=\"{}\",uid=\"{}\"",
                     application["pid"], application["uid"]
                 );
+                // The applications of all engines are in one list, each with the index of its
+                // engine.
                 let engine = if is_one {
                     String::new()
                 } else {

@@ -488,6 +488,7 @@ impl NicSetup {
         let address = self.address.as_deref().map(hardware_address).transpose()?;
         match self.kind.as_str() {
             "tap" => {
+                // Options that are missing keep their defaults, here and below.
                 let default = TapOptions::default();
                 let host = self.host.iter().map(|text| cidr("nic.host", text));
                 let host: Result<Vec<Cidr>, _> = host.collect();
@@ -502,6 +503,7 @@ impl NicSetup {
                         .collect(),
                 };
                 let taps = Tap::open_queues(&options, count)?;
+                // The kernel has chosen the number of a name like `tap%d`.
                 let name = taps
                     .first()
                     .map_or(String::new(), |tap| tap.name().to_owned());

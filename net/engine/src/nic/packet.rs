@@ -56,6 +56,7 @@ impl Packet {
             mtu_bytes,
         } = Interface::find(name)?;
         let address = options.address.unwrap_or(own);
+        // Raised first: the kernel must not also process frames that the socket receives.
         let shield = options.shield.then(|| Shield::raise(name)).transpose();
         let shield = shield.map_err(|error| {
             let what = format!(
@@ -64,6 +65,7 @@ impl Packet {
             );
             NicError::sys(what, error)
         })?;
+        // The interface accepts frames to another address only in promiscuous mode.
         let socket = PacketSocket::open(index, address != own).map_err(|error| {
             let what = format!(
                 "cannot open a packet socket on `{name}`; root or CAP_NET_RAW is needed, and the \

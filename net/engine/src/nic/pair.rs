@@ -321,6 +321,7 @@ impl Nic for Pair {
             }
         }
         if self.receiver.unreleased() > 0 {
+            // Space is given back once for all records that were taken.
             let ring = RingView::new(&self.memory, 1 - self.side, self.ring_bytes);
             if let Some(ring) = ring {
                 self.receiver.release(ring.receiver);

@@ -242,6 +242,7 @@ fn open_patiently(options: &TapOptions, queues: Queues) -> Result<TapFile, NicEr
             _ => None,
         };
         let name = &options.name;
+        // Another process may have closed it just now: tried again for a while.
         let remedy = match kind {
             Some(EBUSY) if begun.elapsed() < BUSY_WAIT_MAX => {
                 std::thread::sleep(Duration::from_millis(5));

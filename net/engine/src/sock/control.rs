@@ -369,6 +369,8 @@ impl Doorkeeper {
                     from,
                     is_attached,
                     kind,
+                    // The engine writes the status in its loop; the answer is passed on when it is
+                    // ready.
                     body,
                     ..
                 } => match kind {
@@ -397,6 +399,7 @@ impl Doorkeeper {
                     attachment.gone.store(true, Ordering::Release);
                     parted = true;
                 }
+            // The engine releases the sockets of processes that are gone.
             }
         }
         if parted {

@@ -18,6 +18,7 @@ impl Client {
         let Some(socket) = self.sockets.get(place) else {
             return Ok(true);
         };
+        // An abort overtakes all that waits to be sent.
         if socket.abort_asked {
             return self.abandon(place, round);
         }
@@ -30,6 +31,7 @@ impl Client {
                 self.accept(place, round)
             }
             Kind::Udp => {
+                // Pending datagrams are sent before a close that was requested after them.
                 if !self.send_datagrams(place, round)? {
                     return Ok(false);
                 }

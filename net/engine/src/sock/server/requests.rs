@@ -178,6 +178,7 @@ impl Client {
             return self.refuse(entry, SocketError::NotOpen);
         }
         let kind = socket.kind;
+        // Chunks that wait form a list, in the order of the requests.
         if !self.chunks.take(entry, kind == Kind::Udp) {
             return Err(Violation);
         }
