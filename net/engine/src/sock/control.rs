@@ -399,9 +399,9 @@ impl Doorkeeper {
                     attachment.gone.store(true, Ordering::Release);
                     parted = true;
                 }
-            // The engine releases the sockets of processes that are gone.
             }
         }
+        // The engine releases the sockets of processes that are gone.
         if parted {
             self.mailbox.notify_engine();
         }
