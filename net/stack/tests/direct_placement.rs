@@ -1,8 +1,9 @@
 //! Direct placement of payload in the receive ring: several streams of super-segments at once over
 //! various links, with frames of every other kind between them.
 //!
-//! A failure prints its seed; `SIDECORE_SEED=n cargo test -p sidecore-net --test direct_placement`
-//! runs that one alone.
+//! A failure prints its seed; to run that one alone:
+//!
+//! `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test direct_placement`.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Ranges of sequence numbers, and tables of them: transmitted ranges ([`board`]), ranges received
-//! out of order ([`gaps`]).
+//! Ranges of sequence numbers, and tables of them: transmitted ranges ([`scoreboard`]), ranges
+//! received out of order ([`out_of_order`]).
 //!
 //! Must stay true: nothing here knows a session; each table is bounded.
 

@@ -58,8 +58,8 @@ impl Stack {
         interface.is_ours(&key.destination) || interface.is_for_us_too(&key.destination)
     }
 
-    /// As [`super::interface::Interface::is_martian`]; a fragment is never part of neighbour
-    /// discovery (RFC 6980), so the unspecified address is invalid, too.
+    /// As [`crate::shared::interface::Interface::is_martian`]; a fragment is never part of
+    /// neighbour discovery (RFC 6980), so the unspecified address is invalid, too.
     fn is_from_martian(&self, key: &Key) -> bool {
         let source = &key.source;
         source.is_martian_source()
