@@ -4,6 +4,7 @@ fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libsidecore-fi.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // libfabric unloads it at the end; what threads keep may be dropped after that otherwise.
+    // libfabric unloads providers at exit, possibly before thread-local data of this library is
+    // dropped.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

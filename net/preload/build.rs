@@ -1,8 +1,8 @@
 //! Options of the linker for a preloaded library.
 
 fn main() {
-    // All calls inside go to this library's own functions, whatever else defines the names.
+    // Internal calls go to this library's own functions, even if other libraries define the names.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // What threads keep may be dropped after a dlclose otherwise.
+    // Otherwise thread-local data might be dropped after a dlclose.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

@@ -1,9 +1,9 @@
-//! Names the shared object, so that programs which were linked with it find it again.
+//! Sets the soname, by which linked programs find the library.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-soname,libsidecore_rdma.so");
     println!("cargo::rustc-cdylib-link-arg=-Wl,-Bsymbolic");
-    // What threads keep may be dropped after a dlclose otherwise.
+    // Otherwise thread-local data might be dropped after a dlclose.
     println!("cargo::rustc-cdylib-link-arg=-Wl,-z,nodelete");
 }

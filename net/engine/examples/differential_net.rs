@@ -1,16 +1,17 @@
-//! Our TCP beside the kernel's under many seeds: what `tests/against_kernel.rs` does with a
-//! handful.
+//! Our TCP compared with the kernel's under many seeds: `tests/against_kernel.rs` does the same
+//! with a few.
 //!
 //! `sudo target/release/examples/differential_net --seconds 60 --seed 1`
 //!
-//! Cases run side by side, most of the time is waiting. Ends when the time is over or `--seeds` are
-//! done; every failure prints its seed, and `--seed SEED --seeds 1 --show 1` does it again and
-//! prints what passed on all three wires. Exit status 1: the stacks differ; 2: it could not run.
+//! Cases run concurrently, since most of the time is waiting. Ends when the time is over or
+//! `--seeds` are done; every failure prints its seed, and `--seed SEED --seeds 1 --show 1` repeats
+//! it and prints the traffic on all three wires. Exit status 1: the stacks differ; 2: it could not
+//! run.
 //!
-//! Two cases in five have a bottleneck. One whose queue drops more than twice as much of ours as of
-//! the kernel's, and more than chance explains, is run up to twice more, in all pairings and with
-//! other frames lost; it failed if it does so each time. All cases together must keep to twice the
-//! kernel's drops, too.
+//! Two cases in five have a bottleneck. If its queue drops more than twice as many of our frames as
+//! of the kernel's, beyond what chance explains, the case is repeated up to twice, in all pairings
+//! and with other random losses; it fails if that happens each time. All cases together must also
+//! stay within twice the kernel's drops.
 #![allow(clippy::print_stdout)] // a program for people
 
 #[path = "../../stack/tests/common/mod.rs"]
@@ -69,8 +70,8 @@ fn main() {
     ));
 }
 
-/// Further attempts at those cases of whose frames a queue dropped too many, each with other luck,
-/// until it does not.
+/// Repeats the cases with too many drops, each time with other random losses, until one is within
+/// the limits.
 fn attempts(cases: &[Case], first: &[[Run; 3]]) -> Vec<Vec<[Run; 3]>> {
     let mut more: Vec<Vec<[Run; 3]>> = cases.iter().map(|_| Vec::new()).collect();
     for attempt in 1..ATTEMPTS_MAX {
@@ -91,12 +92,11 @@ fn attempts(cases: &[Case], first: &[[Run; 3]]) -> Vec<Vec<[Run; 3]>> {
     more
 }
 
-/// Totals of all cases, each as it went the first time.
+/// Totals of all cases, each from its first attempt.
 #[derive(Default)]
 struct Soak {
     failed: usize,
-    /// Of each pairing: segments, those sent again, those that chance struck, those that a queue
-    /// dropped.
+    /// For each pairing: segments, retransmissions, random losses, and drops by a queue.
     sums: [[usize; 4]; 3],
     bottlenecks: usize,
     retried: usize,
@@ -134,7 +134,7 @@ impl Soak {
             ours,
             towards_ours,
         } = self.drops;
-        // One more, so that there is a ratio to none.
+        // Plus one, so that there is a ratio for zero.
         let ratio = |count: usize| (count + 1) as f64 / (kernels + 1) as f64;
         println!(
             "{} cases with a bottleneck, {} of them tried again: {kernels} frames dropped between \
@@ -178,11 +178,11 @@ fn option(name: &str, default: u64) -> u64 {
     })
 }
 
-/// Cases side by side.
+/// Concurrent cases.
 const AT_ONCE: u64 = 44;
-/// Of all cases' drops: what one case may do to a run of a few seconds.
+/// Drops of all cases that are tolerated: the effect of one case on a run of a few seconds.
 const CHANCE_FRAMES: usize = 100;
-/// At a case whose drops look like too many.
+/// Attempts at a case with too many drops.
 const ATTEMPTS_MAX: u64 = 3;
-/// Nobody waits longer for a case.
+/// Time limit of a case.
 const LIMIT: Duration = Duration::from_secs(60);

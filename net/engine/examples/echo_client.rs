@@ -1,11 +1,11 @@
 //! A client of an echo server, as an application on the stack's sockets: it sends its standard
-//! input and prints what comes back.
+//! input and prints the reply.
 //!
 //!     sudo sidecore net up net.toml &
 //!     sudo sidecore net echo 10.77.0.2:7 &
 //!     echo hello | sudo cargo run -p sidecore-net --example echo_client -- 10.77.0.2:7 [SOCKET]
 //!
-//! SOCKET is where the stack is to be found, its usual place unless given.
+//! SOCKET is the stack's socket; the default path is used without it.
 
 use sidecore_net::sock::client::{Client, ClientError, ClientOptions, Socket};
 use sidecore_net::sock::control::default_socket;
@@ -45,7 +45,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Sends all of it, and reads as much.
+/// Sends all of it, and reads as many bytes.
 fn exchange(client: &mut Client, session: Socket, input: &[u8]) -> Result<Vec<u8>, ClientError> {
     let (mut sent, mut answer) = (0, Vec::new());
     let mut piece = vec![0; 64 << 10];
@@ -58,7 +58,7 @@ fn exchange(client: &mut Client, session: Socket, input: &[u8]) -> Result<Vec<u8
             // The peer sends no more.
             Some(0) => break,
             Some(count) => answer.extend_from_slice(&piece[..count]),
-            // Nothing now: sleeps until something happens.
+            // Nothing now: sleeps until the next event.
             None => {
                 client.poll(Duration::from_secs(1))?;
             }

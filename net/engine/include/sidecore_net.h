@@ -12,26 +12,25 @@
  *         sidecore_net_detach(net);
  *     }
  *
- * Calls return what they are for, or a negative errno: -EAGAIN where there is nothing now,
- * -ECONNRESET, -ECONNREFUSED, -EADDRINUSE and so on as the kernel's sockets; -ESHUTDOWN when the
- * engine is gone: detach, and attach again once it is back. No call waits but sidecore_net_poll and
- * those that open a socket (a round trip to the engine).
+ * Calls return their result, or a negative errno: -EAGAIN if there is nothing now, -ECONNRESET,
+ * -ECONNREFUSED, -EADDRINUSE and so on like the kernel's sockets; -ESHUTDOWN when the engine is
+ * gone: detach, and attach again once it is back. Only sidecore_net_poll and calls that open a
+ * socket (a round trip to the engine) block.
  *
- * Whom it talks to: an engine of this process's own user or of root, whatever the path; any other
- * is refused before a byte is sent (-SIDECORE_NET_UNTRUSTED). A path of NULL looks for the engine
- * where one is by default: the own user's ($XDG_RUNTIME_DIR/sidecore/net.sock, else
+ * Trust: only an engine of this process's own user or of root is used, whatever the path; any
+ * other is refused before a byte is sent (-SIDECORE_NET_UNTRUSTED). A path of NULL selects the
+ * default engine: the own user's ($XDG_RUNTIME_DIR/sidecore/net.sock, else
  * /tmp/sidecore-UID/net.sock), then the system's (/run/sidecore/net.sock).
  *
- * Readiness is told as by an edge-triggered epoll: sidecore_net_next_ready names a socket once for
- * each time that something happened to it. Copying calls are read, write, send_to; without a copy
- * are receive (release what it gave), buffer and send. A datagram longer than a chunk is copied on
- * its way in, too.
+ * Readiness is edge-triggered as in epoll: sidecore_net_next_ready returns a socket once for each
+ * change of its state. read, write and send_to copy; receive (release its result), buffer and send
+ * do not. A datagram longer than a chunk is copied when it is received, too.
  *
- * Threads: one at a time uses an attachment; several may have one each. A child process must not
- * use its parent's. A process that ends has its sessions reset.
+ * Threads: one at a time uses an attachment; several threads may have one each. A child process
+ * must not use its parent's. When a process ends, its sessions are reset.
  *
- * Link with nothing. Needs Linux and GCC or Clang, C99 or C++11 or later; may be included in any
- * order. The protocol is net/engine/src/sock/README.md, version 2.
+ * No library is needed. Needs Linux and GCC or Clang, C99 or C++11 or later; may be included in
+ * any order. The protocol is net/engine/src/sock/README.md, version 2.
  */
 #ifndef SIDECORE_NET_H
 #define SIDECORE_NET_H
@@ -68,21 +67,21 @@ struct sidecore_net_address {
     uint16_t port;
 };
 
-/* Bytes where they lie: received ones, or a buffer to fill. */
+/* Bytes in place: received ones, or a buffer to fill. */
 struct sidecore_net_piece {
     unsigned char *data;
     size_t bytes;
     struct sidecore_net_address peer; /* of a datagram */
-    uint32_t chunk, chunks;           /* nobody's business from here on */
+    uint32_t chunk, chunks;           /* private from here on */
     int64_t socket;
     void *moved;
 };
 
-/* What sidecore_net_attach returns, negative, where the engine is of another user; nothing was
- * sent. */
+/* Result of sidecore_net_attach, negative, if the engine belongs to a user that is not trusted;
+ * nothing was sent. */
 #define SIDECORE_NET_UNTRUSTED EKEYREJECTED
 
-/* What sidecore_net_readiness tells. */
+/* Result of sidecore_net_readiness. */
 enum {
     SIDECORE_NET_READABLE = 1, /* a session to accept, bytes, a datagram, or an end to see */
     SIDECORE_NET_WRITABLE = 2, /* open, and a buffer is free */
@@ -90,7 +89,7 @@ enum {
     SIDECORE_NET_CLOSED = 8    /* it is over */
 };
 
-/* What sidecore_net_set sets. */
+/* Options of sidecore_net_set. */
 enum {
     SIDECORE_NET_NO_DELAY = 1,        /* 1: small segments go out at once */
     SIDECORE_NET_KEEPALIVE_S = 2,     /* probes after so much silence; 0: none */
@@ -140,18 +139,18 @@ enum {
 extern long syscall(long number, ...);
 #endif
 
-/* As the kernel has it. */
+/* With the kernel's layout. */
 struct sidecore_net_time_ {
     long s, ns;
 };
 
-/* Something that waits to be read, or a session to be accepted. */
+/* Received data, or a session to accept. */
 struct sidecore_net_node_ {
     struct sidecore_net_node_ *next;
     struct sidecore_net_piece piece;
 };
 
-/* Chunks of a socket that were moved away and are read. */
+/* Moved chunks of a socket that were read. */
 struct sidecore_net_credit_ {
     uint32_t socket, chunks;
 };
@@ -220,7 +219,7 @@ static inline struct sidecore_net_state_ *sidecore_net_state_(struct sidecore_ne
     return state->used && state->number == (uint32_t)number ? state : NULL;
 }
 
-/* The state of a new socket, in the place of one that is forgotten. NULL without memory. */
+/* The state of a new socket, in a free place. NULL without memory. */
 static inline struct sidecore_net_state_ *sidecore_net_insert_(struct sidecore_net *net,
                                                                uint32_t number) {
     size_t place = number & 0xfffffu;
@@ -283,14 +282,14 @@ static inline void sidecore_net_give_(struct sidecore_net *net, uint32_t give) {
     net->giving[net->giving_count++] = give;
 }
 
-/* Says that moved bytes were read. */
+/* Reports that moved bytes were read. */
 static inline void sidecore_net_release_moved_(struct sidecore_net *net,
                                                struct sidecore_net_piece *piece) {
     free(piece->moved);
     if (net->credit_count == net->credit_room) {
         size_t room = net->credit_room ? 2 * net->credit_room : 64;
         void *more = realloc(net->credits, room * sizeof *net->credits);
-        if (!more) return; /* the socket may be told less; others are well */
+        if (!more) return; /* this socket may get less; others are unaffected */
         net->credits = (struct sidecore_net_credit_ *)more;
         net->credit_room = room;
     }
@@ -298,7 +297,7 @@ static inline void sidecore_net_release_moved_(struct sidecore_net *net,
     net->credits[net->credit_count++].chunks = piece->chunks;
 }
 
-/* Gives received bytes back. */
+/* Returns received bytes. */
 static inline void sidecore_net_release(struct sidecore_net *net,
                                         struct sidecore_net_piece *piece) {
     if (piece->moved) sidecore_net_release_moved_(net, piece);
@@ -328,8 +327,8 @@ static inline void sidecore_net_forget_(struct sidecore_net *net, int64_t number
     state->used = 0;
 }
 
-/* Keeps a part of a long datagram in private memory; where it was the last, `piece` is all of it
- * then. 0, or -ENOMEM: that datagram is lost. */
+/* Keeps a part of a long datagram in private memory; after the last one, `piece` is the whole
+ * datagram. 0, or -ENOMEM: the datagram is lost. */
 static inline int sidecore_net_part_(struct sidecore_net_state_ *state,
                                      struct sidecore_net_piece *piece, int is_last) {
     if (!state->begun_chunks)
@@ -350,7 +349,7 @@ static inline int sidecore_net_part_(struct sidecore_net_state_ *state,
     return piece->moved ? 0 : -ENOMEM;
 }
 
-/* Whether the rest of a datagram is still to come. */
+/* True if the rest of a datagram is still to come. */
 static inline int sidecore_net_received_(struct sidecore_net *net, uint32_t socket, uint32_t chunk,
                                          uint32_t bytes, const struct sidecore_net_address *peer,
                                          uint32_t argument) {
@@ -387,7 +386,7 @@ static inline int sidecore_net_received_(struct sidecore_net *net, uint32_t sock
     *piece = whole;
     uint32_t kept = net->chunks / 4 > 4 ? net->chunks / 4 : 4;
     if (!piece->moved && net->held + kept > net->chunks) {
-        /* Or sockets that nobody reads now would keep the others from receiving. */
+        /* Otherwise sockets that the program does not read would keep the others from receiving. */
         piece->moved = malloc(bytes ? bytes : 1);
         if (piece->moved) {
             memcpy(piece->moved, piece->data, bytes);
@@ -399,7 +398,7 @@ static inline int sidecore_net_received_(struct sidecore_net *net, uint32_t sock
     return 0;
 }
 
-/* Takes in one event; 0 where there is none. */
+/* Processes one event; 0 if there is none. */
 static inline int sidecore_net_hear_(struct sidecore_net *net) {
     size_t at = SIDECORE_NET_EVENTS_ + (size_t)(net->event_next % SIDECORE_NET_ENTRIES_) * 64;
     if (__atomic_load_n(sidecore_net_u64_(net, at + 56), __ATOMIC_ACQUIRE) != net->event_next + 1)
@@ -478,7 +477,7 @@ static inline int sidecore_net_is_lost_(struct sidecore_net *net) {
 
 /* Wakes the engine if it sleeps. */
 static inline void sidecore_net_ring_(struct sidecore_net *net) {
-    /* It sees our request, or we see that it sleeps. */
+    /* Either the engine sees the request, or this side sees that the engine sleeps. */
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
     if (__atomic_load_n(sidecore_net_u32_(net, 128), __ATOMIC_RELAXED)) {
         uint64_t one = 1;
@@ -506,7 +505,8 @@ static inline int sidecore_net_post_(struct sidecore_net *net, uint32_t kind, ui
         net->request_taken = __atomic_load_n(sidecore_net_u64_(net, 384), __ATOMIC_ACQUIRE);
         if (net->request_next - net->request_taken < SIDECORE_NET_ENTRIES_) break;
         if (sidecore_net_is_lost_(net)) return -ESHUTDOWN;
-        /* The engine is behind, or waits for us to read its events; they may post in turn. */
+        /* The engine is behind, or waits until its events are read; their handling may post
+         * requests. */
         sidecore_net_ring_(net);
         if (!sidecore_net_hear_(net)) {
             struct sidecore_net_time_ pause = {0, 50000};
@@ -543,7 +543,7 @@ static inline int sidecore_net_give_back_(struct sidecore_net *net, uint32_t kee
 
 /* ---- attaching ------------------------------------------------------------------------------ */
 
-/* Lets go of an engine; it resets all sessions. */
+/* Detaches from an engine, which resets all sessions. */
 static inline void sidecore_net_detach(struct sidecore_net *net) {
     if (!net) return;
     for (size_t place = 0; place < net->socket_room; place++) {
@@ -563,7 +563,7 @@ static inline void sidecore_net_detach(struct sidecore_net *net) {
     free(net);
 }
 
-/* One line that says what an error of sidecore_net_attach means. */
+/* A one-line text for an error of sidecore_net_attach. */
 static inline const char *sidecore_net_attach_text(int error) {
     switch (error < 0 ? -error : error) {
     case 0:
@@ -585,7 +585,7 @@ static inline const char *sidecore_net_attach_text(int error) {
     }
 }
 
-/* Connects to the engine at `path`, and looks whose it is. A socket, or a negative errno. */
+/* Connects to the engine at `path`, and checks its user. A socket, or a negative errno. */
 static inline int sidecore_net_connect_to_(const char *path, int64_t trusted_uid) {
     struct { /* struct ucred, which strict standards hide */
         int pid;
@@ -601,7 +601,7 @@ static inline int sidecore_net_connect_to_(const char *path, int64_t trusted_uid
     memcpy(address.sun_path, path, strlen(path));
     sock = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (sock < 0) return -errno;
-    /* For as long as connect may wait where the engine is behind. */
+    /* Limit of connect while the engine is behind. */
     setsockopt(sock, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience);
     if (connect(sock, (const struct sockaddr *)(const void *)&address, sizeof address) != 0)
         error = errno == EAGAIN ? ETIMEDOUT : errno;
@@ -616,7 +616,7 @@ static inline int sidecore_net_connect_to_(const char *path, int64_t trusted_uid
     return -error;
 }
 
-/* The same where engines are by default: the own user's first, then the system's. */
+/* The same at the default paths: the own user's first, then the system's. */
 static inline int sidecore_net_connect_default_(int64_t trusted_uid) {
     char path[sizeof(((struct sockaddr_un *)0)->sun_path)];
     const char *runtime = getenv("XDG_RUNTIME_DIR");
@@ -634,7 +634,7 @@ static inline int sidecore_net_connect_default_(int64_t trusted_uid) {
     return system_sock >= 0 ? system_sock : sock;
 }
 
-/* As sidecore_net_attach, and trusts an engine of `trusted_uid`, too; -1: of nobody else. */
+/* As sidecore_net_attach, and trusts an engine of `trusted_uid`, too; -1: no additional user. */
 static inline int sidecore_net_attach_trusting(struct sidecore_net **out, const char *path,
                                                uint32_t chunks, int64_t trusted_uid) {
     struct sidecore_net *net = (struct sidecore_net *)calloc(1, sizeof *net);
@@ -643,7 +643,7 @@ static inline int sidecore_net_attach_trusting(struct sidecore_net **out, const 
     net->socket = net->bell = -1;
     net->chunks = chunks;
     net->free_chunks = (uint32_t *)malloc(chunks * sizeof(uint32_t) + 1);
-    /* Each chunk is in it at most once, but for one that was moved and is lent again. */
+    /* Each chunk is in it at most once, except one that was moved and lent again. */
     net->giving = (uint32_t *)malloc(2 * (size_t)chunks * sizeof(uint32_t) + 1);
     do {
         if (!net->free_chunks || !net->giving) break;
@@ -656,7 +656,7 @@ static inline int sidecore_net_attach_trusting(struct sidecore_net **out, const 
         uint32_t question[8] = {0, 0, 1, SIDECORE_NET_VERSION_, chunks, 0, 0, 0};
         uint64_t magic = SIDECORE_NET_MAGIC_;
         memcpy(question, &magic, sizeof magic);
-        /* Who refuses us may have hung up by now, and left its reason for us to read. */
+        /* An engine that refuses may have hung up by now, after sending the reason. */
         (void)!send(net->socket, question, sizeof question, MSG_NOSIGNAL);
         uint64_t answer[64];
         union {
@@ -711,10 +711,10 @@ static inline int sidecore_net_attach_trusting(struct sidecore_net **out, const 
     return 0;
 }
 
-/* Attaches to the engine at `path` (NULL: where one is by default) with `chunks` chunks of 16 KiB
- * for each direction. 0, or a negative errno, which sidecore_net_attach_text puts into words:
- * -ENOENT and -ECONNREFUSED where no engine serves, -SIDECORE_NET_UNTRUSTED where somebody else
- * does, -EACCES where it refuses, -EPROTO where it is of another version, -ETIMEDOUT after 5 s. */
+/* Attaches to the engine at `path` (NULL: the default paths) with `chunks` chunks of 16 KiB for
+ * each direction. 0, or a negative errno, for which sidecore_net_attach_text has a text: -ENOENT
+ * and -ECONNREFUSED if there is no engine, -SIDECORE_NET_UNTRUSTED if it belongs to another
+ * user, -EACCES if it refuses, -EPROTO for another version, -ETIMEDOUT after 5 s. */
 static inline int sidecore_net_attach(struct sidecore_net **out, const char *path,
                                       uint32_t chunks) {
     return sidecore_net_attach_trusting(out, path, chunks, -1);
@@ -757,7 +757,7 @@ static inline int64_t sidecore_net_listen(struct sidecore_net *net,
     return sidecore_net_open_(net, 1, local, backlog);
 }
 
-/* Begins to open a TCP session; it is writable once it is open. */
+/* Begins to open a TCP session; it becomes writable once it is open. */
 static inline int64_t sidecore_net_connect(struct sidecore_net *net,
                                            struct sidecore_net_address peer) {
     return sidecore_net_open_(net, 2, peer, 0);
@@ -769,7 +769,7 @@ static inline int64_t sidecore_net_bind_udp(struct sidecore_net *net,
     return sidecore_net_open_(net, 3, local, 0);
 }
 
-/* The next session that came to a listener, and its peer (may be NULL). */
+/* The next session in a listener's accept queue, and its peer (may be NULL). */
 static inline int64_t sidecore_net_accept(struct sidecore_net *net, int64_t listener,
                                           struct sidecore_net_address *peer) {
     struct sidecore_net_state_ *state = sidecore_net_state_(net, listener);
@@ -780,7 +780,7 @@ static inline int64_t sidecore_net_accept(struct sidecore_net *net, int64_t list
     return piece.socket;
 }
 
-/* What to say where nothing waits: 0 at the end, else a negative errno. */
+/* Result without data: 0 at the end, else a negative errno. */
 static inline int sidecore_net_nothing_(struct sidecore_net *net,
                                         const struct sidecore_net_state_ *state) {
     if (state->closed) return -state->error;
@@ -788,7 +788,7 @@ static inline int sidecore_net_nothing_(struct sidecore_net *net,
     return net->lost ? -ESHUTDOWN : -EAGAIN;
 }
 
-/* Received bytes or a datagram where they lie: 1, or 0 at the end. Release them. */
+/* Received bytes or a datagram, in place: 1, or 0 at the end. Release them. */
 static inline int sidecore_net_receive(struct sidecore_net *net, int64_t socket,
                                        struct sidecore_net_piece *piece) {
     struct sidecore_net_state_ *state = sidecore_net_state_(net, socket);
@@ -796,7 +796,7 @@ static inline int sidecore_net_receive(struct sidecore_net *net, int64_t socket,
     return sidecore_net_take_(state, piece) ? 1 : sidecore_net_nothing_(net, state);
 }
 
-/* Copies received bytes; how many, 0 at the end. */
+/* Copies received bytes; their number, 0 at the end. */
 static inline ssize_t sidecore_net_read(struct sidecore_net *net, int64_t socket, void *target,
                                         size_t bytes) {
     struct sidecore_net_state_ *state = sidecore_net_state_(net, socket);
@@ -837,7 +837,7 @@ static inline int sidecore_net_check_(struct sidecore_net *net, int64_t socket, 
     return (udp ? state->udp : state->connected) ? 0 : -ENOTCONN;
 }
 
-/* Sends the first `bytes` bytes of a buffer, which is free again where that fails. */
+/* Sends the first `bytes` bytes of a buffer, which is free again if that fails. */
 static inline int sidecore_net_send(struct sidecore_net *net, int64_t socket,
                                     struct sidecore_net_piece *piece, size_t bytes) {
     int failed = bytes > SIDECORE_NET_CHUNK ? -EMSGSIZE : sidecore_net_check_(net, socket, 0);
@@ -848,7 +848,7 @@ static inline int sidecore_net_send(struct sidecore_net *net, int64_t socket,
     return failed;
 }
 
-/* Sends a copy, as much as there are buffers for. */
+/* Sends a copy, as far as there are buffers. */
 static inline ssize_t sidecore_net_write(struct sidecore_net *net, int64_t socket,
                                          const void *source, size_t bytes) {
     size_t done = 0;
@@ -865,8 +865,8 @@ static inline ssize_t sidecore_net_write(struct sidecore_net *net, int64_t socke
     return done ? (ssize_t)done : failed;
 }
 
-/* Sends a datagram of up to 65,507 bytes (IPv6: 65,527); it is lost without a word where there is
- * no way. It takes a buffer for each SIDECORE_NET_CHUNK bytes. */
+/* Sends a datagram of up to 65,507 bytes (IPv6: 65,527); it is lost silently if there is no
+ * route. It takes a buffer for each SIDECORE_NET_CHUNK bytes. */
 static inline int sidecore_net_send_to(struct sidecore_net *net, int64_t socket,
                                        struct sidecore_net_address peer, const void *source,
                                        size_t bytes) {
@@ -891,25 +891,25 @@ static inline int sidecore_net_send_to(struct sidecore_net *net, int64_t socket,
     return failed;
 }
 
-/* Sends no more after what was sent before. */
+/* Ends sending after all queued data. */
 static inline int sidecore_net_shutdown(struct sidecore_net *net, int64_t socket) {
     return sidecore_net_post_(net, 6, (uint32_t)socket, 0, 0, SIDECORE_NET_NONE_, NULL, 0);
 }
 
-/* Lets go of a socket after what was sent before. */
+/* Closes a socket after all queued data was sent. */
 static inline int sidecore_net_close(struct sidecore_net *net, int64_t socket) {
     sidecore_net_forget_(net, socket);
     return sidecore_net_post_(net, 7, (uint32_t)socket, 0, 0, SIDECORE_NET_NONE_, NULL, 0);
 }
 
-/* Lets go of a socket now; a session is reset. */
+/* Closes a socket now; a session is reset. */
 static inline int sidecore_net_abort(struct sidecore_net *net, int64_t socket) {
     sidecore_net_forget_(net, socket);
     return sidecore_net_post_(net, 8, (uint32_t)socket, 0, 0, SIDECORE_NET_NONE_, NULL, 0);
 }
 
-/* Sets an option of a session, or of a listener for its sessions to come: 1 no delay, 2 seconds of
- * silence before keepalive, 3 user timeout in milliseconds, 4 and 5 bytes of the send and the
+/* Sets an option of a session, or of a listener for its future sessions: 1 no delay, 2 seconds
+ * of silence before keepalive, 3 user timeout in milliseconds, 4 and 5 bytes of the send and the
  * receive buffer, 6 the largest segment. */
 static inline int sidecore_net_set(struct sidecore_net *net, int64_t socket, uint32_t option,
                                    uint32_t value) {
@@ -917,7 +917,7 @@ static inline int sidecore_net_set(struct sidecore_net *net, int64_t socket, uin
                               option);
 }
 
-/* What a socket is ready for. */
+/* Readiness of a socket. */
 static inline int sidecore_net_readiness(struct sidecore_net *net, int64_t socket) {
     struct sidecore_net_state_ *state = sidecore_net_state_(net, socket);
     if (!state) return 0;
@@ -927,7 +927,7 @@ static inline int sidecore_net_readiness(struct sidecore_net *net, int64_t socke
            (state->ended ? SIDECORE_NET_ENDED : 0) | (state->closed ? SIDECORE_NET_CLOSED : 0);
 }
 
-/* The address that a socket has here. */
+/* The local address of a socket. */
 static inline int sidecore_net_local(struct sidecore_net *net, int64_t socket,
                                      struct sidecore_net_address *local) {
     struct sidecore_net_state_ *state = sidecore_net_state_(net, socket);
@@ -936,8 +936,7 @@ static inline int sidecore_net_local(struct sidecore_net *net, int64_t socket,
     return 0;
 }
 
-/* The next socket to which something happened since it was last named; -EAGAIN where there is
- * none. */
+/* The next socket whose state has changed since it was last returned; -EAGAIN if there is none. */
 static inline int64_t sidecore_net_next_ready(struct sidecore_net *net) {
     while (net->ready_count) {
         int64_t number = net->ready[net->ready_first];
@@ -952,8 +951,8 @@ static inline int64_t sidecore_net_next_ready(struct sidecore_net *net) {
     return -EAGAIN;
 }
 
-/* Takes in what happened; where nothing did, waits for it, at most so many milliseconds (-1: for as
- * long as it takes). How many events there were. */
+/* Processes events; if there are none, waits for some, at most the given milliseconds (-1: no
+ * limit). The number of events. */
 static inline int sidecore_net_poll(struct sidecore_net *net, int timeout_ms) {
     int64_t until = timeout_ms < 0 ? INT64_MAX : sidecore_net_now_ms_() + timeout_ms;
     uint32_t keep = net->chunks / 32 < 4 ? net->chunks / 32 : 4;

@@ -1,26 +1,26 @@
-//! Events of others, that somebody waits for beside a stack's.
+//! External event source that is polled together with a stack's rings.
 //!
-//! Must stay true: whatever [`Beside::is_ready`] says after [`Beside::announce_sleep`] makes the
-//! descriptor readable, so that nothing is slept over.
+//! Must stay true: any event that makes `is_ready` true after `announce_sleep`
+//! also makes the descriptor readable, so that no wake-up is lost.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// Events of others, for [`crate::sock::client::Client::poll_beside`].
+/// An external event source, for [`crate::sock::client::Client::poll_beside`].
 pub trait Beside {
-    /// Readable when something has happened: an epoll, say.
+    /// Readable when there is an event: an epoll instance, for example.
     fn descriptor(&self) -> BorrowedFd<'_>;
 
-    /// True if something has happened that the descriptor does not tell. Asked in each round of
-    /// polling: it costs no system call.
+    /// True if there is an event that the descriptor does not report. Called in each round of
+    /// polling: it must not make a system call.
     fn is_ready(&self) -> bool {
         false
     }
 
-    /// A sleep begins. [`Self::is_ready`] is asked once more behind it; what happens later must
+    /// Announces a sleep. [`Self::is_ready`] is called once more afterwards; any later event must
     /// make the descriptor readable.
     fn announce_sleep(&self) {}
 
-    /// The sleep is over, or there was none after all.
+    /// The sleep has ended, or did not take place.
     fn cancel_sleep(&self) {}
 }
 

@@ -1,19 +1,19 @@
 //! The polling loop: a NIC, a stack, and the applications, on one core.
 //!
-//! A round: a batch of frames in, what follows from them, the applications' requests, timers,
-//! frames out; what the stack sends to itself is dealt with in the same round, so that two
-//! applications of one engine do not wait for the NIC, which may cost a system call. It never
-//! waits in a round. After a round in which nothing happened it polls again at once, for as long
-//! as [`EngineOptions::grace`] says, where that has paid lately; then it sleeps on the NIC's
-//! descriptor and the applications' bell until something comes or a timer is due, if the NIC can
-//! wake it. While nothing happens and no timer is due, a round is a look at the NIC and at each
+//! A round: receive a batch of frames, send the replies, serve the applications' requests, run the
+//! timers, send frames. Frames that the stack sends to itself are processed in the same round, so
+//! that two applications of one engine do not wait for the NIC, which may cost a system call. A
+//! round never blocks. After a round without work the loop polls again at once, for as long as
+//! [`EngineOptions::grace`] says, if that has paid off lately. Then it sleeps on the NIC's
+//! descriptor and the applications' bell until there is work or a timer is due, if the NIC can wake
+//! it. While there is no work and no timer is due, a round only polls the NIC and each
 //! application's ring, so that a request is seen soon.
 //!
 //! Several engines may share one address, each with flows of its own: [`siblings`].
 //!
 //! Why here: `net up`, tests and benches run the same loop. Must stay true: one thread; everything
-//! that could wait is somebody else's (`sock::control`); the stack's state only changes by a frame,
-//! a call that is counted as work, or a timer.
+//! that could block runs on another thread (`sock::control`); the stack's state only changes by a
+//! frame, a call that is counted as work, or a timer.
 
 mod loopback;
 mod siblings;
@@ -34,12 +34,12 @@ use std::time::Duration;
 /// Options of the loop.
 #[derive(Debug, Clone, Copy)]
 pub struct EngineOptions {
-    /// Frames that one round takes in.
+    /// Frames that one round receives at most.
     pub batch: usize,
     /// Polling time without work before the loop sleeps; none: it never sleeps.
     pub grace: Option<Duration>,
-    /// Polls so long only while waits have lately ended within it, and lets others on its core go
-    /// first meanwhile.
+    /// Polls that long only while waits have lately ended within it, and yields to other threads on
+    /// its core meanwhile.
     pub yields: bool,
 }
 
@@ -57,10 +57,10 @@ impl Default for EngineOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The NIC is gone.
+    /// The NIC failed.
     #[error(transparent)]
     Nic(#[from] NicError),
-    /// The operating system refuses to let us sleep.
+    /// The operating system refused to let the loop sleep.
     #[error(transparent)]
     Sys(#[from] SysError),
 }
@@ -68,28 +68,29 @@ pub enum EngineError {
 /// Counters of the loop.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct EngineStatus {
-    /// Rounds in which something happened.
+    /// Rounds with work.
     pub rounds: u64,
-    /// Rounds in which nothing did.
+    /// Rounds without work.
     pub idle_rounds: u64,
-    /// Times that it slept.
+    /// Number of sleeps.
     pub sleeps: u64,
-    /// Cycles of taking frames in and what followed from them; these three are reckoned from one
-    /// round in 16.
+    /// Cycles of receiving frames and replying to them; these three are extrapolated from one round
+    /// in 16.
     pub receive_cycles: u64,
     /// Cycles of the applications' requests.
     pub applications_cycles: u64,
     /// Cycles of timers and of sending.
     pub transmit_cycles: u64,
-    /// Frames handed over to engines with the same address; one for all counts once for each.
+    /// Frames handed over to engines with the same address; a frame for all of them counts once for
+    /// each.
     pub handed_over: u64,
-    /// Frames for them that were lost, because they did not take them in time.
+    /// Frames handed over that were lost, because the engine did not take them in time.
     pub handed_lost: u64,
-    /// Frames taken from them.
+    /// Frames taken from these engines.
     pub handed_taken: u64,
 }
 
-/// Everything that a round works on.
+/// The state of an engine: NIC, stack, sockets.
 #[derive(Debug)]
 pub struct Engine<N> {
     nic: N,
@@ -100,10 +101,10 @@ pub struct Engine<N> {
     stack: Stack,
     server: Option<Server>,
     options: EngineOptions,
-    /// When it was made.
+    /// Time of its creation.
     epoch_ns: u64,
     status: EngineStatus,
-    /// Since when nothing has happened.
+    /// Start of the current time without work.
     idle: Option<Idle>,
     patience: Patience,
     quiet: Option<Quiet>,
@@ -113,11 +114,11 @@ pub struct Engine<N> {
 }
 
 /// Cycles spent in the stages of a round, sampled in some rounds: reading the counter costs as much
-/// as looking at an application's ring.
+/// as polling an application's ring.
 #[derive(Debug)]
 struct Stages {
     mark: Option<u64>,
-    /// Of receiving, applications, sending.
+    /// Receiving, applications, sending.
     cycles: [u64; 3],
 }
 
@@ -131,7 +132,7 @@ impl Stages {
         }
     }
 
-    /// A stage is over.
+    /// Ends a stage.
     #[inline]
     fn end(&mut self, stage: usize) {
         if let Some(mark) = &mut self.mark {
@@ -142,7 +143,7 @@ impl Stages {
     }
 }
 
-/// The stack, as a NIC sees it that splits what it receives.
+/// The stack as the receiver of a NIC with header-data split.
 struct StackIntake<'s> {
     stack: &'s mut Stack,
     epoch_ns: u64,
@@ -171,18 +172,18 @@ impl Intake for StackIntake<'_> {
     }
 }
 
-/// A time in which nothing is to be done but to look whether something happens.
+/// A time without work, in which only polling is needed.
 #[derive(Debug, Clone, Copy)]
 struct Quiet {
     from_cycles: u64,
     cycles: u64,
 }
 
-/// A wait for something to do.
+/// A wait for work.
 #[derive(Debug, Clone, Copy)]
 struct Idle {
     from_cycles: u64,
-    /// Polls before it sleeps.
+    /// True to poll before sleeping.
     polls: bool,
     rounds: u32,
 }
@@ -193,7 +194,7 @@ impl Idle {
     }
 }
 
-/// All that `sidecore net status` shows.
+/// The status that `sidecore net status` prints.
 #[derive(Debug, Serialize)]
 struct Report {
     version: u32,
@@ -266,7 +267,7 @@ struct StackReport {
 }
 
 impl<N: Nic> Engine<N> {
-    /// A loop over `nic` and `stack`; `server`: for applications in other processes.
+    /// A loop over `nic` and `stack`; `server` serves applications in other processes.
     pub fn new(nic: N, stack: Stack, server: Option<Server>, options: EngineOptions) -> Self {
         Self {
             address: nic.capabilities().address,
@@ -286,8 +287,8 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Makes it one of the engines that share its stack's address. All of them need the same
-    /// configuration, its seed included; see [`siblings`]. To be called before the first round.
+    /// Makes it one of several engines that share its stack's address. All of them need the same
+    /// configuration, including the seed; see [`siblings`]. Call it before the first round.
     #[must_use]
     pub fn with_siblings(mut self, siblings: Siblings) -> Self {
         if siblings.count() > 1 {
@@ -299,9 +300,9 @@ impl<N: Nic> Engine<N> {
         self
     }
 
-    /// The stack, for sockets of this process.
+    /// The stack, for sockets in this process.
     pub fn stack(&mut self) -> &mut Stack {
-        // What is done with it is to be seen at once.
+        // The caller may create work, so the next round must not be skipped.
         self.quiet = None;
         &mut self.stack
     }
@@ -319,9 +320,9 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// Runs until `stop`, with `local` called in every round, some times more than once, for
-    /// sockets of this process: it returns how much it did, 0 only where it changed nothing. To be
-    /// woken from a sleep, `stop`'s setter waits at most [`NAP_MAX`].
+    /// Runs until `stop`. `local` is called in every round, in some several times, for sockets in
+    /// this process: it returns the amount of work done, 0 only if it changed nothing. After
+    /// setting `stop`, the loop may sleep on for [`NAP_MAX`].
     ///
     /// # Errors
     /// [`EngineError`] when the NIC is gone.
@@ -337,8 +338,8 @@ impl<N: Nic> Engine<N> {
         Ok(())
     }
 
-    /// One round, for whoever runs the loop beside other work; then, where nothing happened, at
-    /// most `rest` of polling on or sleeping, as [`Self::run`] does. It may return long before.
+    /// One round, for callers with a loop of their own; then, after a round without work, polling
+    /// or sleeping for at most `rest`, as in [`Self::run`]. It may return long before.
     ///
     /// # Errors
     /// [`EngineError`] when the NIC is gone.
@@ -346,7 +347,7 @@ impl<N: Nic> Engine<N> {
         self.turn_beside(None, rest)
     }
 
-    /// The same; a sleep ends when there is something beside, too.
+    /// The same; a sleep also ends with an event of the other source.
     ///
     /// # Errors
     /// As [`Self::turn`].
@@ -362,12 +363,12 @@ impl<N: Nic> Engine<N> {
         Ok(())
     }
 
-    /// The side of it that serves other processes, where it has one.
+    /// The server for other processes, if there is one.
     pub(crate) fn server(&mut self) -> Option<&mut Server> {
         self.server.as_mut()
     }
 
-    /// One round; how much was done.
+    /// One round; the amount of work done.
     ///
     /// # Errors
     /// [`EngineError`] when the NIC is gone.
@@ -375,7 +376,7 @@ impl<N: Nic> Engine<N> {
         &mut self,
         local: &mut impl FnMut(&mut Stack) -> usize,
     ) -> Result<usize, EngineError> {
-        // Read once somebody needs it: not in a round in which nothing happens.
+        // Read lazily: a round without work does not need the clock.
         let mut now_ns = None;
         let (stack, epoch_ns) = (&mut self.stack, self.epoch_ns);
         let mut stages = Stages::begin(self.status.rounds);
@@ -392,6 +393,7 @@ impl<N: Nic> Engine<N> {
                 stack.receive(now_ns, frame);
             })?
         };
+        // Siblings may have received frames for sessions of this engine.
         if let Some(siblings) = &mut self.siblings
             && siblings.waits()
         {
@@ -400,6 +402,8 @@ impl<N: Nic> Engine<N> {
         }
         let mut looped = 0;
         for _ in 0..PASSES_MAX {
+            // Frames to the own address arrive in the same round; their answers are the work of the
+            // next pass.
             if work > 0 || !self.loopback.is_empty() {
                 let now_ns = *now_ns.get_or_insert_with(|| since_ns(epoch_ns));
                 let left = LOOPED_FRAMES_MAX - looped;
@@ -416,6 +420,7 @@ impl<N: Nic> Engine<N> {
             if let Some(server) = &mut self.server {
                 work += server.serve(&mut self.stack);
             }
+            // Without work since the last check, and with no timer due, there is nothing to send.
             if work == 0 && self.is_quiet() {
                 break;
             }
@@ -426,7 +431,8 @@ impl<N: Nic> Engine<N> {
             if work == 0 {
                 self.begin_quiet(now_ns);
             }
-            // What is left waits for the next round: the NIC and the applications come between.
+            // The rest waits for the next round, so that the NIC and the applications get their
+            // turn.
             if self.loopback.is_empty() || looped == LOOPED_FRAMES_MAX {
                 break;
             }
@@ -448,7 +454,7 @@ impl<N: Nic> Engine<N> {
         Ok(work)
     }
 
-    /// Timers, and frames out; how many.
+    /// Timers, and frames to send; their number.
     fn transmit(&mut self, now_ns: u64) -> Result<usize, EngineError> {
         let (nic, mut failed, mut sent) = (&mut self.nic, None, 0);
         let (loopback, own) = (&mut self.loopback, self.address);
@@ -476,13 +482,13 @@ impl<N: Nic> Engine<N> {
         }
     }
 
-    /// True within a time found to be without work, before the next timer is due.
+    /// True if there was no work when last checked, and no timer is due yet.
     fn is_quiet(&self) -> bool {
         let quiet = self.quiet.as_ref();
         quiet.is_some_and(|quiet| clock::cycles().wrapping_sub(quiet.from_cycles) < quiet.cycles)
     }
 
-    /// Nothing is to be done now: until when, unless something happens?
+    /// Starts a time without work, until the next timer is due.
     fn begin_quiet(&mut self, now_ns: u64) {
         let timer_ns = self.stack.next_timer().unwrap_or(u64::MAX);
         let ns = timer_ns.saturating_sub(now_ns).min(QUIET_NS_MAX);
@@ -492,13 +498,14 @@ impl<N: Nic> Engine<N> {
         });
     }
 
-    /// Polls on, or sleeps where nothing happened for long enough and somebody can wake us.
+    /// Polls on, or sleeps after a long enough time without work if a wake-up is possible.
     fn rest(
         &mut self,
         work: usize,
         other: Option<&dyn Beside>,
         limit: Duration,
     ) -> Result<(), EngineError> {
+        // Polling has paid if the work came within the grace.
         if work > 0 {
             if let Some(idle) = self.idle.take() {
                 self.patience
@@ -506,6 +513,7 @@ impl<N: Nic> Engine<N> {
             }
             return Ok(());
         }
+        // Without a grace, the loop never sleeps.
         if self.options.grace.is_none() {
             std::hint::spin_loop();
             return Ok(());
@@ -518,6 +526,7 @@ impl<N: Nic> Engine<N> {
         });
         idle.rounds = idle.rounds.wrapping_add(1);
         let (idle, grace_cycles) = (*idle, self.grace_cycles());
+        // Polls first, unless earlier times without work have shown that sleeping is better.
         if idle.polls && idle.cycles() < grace_cycles {
             if yields && idle.rounds.is_multiple_of(ROUNDS_A_YIELD) {
                 std::thread::yield_now();
@@ -534,7 +543,9 @@ impl<N: Nic> Engine<N> {
         if nap < NAP_MIN {
             return Ok(());
         }
+        // The memory offered for the next payload must not stay reserved for the time of a sleep.
         self.stack.retract();
+        // Armed before the last look: work that arrives in between rings a bell, or is seen here.
         let armed = self.nic.arm()?
             && self.server.as_ref().is_none_or(Server::arm)
             && self.siblings.as_ref().is_none_or(Siblings::arm);
@@ -542,6 +553,7 @@ impl<N: Nic> Engine<N> {
             other.announce_sleep();
         }
         let is_quiet = !other.is_some_and(Beside::is_ready);
+        // Work that was found while arming is the next round's.
         if armed
             && is_quiet
             && let Some(descriptor) = self.nic.descriptor()
@@ -565,7 +577,7 @@ impl<N: Nic> Engine<N> {
         Ok(())
     }
 
-    /// Polling time without work; 0 where it never sleeps.
+    /// Polling time without work, in cycles; 0 if the loop never sleeps.
     fn grace_cycles(&self) -> u64 {
         let grace = self.options.grace.unwrap_or_default();
         (grace.as_nanos() as f64 * self.cycles_per_ns) as u64
@@ -596,7 +608,7 @@ impl<N: Nic> Engine<N> {
             applications: server.status().collect(),
             applications_cut_off: server.violations(),
         };
-        // Numbers and addresses: nothing in it can fail to be written.
+        // It has numbers and addresses only, so serialization cannot fail.
         server.answer(serde_json::to_string(&report).unwrap_or_default());
     }
 }
@@ -654,28 +666,28 @@ impl From<Counters> for StackReport {
     }
 }
 
-/// Nanoseconds since then.
+/// Nanoseconds since `epoch_ns`.
 #[inline]
 fn since_ns(epoch_ns: u64) -> u64 {
     clock::now_ns().saturating_sub(epoch_ns)
 }
 
-/// Idle rounds between two in which others on the core go first.
+/// Idle rounds between two yields to other threads on the core.
 const ROUNDS_A_YIELD: u32 = 8;
-/// Of so many rounds, one is counted for all.
+/// One round in this number is sampled for the cycle counters.
 const ROUNDS_A_COUNT: u64 = 16;
 /// Loopback passes of one round, at most.
 const PASSES_MAX: usize = 4;
 /// Frames that one round takes from the loopback, over all its passes.
 const LOOPED_FRAMES_MAX: usize = 1024;
-/// So long the stack's timers are not looked at, at most, while nothing happens.
+/// Longest time without work in which the stack's timers are not checked.
 const QUIET_NS_MAX: u64 = 1_000_000;
 /// The longest sleep, and so the longest delay of a stop request.
 pub const NAP_MAX: Duration = Duration::from_millis(100);
-/// A shorter one is not worth two system calls.
+/// A shorter sleep does not pay for its two system calls.
 const NAP_MIN: Duration = Duration::from_micros(20);
 
-/// A status with one application in it.
+/// A status with one application.
 #[cfg(test)]
 pub(crate) fn report_for_tests() -> String {
     let application = ClientStatus {

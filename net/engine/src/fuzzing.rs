@@ -1,12 +1,12 @@
-//! A hostile application: whatever it writes into its segment, the engine does not panic, others
-//! are served as before, and what it had is given back when it is cut off.
+//! A hostile application: whatever it writes to its segment, the engine does not panic, other
+//! applications are served as before, and its resources are released when it is cut off.
 //!
 //! A [`Target`] is a stack with sockets for other processes, an honest application on them, two
-//! hostile ones, which also connect to one another, so that their bytes go across from chunk to
-//! chunk, and a peer stack that echoes. Each input is a request with fields of a hostile one's
-//! choice, or words that it writes anywhere into its segment. What must hold is in
-//! [`Target::input`]. [`fuzz_requests`] does the same with decisions from bytes, and
-//! [`fuzz_configuration`] reads what `sidecore net up` is given.
+//! hostile ones that also connect to each other, so that bytes are copied from chunk to chunk, and
+//! a peer stack that echoes. Each input is a request with fields chosen by a hostile application,
+//! or words that it writes anywhere into its segment. [`Target::input`] has the invariants.
+//! [`fuzz_requests`] does the same with decisions from bytes, and [`fuzz_configuration`] parses
+//! configurations of `sidecore net up`.
 
 use crate::nic::{Capabilities, Outgoing, Received, ReceivedChecksum};
 use crate::sock::layout::{
@@ -33,10 +33,10 @@ const NONE: u32 = u32::MAX;
 const CHUNKS_EACH: u32 = 8;
 /// Bytes of an honest request.
 const REQUEST_BYTES: usize = 200;
-/// Inputs within which the honest application gets on by one request at least.
+/// Inputs within which the honest application completes at least one request.
 const PATIENCE: u64 = 4_000;
 
-/// An engine's sockets under fire.
+/// An engine's sockets under attack.
 pub struct Target {
     stack: Stack,
     peer: Stack,
@@ -68,7 +68,7 @@ struct Honest {
     events: Reader,
     socket: Option<u32>,
     connected: bool,
-    /// Of the current request: bytes that came back, and whether its chunk has.
+    /// For the current request: bytes echoed so far, and whether its chunk was returned.
     got: usize,
     sent: bool,
     give: u32,
@@ -96,7 +96,7 @@ fn attach(server: &mut Server, pid: i32) -> Arc<Attachment> {
 }
 
 impl Target {
-    /// A target whose every step follows from `seed`.
+    /// A target that is deterministic for a `seed`.
     ///
     /// # Panics
     /// If memory is exhausted.
@@ -113,9 +113,11 @@ impl Target {
                     address: IpAddr::from([10, 0, 0, number]),
                     prefix_bits: 24,
                 }],
+                // Each stack has a seed of its own, derived from one, so that runs are repeatable.
                 seed: seed ^ u64::from(number) << 56,
                 sessions_max: SESSIONS * usize::from(number),
                 buffers_bytes: 256 << 20,
+                // Small buffers, so that they are full often.
                 send_bytes: 32 << 10,
                 receive_bytes: 32 << 10,
                 window_scale: 2,
@@ -146,11 +148,11 @@ impl Target {
         }
     }
 
-    /// One thing that the hostile application does, and what the engine and the others do then,
-    /// some of the time.
+    /// One action of a hostile application, sometimes followed by a round of the engine and the
+    /// others.
     ///
     /// # Panics
-    /// When something does not hold that must: that is what it is for.
+    /// When an invariant is violated, which is its purpose.
     pub fn input(&mut self) {
         self.inputs += 1;
         let hostile = &mut self.hostile[self.choices.below(HOSTILE as u64) as usize];
@@ -185,7 +187,7 @@ impl Target {
         );
         let gone = |hostile: &Hostile| hostile.attachment.gone.load(Ordering::Acquire);
         let left = self.hostile.iter().filter(|hostile| !gone(hostile)).count();
-        // Nothing of those that are cut off is left.
+        // Nothing is left of the applications that were cut off.
         assert_eq!(self.server.status().count(), 1 + left);
         for hostile in &mut self.hostile {
             if gone(hostile) {
@@ -196,8 +198,8 @@ impl Target {
         assert_eq!(self.server.violations(), self.cut_off);
     }
 
-    /// Other hostile applications in the places of the last, which may have left anything behind;
-    /// first the honest one must get an answer beside what those still have in their rings.
+    /// Replaces the hostile applications, which may have left their segments in any state. Before,
+    /// the honest one must get an answer while their last entries are still in the rings.
     fn begin_anew(&mut self, choices: Choices) {
         self.choices = Choices::of(&[]);
         let done = self.honest.done;
@@ -208,7 +210,8 @@ impl Target {
                 break;
             }
             if round > 50 {
-                // A retransmission may be due: somebody else's frames filled the queues.
+                // Frames of the hostile ones may have filled the queues, so a retransmission may be
+                // due.
                 self.now_ns += 10_000_000;
             }
         }
@@ -229,15 +232,16 @@ impl Target {
         (self.cut_off, self.honest.done)
     }
 
-    /// Bytes that went across between two applications of the engine.
+    /// Bytes copied between two applications of the engine.
     #[must_use]
     pub fn across_bytes(&self) -> u64 {
         self.stack.counters().across_bytes
     }
 
-    /// Frames both ways, and what the engine's stack sends to itself; the peer echoes.
+    /// Carries frames both ways, and those that the stack sends to itself; the peer echoes.
     fn carry(&mut self) {
         self.now_ns += 20_000;
+        // Rarely, much time passes, so that timers expire.
         if self.choices.below(64) == 0 {
             self.now_ns += self.choices.below(2_000_000_000);
         }
@@ -248,7 +252,7 @@ impl Target {
                 frames.len() < 256
             });
             for mut bytes in frames {
-                // What comes from outside with an address of ours is dropped.
+                // Frames from outside with the stack's own address are dropped.
                 if bytes[5] == 1 {
                     self.stack.receive_own(self.now_ns, received(&mut bytes));
                 } else {
@@ -279,7 +283,7 @@ impl Target {
                 continue;
             };
             while let Ok(count @ 1..) = peer.read(id, &mut self.scratch) {
-                // What does not fit is the hostile one's, who reads nothing.
+                // An incomplete write belongs to the hostile application, which does not read.
                 let _ = peer.write(id, &self.scratch[..count]);
             }
             if peer.readiness(id).expect("open").end_of_input {
@@ -290,11 +294,11 @@ impl Target {
     }
 }
 
-/// Plays what `bytes` decide against a target that is kept from one call to the next; the hostile
-/// application is another one each time.
+/// Plays the decisions in `bytes` against a target that is kept between calls, each time with new
+/// hostile applications.
 ///
 /// # Panics
-/// When something does not hold that must.
+/// When an invariant is violated.
 pub fn fuzz_requests(bytes: &[u8]) {
     thread_local! {
         static TARGET: RefCell<Option<Target>> = const { RefCell::new(None) };
@@ -312,10 +316,10 @@ pub fn fuzz_requests(bytes: &[u8]) {
     });
 }
 
-/// Reads a configuration as far as it goes without a NIC: true where it was taken.
+/// Parses and checks a configuration without a NIC: true if it is valid.
 ///
 /// # Panics
-/// When a stack refuses it without an error.
+/// When a stack rejects it without an error.
 pub fn fuzz_configuration(text: &str) -> bool {
     crate::setup::try_out(text).is_ok()
 }
@@ -348,8 +352,10 @@ impl Hostile {
         }
     }
 
-    /// A request that may make sense.
+    /// A request that may be valid.
     fn ask(&mut self, choices: &mut Choices) {
+        // Nearly all requests are plausible: nonsense alone would only be refused by the first
+        // checks.
         let odd = choices.below(200) == 0;
         let any = choices.bits() as u32;
         let pick = |list: &[u32], choices: &mut Choices| match list.len() {
@@ -375,6 +381,7 @@ impl Hostile {
             }
             _ => NO_CHUNK,
         };
+        // Its own stack, the peer, an unused address and the broadcast address.
         let host = [1, 1, 2, 3, 255][choices.below(5) as usize];
         let port = [7, 7, 80, 0, any as u16][choices.below(5) as usize];
         let entry = Entry {
@@ -400,12 +407,11 @@ impl Hostile {
             ..Entry::default()
         };
         let entry = entry.at(SocketAddr::from(([10, 0, 0, host], port)));
-        // A chunk that is under way already, or a full ring: the engine's answer to that is looked
-        // for.
+        // The chunk may be in use, or the ring full: the engine's reaction is tested.
         let _ = self.requests.write(self.attachment.map.slice(), &entry);
     }
 
-    /// Words anywhere: entries, turns, positions, flags, chunks.
+    /// Writes words anywhere: entries, turns, positions, flags, chunks.
     fn scribble(&mut self, choices: &mut Choices) {
         let memory = self.attachment.map.slice();
         let near = [0, 128, 256, 384, 512, REQUESTS.0, EVENTS.0, CHUNKS];
@@ -421,7 +427,7 @@ impl Hostile {
         memory.write_at(at.min(memory.len() - 8), &word.to_ne_bytes());
     }
 
-    /// Takes its events, as far as it can make sense of what it has scribbled over.
+    /// Processes its events, as far as they are valid after its own writes.
     fn apply_event(&mut self) {
         while let Some(entry) = self.events.read(self.attachment.map.slice()) {
             match Event::from_number(entry.kind) {
@@ -457,7 +463,7 @@ impl Honest {
         std::array::from_fn(|at| (at as u64 * 7 + self.done) as u8)
     }
 
-    /// Its next request, where one is due.
+    /// Sends its next request, if one is due.
     #[expect(clippy::expect_used, reason = "what fails here is what is looked for")]
     fn go_on(&mut self) {
         let due = self.sent && self.got == REQUEST_BYTES;
@@ -467,7 +473,7 @@ impl Honest {
         let memory = self.attachment.map.slice();
         let entry = match self.socket {
             None => {
-                // Asked for once; the answer is what it waits for now.
+                // Requested once; now it waits for the answer.
                 self.socket = Some(NONE);
                 Entry {
                     kind: Request::Connect as u32,
@@ -492,7 +498,7 @@ impl Honest {
         assert!(written.expect("an honest engine"), "room for a request");
     }
 
-    /// Takes its events; true if a request was answered.
+    /// Processes its events; true if a request was answered.
     fn apply_event(&mut self) -> bool {
         let mut answered = false;
         while let Some(entry) = self.events.read(self.attachment.map.slice()) {

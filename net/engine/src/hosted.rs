@@ -1,10 +1,10 @@
 //! A stack inside the application: its loop runs on the thread that calls [`Client::poll`].
 //!
-//! Why here: with a process of its own the stack is a third party beside the application and the
-//! network, and where there are not three cores, each request wakes one more of them. Here nobody
-//! wakes anybody: what the application asked for goes out, and what came in is there, by the time
-//! [`Client::poll`] returns. The price: while the application does something else, nothing is
-//! acknowledged, sent again or answered, for it or for other processes attached to the same engine.
+//! Why here: a stack in a process of its own is a third party next to the application and the
+//! network; on fewer than three cores, each request then wakes one more thread. Here no thread
+//! wakes another: when [`Client::poll`] returns, requests were sent, and received data is
+//! available. The price: while the application does something else, nothing is acknowledged,
+//! retransmitted or answered, neither for it nor for other processes attached to the same engine.
 //!
 //! Must stay true: the same rings, checked in the same way, as between two processes; other
 //! processes may attach as to any engine.
@@ -34,8 +34,8 @@ use crate::sock::client::{Beside, Client, ClientOptions, Driver, DriverFailed, O
 use crate::sock::control::{Control, SockError};
 use std::time::Duration;
 
-/// Brings a stack up in this process, and attaches to it. The thread that makes it may be another
-/// one than the one that uses it.
+/// Starts a stack in this process, and attaches to it. It may be created on one thread and used on
+/// another.
 ///
 /// # Errors
 /// [`SetupError`] with the remedy, as of [`Setup::bring_up`].
@@ -56,10 +56,10 @@ pub fn host(setup: &Setup, options: &ClientOptions) -> Result<Client, SetupError
     Ok(Client::drive(own, Box::new(driver), options))
 }
 
-/// An engine whose rounds are run by its application.
+/// An engine whose application runs its rounds.
 struct Hosted {
     engine: Engine<Box<dyn Nic + Send>>,
-    /// Lets other processes in; shut when this goes.
+    /// Admits other processes; closed when this is dropped.
     _door: Control,
 }
 
@@ -70,6 +70,6 @@ impl Driver for Hosted {
     }
 }
 
-/// Polling time without work: about as long as a peer on another core of the same machine takes for
-/// its next request, and a wake-up in a virtual machine.
+/// Polling time without work: about the time that a peer on another core of the same machine needs
+/// for its next request, or a wake-up in a virtual machine.
 const GRACE: Duration = Duration::from_micros(50);

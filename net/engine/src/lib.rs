@@ -1,15 +1,15 @@
 //! The protocol stack on one engine: its polling loop, its NICs, and sockets for other processes.
 //!
-//! The stack itself, deterministic and without I/O, is `sidecore-net-stack`; its types are found
-//! here too. This crate has the ways in to it, which are thin. Top-down, the way a packet travels:
+//! The stack itself, deterministic and without I/O, is `sidecore-net-stack`; its types are
+//! re-exported here. This crate has the thin layers around it. Top-down, the way a packet travels:
 //!
-//! - [`engine`]: the polling loop on its core, put together by [`setup`] from a configuration.
-//! - [`nic`]: where frames come from and go to; a bad network in front of one, for tests.
+//! - [`engine`]: the polling loop on its core, created by [`setup`] from a configuration.
+//! - [`nic`]: sources and sinks of frames; simulated impairments in front of one, for tests.
 //! - [`memory`]: the stack's memory, in huge pages.
 //! - [`sock`]: sockets for other processes; [`hosted`]: for one whose own thread runs the loop.
 //! - [`metrics`]: an engine's status.
 //!
-//! Must stay true: the polling loop never waits; after start-up the data path does not allocate.
+//! Must stay true: the polling loop never blocks; after start-up the data path does not allocate.
 
 mod beside;
 pub mod engine;

@@ -1,5 +1,5 @@
-//! The stack's memory from the operating system: huge pages where they can be had, the local store
-//! locked and present before the first frame.
+//! The stack's memory from the operating system: huge pages if available, the local store locked
+//! and populated before the first frame.
 
 use crate::{Config, NetError, Stack};
 use sidecore_net_stack::frame::Capabilities;
@@ -9,7 +9,7 @@ use sidecore_sys::{HugePages, Region, RegionOptions};
 /// Memory mapped for the stack.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Mapped {
-    /// Huge pages to try for. What a machine wants is the caller's to know (`sidecore tlb
+    /// Huge pages to try for. The caller knows the best choice for the machine (`sidecore tlb
     /// --learn`).
     pub huge_pages: HugePages,
 }

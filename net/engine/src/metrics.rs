@@ -1,8 +1,8 @@
 //! An engine's status in the text format that Prometheus reads.
 //!
-//! Why here: names, units and help are part of what the engine promises; the binary only prints.
-//! Must stay true: every number of the status is here (a test compares), counters end in `_total`,
-//! units are in the names, and no name changes its meaning.
+//! Why here: names, units and help texts are part of the engine's interface; the binary only
+//! prints. Must stay true: every number of the status is here (a test compares), counters end in
+//! `_total`, units are in the names, and no name changes its meaning.
 //! Source: the Prometheus documentation, "Exposition formats", text format version 0.0.4, and
 //! "Metric and label naming".
 
@@ -12,14 +12,14 @@ use std::fmt::Write;
 /// Prometheus type of a metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// Grows until the engine ends.
+    /// Monotonic until the engine ends.
     Counter,
     /// Goes up and down.
     Gauge,
 }
 
-/// One metric: its name behind `sidecore_net_`, what it is, and its samples: labels, and where in
-/// the status each lies.
+/// One metric: its name after `sidecore_net_`, its help text, and its samples: labels, and the path
+/// of each value in the status.
 struct Family {
     name: &'static str,
     kind: Kind,
@@ -28,11 +28,12 @@ struct Family {
 }
 
 /// The status (the JSON of [`crate::sock::client::status`], or of
-/// [`crate::sock::client::status_of_all`]) as metrics. What it lacks is left out. Where several
+/// [`crate::sock::client::status_of_all`]) as metrics. Missing values are omitted. If several
 /// engines share an address, each sample has the label `engine`.
 #[must_use]
 pub fn text(status: &Value) -> String {
     let mut out = String::new();
+    // Several engines report their statuses in a list; a single one needs no label.
     let engines = match status["engines"].as_array() {
         Some(engines) if engines.len() > 1 => {
             let engines = engines.iter();
@@ -68,6 +69,8 @@ pub fn text(status: &Value) -> String {
                     "pid=\"{}\",uid=\"{}\"",
                     application["pid"], application["uid"]
                 );
+                // The applications of all engines are in one list, each with the index of its
+                // engine.
                 let engine = if is_one {
                     String::new()
                 } else {
@@ -84,7 +87,7 @@ pub fn text(status: &Value) -> String {
     out
 }
 
-/// Of all searches for a session, how many ended in the local store.
+/// Share of session look-ups that ended in the local store.
 fn hit_ratio(status: &Value) -> Option<f64> {
     let number = |at: &str| status.pointer(at).and_then(Value::as_f64);
     let (all, hits) = (number("/stack/searches")?, number("/stack/search_hits")?);
@@ -404,7 +407,7 @@ const FAMILIES: &[Family] = &[
     ),
 ];
 
-/// Of each application, labelled with its process and user.
+/// Metrics of each application, labelled with its process and user.
 const APPLICATION_FAMILIES: &[Family] = &[
     gauge(
         "application_sockets",

@@ -1,7 +1,7 @@
 //! Configuration of `sidecore net up`: a NIC, addresses, routes, and the loop, from TOML.
 //!
-//! Must stay true: an item that nobody knows is an error that names it, not a silence; every error
-//! says what to do next.
+//! Must stay true: an unknown item is an error that names it, and is never ignored; every error
+//! states the next step.
 //!
 //! ```
 //! use sidecore_net::setup::Setup;
@@ -50,18 +50,18 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// Not TOML, or not what is expected.
+    /// Invalid TOML, or an unexpected item.
     #[error("line {line}: {reason}; docs/net.md lists what may be written")]
     Parse {
-        /// From 1; 0 where it is about the whole.
+        /// From 1; 0 for the whole document.
         line: usize,
         /// The defect.
         reason: String,
     },
-    /// A value that is none.
+    /// An invalid value.
     #[error("{what} is \"{value}\"; {rule}")]
     Value {
-        /// Which item.
+        /// The name of the item.
         what: &'static str,
         /// The value given.
         value: String,
@@ -74,10 +74,10 @@ pub enum SetupError {
     /// The stack.
     #[error(transparent)]
     Stack(#[from] NetError),
-    /// The way in for applications.
+    /// The socket for applications.
     #[error(transparent)]
     Sock(#[from] SockError),
-    /// The core cannot be had, or randomness.
+    /// The core, or randomness, is not available.
     #[error(transparent)]
     Sys(#[from] SysError),
 }
@@ -88,7 +88,7 @@ pub enum SetupError {
 pub struct Setup {
     /// Path of the socket at which applications attach; `default_socket` unless given.
     pub socket: Option<PathBuf>,
-    /// Users who may attach besides this one and root, by number.
+    /// Users, by number, that may attach in addition to this one and root.
     #[serde(default)]
     pub allow_uids: Vec<u32>,
     /// Limits of each application.
@@ -103,7 +103,7 @@ pub struct Setup {
     pub engine: EngineSetup,
 }
 
-/// Limits of what processes take; [`Admission`] has the defaults.
+/// Limits for processes; [`Admission`] has the defaults.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsSetup {
@@ -141,18 +141,18 @@ pub struct NicSetup {
     pub kind: String,
     /// The interface's name.
     pub name: String,
-    /// Our hardware address, `02:00:00:00:00:01`; for `packet` and `xdp` the interface's own unless
-    /// given.
+    /// Our hardware address, `02:00:00:00:00:01`; for `packet` and `xdp` the interface's own by
+    /// default.
     pub address: Option<String>,
     /// `tap`: the largest IP packet, in bytes.
     pub mtu_bytes: Option<usize>,
-    /// `tap`, `packet`: whether super-segments are handed over.
+    /// `tap`, `packet`: true to pass super-segments.
     #[serde(default = "yes")]
     pub offload: bool,
     /// `tap`: addresses of the kernel's end, `10.77.0.1/24`.
     #[serde(default)]
     pub host: Vec<String>,
-    /// `packet`: whether the kernel is kept from what comes in.
+    /// `packet`: true to hide received frames from the kernel.
     #[serde(default)]
     pub shield: bool,
     /// `xdp`: the queue; the first one of several engines.
@@ -166,29 +166,29 @@ pub struct NicSetup {
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct StackSetup {
-    /// Ours, `10.77.0.2/24`.
+    /// Own addresses, `10.77.0.2/24`.
     pub addresses: Vec<String>,
-    /// Beyond our own networks.
+    /// Routes to other networks.
     #[serde(default)]
     pub routes: Vec<RouteSetup>,
     /// Stateless address autoconfiguration (RFC 4862).
     #[serde(default)]
     pub autoconfigure: bool,
-    /// Sessions at once.
+    /// Sessions at the same time.
     pub sessions_max: Option<usize>,
     /// A session's send ring, in bytes.
     pub send_bytes: Option<u32>,
     /// A session's receive ring, in bytes.
     pub receive_bytes: Option<u32>,
-    /// Hops that our packets may take.
+    /// Hop limit of sent packets.
     pub hops: Option<u8>,
     /// `cubic`, `reno` or `bbr`.
     pub congestion: Option<String>,
-    /// Spreads windows over long round trips.
+    /// Paces windows over long round trips.
     pub pacing: Option<bool>,
     /// Explicit congestion notification (RFC 3168): `off`, `passive` or `active`.
     pub ecn: Option<String>,
-    /// Memory of the sessions: `main-memory` behind the local store, or `local-store` alone.
+    /// Memory of the sessions: `main-memory` backing the local store, or `local-store` alone.
     pub placement: Option<String>,
 }
 
@@ -206,16 +206,17 @@ pub struct RouteSetup {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EngineSetup {
-    /// The core; the scheduler's choice unless given.
+    /// The core; the scheduler's choice by default.
     pub cpu: Option<usize>,
     /// Engines that share the addresses, 1 to 64: as many as `cpus` names, else one.
     pub count: Option<usize>,
     /// A core for each engine.
     #[serde(default)]
     pub cpus: Vec<usize>,
-    /// Polling time without work before the loop sleeps, in milliseconds, whether it pays or not.
+    /// Polling time without work before the loop sleeps, in milliseconds, even if it does not pay
+    /// off.
     pub grace_ms: Option<u64>,
-    /// The same, where nothing is written.
+    /// The same, if the file has none.
     #[serde(skip)]
     pub(crate) grace: Option<Duration>,
     /// Disables sleeping.
@@ -225,7 +226,7 @@ pub struct EngineSetup {
 
 /// A running setup: the loop, and the socket for applications, which closes when this is dropped.
 pub struct Up {
-    /// To be run.
+    /// The engine, to be run.
     pub engine: Engine<Box<dyn Nic + Send>>,
     /// Path of the socket at which applications attach.
     pub socket: PathBuf,
@@ -235,7 +236,7 @@ pub struct Up {
 }
 
 impl Up {
-    /// The loop and the door apart, for who runs the one and keeps the other.
+    /// The loop and the control thread separately, for callers that own them in different places.
     #[must_use]
     pub fn split(self) -> (Engine<Box<dyn Nic + Send>>, Control) {
         (self.engine, self.control)
@@ -243,7 +244,7 @@ impl Up {
 }
 
 impl Setup {
-    /// Reads a configuration.
+    /// Parses a configuration.
     ///
     /// # Errors
     /// [`SetupError::Parse`].
@@ -256,12 +257,11 @@ impl Setup {
         })
     }
 
-    /// Opens the NIC, makes the stack and takes the socket. Pins this thread if a core is given; it
-    /// is the one to run the loop. For one engine alone: [`Self::bring_up_engines`] is for any
-    /// number.
+    /// Opens the NIC, creates the stack and opens the socket. Pins this thread if a core is given;
+    /// it has to run the loop. For one engine only; [`Self::bring_up_engines`] is for any number.
     ///
     /// # Errors
-    /// [`SetupError`] with the remedy; [`SetupError::Value`] where several engines are configured.
+    /// [`SetupError`] with the remedy; [`SetupError::Value`] if several engines are configured.
     pub fn bring_up(&self) -> Result<Up, SetupError> {
         let cpus = self.engine.cores()?;
         let [core] = cpus[..] else {
@@ -284,16 +284,15 @@ impl Setup {
         })
     }
 
-    /// Opens the NIC with a queue for each engine, makes their stacks, and takes their sockets:
-    /// that of the first is the configuration's, the others' are [`sibling_socket`]'s. Pins this
-    /// thread to each core that is given, in turn, so that an engine's memory is near it;
-    /// [`Engines::run`] pins again.
+    /// Opens the NIC with a queue for each engine, creates their stacks, and opens their sockets:
+    /// the first engine's is configured, the others' are [`sibling_socket`]'s. Pins this thread to
+    /// each given core in turn, so that an engine's memory is near it; [`Engines::run`] pins again.
     ///
     /// # Errors
-    /// [`SetupError`] with the remedy; nothing of it stays then.
+    /// [`SetupError`] with the remedy; then nothing is left open.
     pub fn bring_up_engines(&self) -> Result<Engines, SetupError> {
         let cpus = self.engine.cores()?;
-        // One seed: what one engine promised (a SYN cookie, a port) is then good with the others.
+        // One seed: a SYN cookie, or port, of one engine is valid in the others.
         let config = self.stack.config()?;
         let socket = self.socket.clone().unwrap_or_else(default_socket);
         let paths = (0..cpus.len()).map(|index| sibling_socket(&socket, index));
@@ -346,7 +345,7 @@ impl Setup {
         let grace = wanted.or(self.engine.grace).or(default.grace);
         let options = EngineOptions {
             grace: grace.filter(|_| !self.engine.always_poll),
-            // Who wants a time gets it.
+            // An explicit polling time is always used in full.
             yields: wanted.is_none(),
             ..default
         };
@@ -354,11 +353,11 @@ impl Setup {
     }
 }
 
-/// The engines of a configuration, and their doors, which shut when this is dropped.
+/// The engines of a configuration, and their sockets, which close when this is dropped.
 pub struct Engines {
     engines: Vec<Placed>,
     /// Path of the socket at which applications attach to the first engine; `sock::siblings` finds
-    /// those of the others.
+    /// the sockets of the others.
     pub socket: PathBuf,
     /// Name of the NIC.
     pub nic_name: String,
@@ -372,8 +371,8 @@ struct Placed {
 }
 
 impl Engines {
-    /// Runs them until `stop`, the first on this thread, each other on one of its own, pinned where
-    /// a core is given. One that fails ends all.
+    /// Runs them until `stop`, the first on this thread, each other one on its own thread, pinned
+    /// if a core is given. If one fails, all end.
     ///
     /// # Errors
     /// [`EngineError`] of the first that failed.
@@ -391,7 +390,7 @@ impl Engines {
                     EngineError::Sys(SysError::Call { call, source })
                 })
             });
-            // All are started before the first runs.
+            // All threads are started before the first engine runs.
             let others: Vec<_> = others.collect();
             let mut result = first.map_or(Ok(()), |(_, mut placed)| placed.run(stop, over));
             for other in others {
@@ -407,9 +406,9 @@ impl Engines {
 }
 
 impl Placed {
-    /// Runs until `stop`, or until another is `over`; says so when it is.
+    /// Runs until `stop`, or until another engine has set `over`; sets `over` at its end.
     fn run(&mut self, stop: &AtomicBool, over: &AtomicBool) -> Result<(), EngineError> {
-        /// Says so also where the thread panics.
+        /// Sets the flag even if the thread panics.
         struct Ends<'o>(&'o AtomicBool);
         impl Drop for Ends<'_> {
             fn drop(&mut self) {
@@ -431,7 +430,7 @@ impl Placed {
 }
 
 impl EngineSetup {
-    /// The core of each engine; none where the scheduler chooses.
+    /// The core of each engine; none if the scheduler chooses.
     fn cores(&self) -> Result<Vec<Option<usize>>, SetupError> {
         let count = self.count.unwrap_or(self.cpus.len().max(1));
         let rule = "it may be 1 to 64";
@@ -455,9 +454,10 @@ impl EngineSetup {
     }
 }
 
-/// Reads a configuration and checks all of it that needs neither a NIC nor memory, for the fuzzer.
+/// Parses a configuration and checks everything that needs neither a NIC nor memory, for the
+/// fuzzer.
 pub(crate) fn try_out(text: &str) -> Result<(), SetupError> {
-    /// Gives none: what comes after the checks is not tried.
+    /// Provides no memory, so that the attempt ends after the checks.
     #[derive(Debug)]
     struct NoMemory;
     impl MemorySource for NoMemory {
@@ -483,11 +483,12 @@ pub(crate) fn try_out(text: &str) -> Result<(), SetupError> {
 }
 
 impl NicSetup {
-    /// Opens it with `count` queues.
+    /// Opens the NIC with `count` queues.
     fn open(&self, count: usize) -> Result<Queues, SetupError> {
         let address = self.address.as_deref().map(hardware_address).transpose()?;
         match self.kind.as_str() {
             "tap" => {
+                // Options that are missing keep their defaults, here and below.
                 let default = TapOptions::default();
                 let host = self.host.iter().map(|text| cidr("nic.host", text));
                 let host: Result<Vec<Cidr>, _> = host.collect();
@@ -502,6 +503,7 @@ impl NicSetup {
                         .collect(),
                 };
                 let taps = Tap::open_queues(&options, count)?;
+                // The kernel has chosen the number of a name like `tap%d`.
                 let name = taps
                     .first()
                     .map_or(String::new(), |tap| tap.name().to_owned());
@@ -555,7 +557,7 @@ impl Setup {
     /// The stack's configuration: addresses, routes and bounds.
     ///
     /// # Errors
-    /// What is written makes no sense.
+    /// An item is invalid.
     pub fn stack_config(&self) -> Result<Config, SetupError> {
         self.stack.config()
     }
@@ -620,7 +622,8 @@ impl StackSetup {
     }
 }
 
-/// As `sidecore tlb --learn` found it best for what so many sessions take; else the default.
+/// The page size that `sidecore tlb --learn` found best for this number of sessions, or the
+/// default.
 fn huge_pages(sessions_max: usize) -> HugePages {
     PageAdvice::of_this_machine().map_or(HugePages::default(), |learned| {
         let working_set_bytes = sessions_max * SESSION_BYTES;
@@ -669,7 +672,7 @@ fn value(what: &'static str, value: &str, rule: &'static str) -> SetupError {
     }
 }
 
-/// A secret of this run: sequence numbers and ports come from it.
+/// A secret of this run, from which sequence numbers and ports are derived.
 fn seed() -> Result<u64, SysError> {
     let mut bytes = [0; 8];
     let flags = rustix::rand::GetRandomFlags::empty();

@@ -1,8 +1,8 @@
-//! Memory of the stack: nothing is allocated per packet once a session is under way, and at most 1
-//! KiB for one that is idle.
+//! Memory of the stack: nothing is allocated per packet once a session is established, and an idle
+//! one takes at most 1 KiB.
 //!
-//! Two stacks over the shared-memory link, in one thread and in virtual time; an allocator that
-//! counts what this thread asks for.
+//! Two stacks over the shared-memory link, in one thread and in virtual time; an allocator counts
+//! the requests of this thread.
 #![allow(unsafe_code, clippy::unwrap_used)] // An allocator; helper functions of tests.
 
 use sidecore_net::memory::mapped_stack;
@@ -20,7 +20,7 @@ thread_local! {
 
 struct Counting;
 
-// SAFETY: every call goes to the system's allocator as it is; counting allocates nothing.
+// SAFETY: every call is passed unchanged to the system's allocator; counting allocates nothing.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         ALLOCATIONS.set(ALLOCATIONS.get() + 1);
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// One at a time: the resident set is the whole process's.
+/// One test at a time: the resident set belongs to the whole process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 struct End {
@@ -103,7 +103,7 @@ impl Both {
         }
     }
 
-    /// Opens sessions; both ends' names of each.
+    /// Opens sessions; the identifiers of both ends of each.
     fn open(&mut self, count: usize) -> Vec<[SessionId; 2]> {
         let to = ([10, 0, 0, 2], 80).into();
         let mut all = Vec::new();
@@ -122,7 +122,7 @@ impl Both {
                     break;
                 }
             }
-            // In the order of their ports, as both ends know them.
+            // Sorted by their ports, which both ends know.
             let port = |stack: &Stack, id, remote: bool| {
                 let (ours, theirs) = stack.addresses(id).unwrap();
                 if remote { theirs.port() } else { ours.port() }
@@ -136,7 +136,7 @@ impl Both {
         all
     }
 
-    /// Answers what the server's sessions receive; how many.
+    /// Replies to the server's sessions; the number of replies.
     fn answer(&mut self) -> usize {
         let (mut scratch, mut count) = ([0; 64], 0);
         let stack = &mut self.ends[1].stack;
@@ -151,7 +151,7 @@ impl Both {
         count
     }
 
-    /// One request of each session, and its answer.
+    /// One request of each session, and its reply.
     fn exchange(&mut self, sessions: &[[SessionId; 2]]) {
         for [client, _] in sessions {
             assert_eq!(self.ends[0].stack.write(*client, &[7; 64]).unwrap(), 64);
@@ -199,7 +199,7 @@ fn a_request_and_its_answer_allocate_nothing() {
     for count in [1, 100, 3_000] {
         let mut both = Both::new(false, 4096);
         let sessions = both.open(count);
-        // Buffers, and lists as long as they will ever be.
+        // Warm-up: buffers, and lists of their final size.
         let warm_ns = both.now_ns + 500_000_000;
         while both.now_ns < warm_ns {
             both.exchange(&sessions);
@@ -211,7 +211,7 @@ fn a_request_and_its_answer_allocate_nothing() {
         });
         assert_eq!(allocated, 0, "with {count} sessions");
     }
-    // That the allocator counts at all.
+    // Checks that the allocator counts at all.
     assert_eq!(allocations(|| drop(std::hint::black_box(Box::new(1)))), 1);
 }
 
@@ -242,12 +242,12 @@ fn an_idle_session_costs_at_most_a_kibibyte() {
     let _alone = ALONE.lock();
     let count = 30_000;
     let mut both = Both::new(false, 32_768);
-    // What is there once, whatever the number of sessions.
+    // Fixed memory, independent of the number of sessions.
     let few = both.open(64);
     both.exchange(&few);
     let before = resident_bytes();
     let sessions = both.open(count);
-    // After some use, too: what a request took is given back.
+    // After some use, too: memory of a request is returned.
     both.exchange(&sessions[..1_000]);
     let idle = resident_bytes() - before;
     let each = idle / (2 * count);

@@ -1,5 +1,5 @@
-//! Attacks by another user on an engine's sockets and its applications: keeping others out,
-//! hoarding memory, posing as the engine. The other user is real (65534), so these need root.
+//! Attacks by another user on an engine's sockets and its applications: denial of service, hoarding
+//! memory, posing as the engine. The other user is a real one (65534), so these need root.
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests; figures.
 
 #[path = "../../../daemon/c/tests/common/c.rs"]
@@ -79,7 +79,7 @@ fn admission() -> Admission {
     }
 }
 
-/// Not a test of its own: the other user's parts.
+/// Not a test of its own: the parts that run as the other user.
 #[test]
 fn child() {
     let Ok(role) = std::env::var(ROLE) else {
@@ -116,7 +116,7 @@ fn mute_connections_of_one_user_do_not_keep_others_out() {
         let begun = Instant::now();
         let mut client = Client::attach(&engine.path, &options).unwrap();
         attach_us.push(begun.elapsed().as_micros());
-        // A port each: the engine may not have heard yet that the client before is gone.
+        // A port each: the engine may not have noticed yet that the previous client is gone.
         let local = SocketAddr::from(([192, 0, 2, 1], port));
         client.listen(local, 1).unwrap();
     }
@@ -152,7 +152,7 @@ fn hoard(socket: &Path) {
     say("attached again");
 }
 
-/// Attaches by hand, with 256 chunks each way; the segment, without the connection.
+/// Attaches manually, with 256 chunks each way; the segment, without the connection.
 fn attach(socket: &Path) -> Result<OwnedFd, String> {
     let mut question = b"SIDENET1".to_vec();
     question.extend([1, VERSION, 256].map(u32::to_le_bytes).concat());
@@ -213,7 +213,7 @@ fn an_impostor_is_told_nothing_and_refused_in_one_line() {
         assert!(!error.to_string().contains('\n'));
         assert_eq!(impostor.expect("heard: "), "nothing");
     }
-    // An engine of ours does not serve in that user's folder either.
+    // Our engine does not serve in the other user's folder either.
     let error = Control::start(&place.join("other.sock"), Admission::default()).unwrap_err();
     assert!(
         error.to_string().contains("belongs to user 65534"),

@@ -34,7 +34,7 @@ pub(crate) const FI_NUMERICHOST: u64 = 1 << 55;
 pub(crate) const FI_SOURCE: u64 = 1 << 57;
 pub(crate) const FI_RX_CQ_DATA: u64 = 1 << 56;
 pub(crate) const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
-// Of fi_query_atomic alone: the bits have other meanings elsewhere.
+// Used by fi_query_atomic only: the bit has other meanings elsewhere.
 pub(crate) const FI_FETCH_ATOMIC: u64 = 1 << 58;
 pub(crate) const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 
@@ -43,7 +43,7 @@ pub(crate) const FI_MR_VIRT_ADDR: c_int = 1 << 4;
 pub(crate) const FI_MR_ALLOCATED: c_int = 1 << 5;
 pub(crate) const FI_MR_PROV_KEY: c_int = 1 << 6;
 
-/// Orders that hold by the protocol: all but a read that a later write or send overtakes.
+/// Orders that the protocol guarantees: all except a read that a later write or send may overtake.
 pub(crate) const ORDERS: u64 =
     1 | 1 << 1 | 1 << 2 | 1 << 4 | 1 << 5 | 1 << 7 | 1 << 8 | 1 << 32 | 1 << 33 | 1 << 35;
 pub(crate) const FI_ORDER_STRICT: u64 = 0x1ff;
@@ -122,7 +122,7 @@ macro_rules! layouts {
             pub(crate) struct $name { $(pub(crate) $field: $type,)* }
         )*
 
-        /// Name, size, and the offset of the last field, of each.
+        /// Name, size, last field and its offset, for each.
         #[doc(hidden)]
         #[must_use]
         pub fn layouts() -> Vec<(&'static str, usize, &'static str, usize)> {
@@ -428,18 +428,18 @@ layouts! {
     fid_pep { fid: fid, ops: *const fi_ops_ep, cm: *const fi_ops_cm, }
 }
 
-/// Stands for a call that libfabric makes without asking, and that is not supported.
+/// Placeholder for an unsupported call that libfabric makes without a check.
 ///
 /// # Safety
-/// None is needed: it looks at nothing.
+/// Always safe: it accesses nothing.
 pub(crate) unsafe extern "C" fn missing_int() -> c_int {
     -libc::ENOSYS
 }
 
-/// The same, of the other width.
+/// The same, with the other return type.
 ///
 /// # Safety
-/// None is needed: it looks at nothing.
+/// Always safe: it accesses nothing.
 pub(crate) unsafe extern "C" fn missing_long() -> isize {
     -(libc::ENOSYS as isize)
 }

@@ -1,8 +1,8 @@
-//! Atomics of the wire: words of 64 bits, added to, replaced by bits, compared and replaced.
+//! Atomics on the wire: words of 64 bits; addition, masked swap, compare-and-swap.
 //!
-//! Must stay true: what libfabric names is done in one step at the peer (RFC 7306) or not offered:
+//! Must stay true: each operation offered to libfabric is one atomic step at the peer (RFC 7306):
 //! sum, or, and, exclusive or, read, write, compare-and-swap, masked swap, of signed and unsigned
-//! words. `ofi_rxm` above does all others by messages of its own.
+//! words. `ofi_rxm` above implements all others by messages of its own.
 
 use crate::Object;
 use crate::abi::*;
@@ -40,7 +40,7 @@ enum Form {
     Compare,
 }
 
-/// The change of a word, where there is one of that form on the wire.
+/// The atomic of the wire for an operation of this form, if there is one.
 fn change(form: Form, op: c_int, operand: u64, compare: u64) -> Option<Atomic> {
     let is_compare = form == Form::Compare;
     Some(match op {
@@ -62,7 +62,7 @@ fn change(form: Form, op: c_int, operand: u64, compare: u64) -> Option<Atomic> {
             new: 0,
             mask: !operand,
         },
-        // Fields of one bit: nothing is carried.
+        // Fields of one bit: no carry.
         FI_BXOR => Atomic::AddFields {
             value: operand,
             mask: u64::MAX,
@@ -80,14 +80,14 @@ fn is_offered(form: Form, datatype: c_int, op: c_int) -> bool {
     matches!(datatype, FI_INT64 | FI_UINT64) && change(form, op, 0, 0).is_some()
 }
 
-/// What a call names: operands, comparands and places of results, each of so many words.
+/// Arguments of a call: operands, comparands and result addresses, of the same number of words.
 struct Words<'a> {
     operands: &'a [fi_ioc],
     compares: &'a [fi_ioc],
     results: &'a [fi_ioc],
 }
 
-/// Addresses of the words of some buffers.
+/// Addresses of the words in some buffers.
 fn addresses(buffers: &[fi_ioc]) -> impl Iterator<Item = usize> {
     buffers.iter().flat_map(|buffer| {
         let first = buffer.addr.expose_provenance();
@@ -99,7 +99,7 @@ fn count(buffers: &[fi_ioc]) -> usize {
     buffers.iter().map(|buffer| buffer.count).sum()
 }
 
-/// The word at an address of the caller's.
+/// Reads the word at an address of the caller.
 ///
 /// # Safety
 /// It is readable.
@@ -112,7 +112,7 @@ unsafe fn word(at: usize) -> u64 {
 /// Buffers of a call.
 ///
 /// # Safety
-/// `count` buffers at `at`, which may be NULL where there are none.
+/// `count` buffers at `at`, which may be NULL if there are none.
 unsafe fn buffers<'a>(at: *const fi_ioc, count: usize) -> Result<&'a [fi_ioc], i32> {
     if count == 0 {
         return Ok(&[]);
@@ -134,8 +134,8 @@ fn one(buffer: *const c_void, count: usize) -> [fi_ioc; 1] {
 /// Posts atomics.
 ///
 /// # Safety
-/// `ep` is an endpoint of ours; operands and comparands are readable, results stay until the
-/// completion.
+/// `ep` is an endpoint of this provider; operands and comparands are readable, results stay valid
+/// until the completion.
 unsafe fn operate(
     ep: *mut fid_ep,
     form: Form,
@@ -153,7 +153,7 @@ unsafe fn operate(
     if !is_offered(form, datatype, op) {
         return -(libc::EOPNOTSUPP as isize);
     }
-    // A read has results alone.
+    // A read has only results.
     let reads = op == FI_ATOMIC_READ;
     let all = count(if reads { words.results } else { words.operands });
     let is_right = (form == Form::Write || count(words.results) == all)
@@ -194,11 +194,11 @@ impl Core {
         is_short: bool,
     ) -> Result<(), i32> {
         if is_short {
-            // Calls without flags have the endpoint's.
+            // Calls without flags use the endpoint's.
             let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
             asked.flags |= ep.op_flags;
         }
-        // Each is answered: it is there when it is done.
+        // An atomic completes with the peer's response, so delivery is complete anyway.
         asked.flags &= !FI_DELIVERY_COMPLETE;
         let told = match form {
             Form::Write => (FI_WRITE | FI_ATOMIC, 3),
@@ -309,10 +309,10 @@ unsafe extern "C" fn inject(
     }
 }
 
-/// Atomics of the longest form of a call.
+/// Posts an atomic from the message form of a call.
 ///
 /// # Safety
-/// As the calls' own.
+/// As for the calls.
 unsafe fn message(
     ep: *mut fid_ep,
     form: Form,
@@ -550,10 +550,10 @@ unsafe extern "C" fn compwritemsg(
     }
 }
 
-/// Says how many words a call may have, where it is offered.
+/// Returns the number of words that a call may have, if the operation is offered.
 ///
 /// # Safety
-/// `count` is NULL or a place for a number.
+/// `count` is NULL or points to a number.
 unsafe fn valid(form: Form, datatype: c_int, op: c_int, count: *mut usize) -> c_int {
     if !is_offered(form, datatype, op) {
         return -libc::EOPNOTSUPP;

@@ -1,12 +1,12 @@
-//! Wakers of those who wait for an object.
+//! Wake-ups for threads that wait for an object.
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use sidecore_rdma::Device;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Wakes a waiter: an eventfd in an epoll with the device's descriptor, made when it is asked
-/// for.
+/// Wakes a waiter: an eventfd in an epoll instance with the device's descriptor, created at the
+/// first use.
 #[derive(Default)]
 pub(crate) struct Bell {
     descriptors: Option<(OwnedFd, OwnedFd)>,
@@ -41,7 +41,7 @@ impl Bell {
         self.is_armed = true;
     }
 
-    /// Wakes whoever waits.
+    /// Wakes all waiters.
     pub(crate) fn ring(&mut self) {
         if self.is_armed
             && !self.has_rung
@@ -52,7 +52,7 @@ impl Bell {
         }
     }
 
-    /// Nothing is there any more.
+    /// Clears it: there are no events any more.
     pub(crate) fn calm(&mut self) {
         self.is_armed = false;
         if std::mem::take(&mut self.has_rung)
@@ -63,7 +63,7 @@ impl Bell {
     }
 }
 
-/// An object that somebody waits for.
+/// An object that a thread waits for.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Waiter {
     Cq(usize),

@@ -1,10 +1,10 @@
 //! All state behind a fabric's objects: one device, its endpoints, queues, counters and events.
 //!
 //! Objects of libfabric are handles: a pointer to the fabric and a number here. Must stay true: one
-//! lock guards all of it and is never held while waiting; an operation's context comes back once,
-//! as a completion, an error, or not at all where none was asked for; an endpoint has at most
-//! [`DEPTH_MAX`] operations of a kind whose completions were not read, so that queues of
-//! completions are bounded by the endpoints that are bound to them.
+//! lock guards all state and is never held while waiting; an operation's context is returned once,
+//! as a completion or an error, or not at all if none was requested; an endpoint has at most
+//! [`DEPTH_MAX`] operations of a kind whose completions were not read, so that completion queues
+//! are bounded by the endpoints that are bound to them.
 
 use crate::abi::*;
 use crate::bell::{Bell, Waiter};
@@ -20,18 +20,18 @@ use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Completions that one look takes.
+/// Completions that one poll takes.
 const TAKEN_MAX: usize = 64;
-/// Work of an endpoint at a time: an operation may be two.
+/// Outstanding work requests of an endpoint: an operation may take two.
 const WORK_MAX: usize = 2 * DEPTH_MAX;
-/// Reads and atomics at a time, each way.
+/// Outstanding reads and atomics, each way.
 const READS: u16 = 64;
-/// Looks in vain between two yields: some ten microseconds.
+/// Unsuccessful polls between two yields: some ten microseconds.
 const LOOKS_A_YIELD: u32 = 64;
-/// Moves of a closed endpoint's last bytes before it is let go.
+/// Rounds of progress for a closed endpoint's last bytes before it is dropped.
 const LAST_MOVES: usize = 2000;
 
-/// Completion of what was given up.
+/// Completion of a cancelled operation.
 pub(crate) const FLUSHED: Completion = Completion {
     id: 0,
     kind: Kind::Send,
@@ -51,10 +51,10 @@ pub(crate) struct Fabric {
 /// A shared receive context.
 pub(crate) struct Srx {
     pub(crate) id: SharedId,
-    /// Receives that wait, by their number there.
+    /// Posted receives, by their number in the context.
     pub(crate) receives: HashMap<u64, Op>,
     pub(crate) next_receive: u64,
-    /// Completions that were not read.
+    /// Number of unread completions.
     pub(crate) unread: usize,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct Cq {
     pub(crate) is_signaled: bool,
 }
 
-/// An entry that says what failed.
+/// An error entry.
 #[allow(non_camel_case_types)] // beside the type that it becomes
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct fi_cq_err_entry_owned {
@@ -83,14 +83,14 @@ pub(crate) struct Entry {
     pub(crate) len: usize,
     pub(crate) buf: usize,
     pub(crate) data: u64,
-    /// Whose place it takes until it is read.
+    /// Bound that it counts against until it is read.
     pub(crate) of: Of,
 }
 
 /// Bounds that completions count against.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Of {
-    /// An endpoint's, of its sends or (true) its receives.
+    /// An endpoint's, for its sends or (true) its receives.
     Ep(usize, bool),
     /// A shared receive context's.
     Srx(usize),
@@ -109,7 +109,7 @@ pub(crate) struct Cntr {
 pub(crate) struct Eq {
     pub(crate) events: VecDeque<EqEvent>,
     pub(crate) bell: Bell,
-    /// Data of the error that was read last.
+    /// Data of the last error that was read.
     pub(crate) error_data: Vec<u8>,
 }
 
@@ -117,11 +117,11 @@ pub(crate) struct Eq {
 #[derive(Debug)]
 pub(crate) struct EqEvent {
     pub(crate) event: u32,
-    /// Object that it is about, as an address.
+    /// The object that the event is about, as an address.
     pub(crate) fid: usize,
     pub(crate) info: usize,
     pub(crate) data: Vec<u8>,
-    /// Not 0: an error.
+    /// An error if not 0.
     pub(crate) err: i32,
     pub(crate) context: usize,
 }
@@ -147,45 +147,45 @@ pub(crate) struct Ep {
     pub(crate) eq: Option<usize>,
     pub(crate) send_cq: Option<(usize, bool)>,
     pub(crate) receive_cq: Option<(usize, bool)>,
-    /// Context that its receives come from.
+    /// Shared context of its receives.
     pub(crate) srx: Option<usize>,
     /// Counters of sends, receives, reads, writes.
     pub(crate) cntrs: [Option<usize>; 4],
     pub(crate) op_flags: u64,
     pub(crate) receive_flags: u64,
     pub(crate) source: Option<SocketAddr>,
-    /// Address of the passive endpoint that it was made of, which it connects from.
+    /// Address of the passive endpoint that it was created from, used as its source.
     pub(crate) bound: Option<SocketAddr>,
-    /// Data that came ahead of their message.
+    /// Immediate data that arrived before its message.
     data: Option<u64>,
     sends: VecDeque<Op>,
     pub(crate) receives: VecDeque<Op>,
-    /// Receives that were posted before there was a connection.
+    /// Receives that were posted before the connection existed.
     pub(crate) early: VecDeque<Receive>,
-    /// Number of the receive that is posted next.
+    /// Number of the next receive.
     next_receive: u64,
-    /// Completions that were not read, of sends and receives.
+    /// Number of unread completions, of sends and receives.
     unread: [usize; 2],
-    /// Copies of what was injected, one place an operation.
+    /// Copies of injected data, one place per operation.
     copies: Box<[u8]>,
     next_copy: usize,
 }
 
-/// An operation on its way.
+/// An operation in progress.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Op {
     pub(crate) context: usize,
     flags: u64,
     len: usize,
     buf: usize,
-    /// A completion is wanted.
+    /// A completion was requested.
     is_told: bool,
-    /// The first of two works: the second one tells.
+    /// The first of two work requests: only the second one reports a completion.
     is_silent: bool,
     counter: usize,
-    /// Of a receive: its number at the pair.
+    /// For a receive: its number at the pair.
     pub(crate) number: u64,
-    /// Address for a word as it was before an atomic; 0 for none.
+    /// Address for the old value of an atomic; 0 for none.
     result: usize,
 }
 
@@ -206,21 +206,21 @@ impl Op {
     }
 }
 
-/// Work that an endpoint is asked for.
+/// Parameters of a request to an endpoint.
 pub(crate) struct Asked {
     pub(crate) context: usize,
     /// Flags of the call.
     pub(crate) flags: u64,
-    /// It has a completion unless the queue asks for selected ones.
+    /// It reports a completion unless the queue uses selective completion.
     pub(crate) is_told: bool,
     pub(crate) data: Option<u64>,
 }
 
-/// All of a fabric.
+/// All state of a fabric.
 pub(crate) struct Core {
     pub(crate) device: Device,
     queue: QueueId,
-    /// For memory of this process that nobody has registered.
+    /// For unregistered memory of this process.
     local: Stag,
     pub(crate) cqs: Slab<Cq>,
     pub(crate) cntrs: Slab<Cntr>,
@@ -229,9 +229,9 @@ pub(crate) struct Core {
     pub(crate) eps: Slab<Ep>,
     pub(crate) srxs: Slab<Srx>,
     by_connection: HashMap<ConnectionId, usize>,
-    /// Times that anybody made progress.
+    /// Number of progress calls, of all threads.
     pub(crate) looks: u64,
-    /// Looks at completion queues since one found something.
+    /// Polls of completion queues since the last one that found a completion.
     pub(crate) vain: u32,
 }
 
@@ -252,7 +252,7 @@ fn options() -> Options {
     }
 }
 
-/// An error as libfabric numbers it, negative.
+/// An error as a negative number of libfabric.
 pub(crate) fn negative(error: &RdmaError) -> i32 {
     use sidecore_rdma::PostError;
     -match error {
@@ -274,8 +274,8 @@ impl Fabric {
         let queue = device.create_queue(sidecore_rdma::QUEUE_DEPTH_MAX)?;
         let adapter = device.adapter_mut();
         #[allow(unsafe_code)] // memory of operations, which libfabric lets be unregistered
-        // SAFETY: pieces of it are buffers of operations, which their caller leaves alone until the
-        // completion, as fi_msg(3) and fi_rma(3) ask; those of closed endpoints are dropped.
+        // SAFETY: its pieces are buffers of operations, which their caller leaves alone until the
+        // completion, as fi_msg(3) and fi_rma(3) require; those of closed endpoints are dropped.
         let local = unsafe { adapter.register_everything()? };
         Ok(Self {
             core: Mutex::new(Core {
@@ -296,7 +296,7 @@ impl Fabric {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, Core> {
-        // Nothing here unwinds between two steps that belong together.
+        // A poisoned lock is fine: no code unwinds between two dependent steps.
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -332,10 +332,10 @@ impl Ep {
 }
 
 impl Core {
-    /// Moves what can be moved, and books what came of it.
+    /// Makes progress, and records the results.
     pub(crate) fn progress(&mut self) {
         self.looks = self.looks.wrapping_add(1);
-        // An engine that is gone: its connections are flushed all the same.
+        // If the engine is gone, its connections are flushed anyway.
         self.device.progress().ok();
         self.book();
     }
@@ -355,7 +355,7 @@ impl Core {
         }
     }
 
-    /// Counts a look that found nothing; true if the caller is to let others run.
+    /// Counts an unsuccessful poll; true if the caller should yield.
     pub(crate) fn looked_in_vain(&mut self) -> bool {
         self.vain = self.vain.wrapping_add(1);
         self.vain.is_multiple_of(LOOKS_A_YIELD)
@@ -379,7 +379,7 @@ impl Core {
         let is_receive = completion.kind == Kind::Receive;
         let is_done = completion.status == Status::Done;
         if is_receive && is_done && !completion.solicited && completion.immediate.is_some() {
-            // It took no receive: the message that it belongs to comes next.
+            // It took no receive: its message comes next.
             ep.data = completion.immediate;
             return;
         }
@@ -404,7 +404,7 @@ impl Core {
         }
     }
 
-    /// Books the end of an operation.
+    /// Records the end of an operation.
     pub(crate) fn finish(
         &mut self,
         index: usize,
@@ -443,7 +443,7 @@ impl Core {
             entry.data = data;
         }
         if let Some(value) = completion.immediate {
-            // What follows a write: it takes a receive, and says nothing of its buffer.
+            // Data of a write: it takes a receive, and leaves its buffer unchanged.
             entry.flags = FI_RMA | FI_REMOTE_WRITE | FI_REMOTE_CQ_DATA;
             (entry.data, entry.len, entry.buf) = (value, 0, 0);
         }
@@ -563,7 +563,7 @@ impl Core {
         }
     }
 
-    /// Removes events about an object that is closed; requests among them are refused.
+    /// Removes events about a closed object; connection requests among them are rejected.
     pub(crate) fn forget_events(&mut self, fid: usize) {
         let mut infos = Vec::new();
         for (_, eq) in self.eqs.each() {
@@ -603,12 +603,12 @@ impl Core {
             .connect_from(bound, peer, options(), queues, data);
         let connection = connected.map_err(|error| negative(&error))?;
         self.attach(ep, connection)?;
-        // Whoever waits for the outcome may do so in a call that began before.
+        // A thread may already wait for the outcome, in a call that began before.
         self.progress();
         Ok(())
     }
 
-    /// Gives an endpoint its connection, and that the receives that were posted before.
+    /// Attaches a connection to an endpoint, and posts the receives that came before.
     pub(crate) fn attach(&mut self, index: usize, connection: ConnectionId) -> Result<(), i32> {
         let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
         ep.connection = Some(connection);
@@ -638,7 +638,7 @@ impl Core {
         ep.connection.ok_or(-libc::ENOTCONN)
     }
 
-    /// Closes an endpoint: bytes that were told as sent go, work that was not is given up.
+    /// Closes an endpoint: data reported as sent is still sent, other work is cancelled.
     pub(crate) fn close_ep(&mut self, index: usize) {
         let Some(ep) = self.eps.get(index) else {
             return;
@@ -687,7 +687,7 @@ impl Core {
         }
     }
 
-    /// Pieces of this process's memory.
+    /// Pieces of this process's memory for some buffers.
     pub(crate) fn pieces(&self, buffers: &[iovec]) -> Result<Pieces, i32> {
         let mut pieces = Pieces::new();
         for buffer in buffers {
@@ -733,8 +733,8 @@ impl Core {
         Ok(())
     }
 
-    /// Posts work of an endpoint; `results` are addresses for the words of its atomics, `flags` of
-    /// its completion, and the counter that it moves.
+    /// Posts work of an endpoint; `results` are addresses for the results of atomics, `flags` those
+    /// of its completion, and select the counter.
     pub(crate) fn post(
         &mut self,
         index: usize,
@@ -752,7 +752,8 @@ impl Core {
         let count = work.len() + usize::from(asked.flags & FI_DELIVERY_COMPLETE != 0);
         self.make_room(index, count + usize::from(asked.data.is_some()))?;
         let local = self.local;
-        // Data of a message go ahead of it, and take no receive there; data of a write follow it.
+        // A message's data is sent before it, and takes no receive there; a write's data follows
+        // it.
         let is_message = flags & FI_MSG != 0;
         let data = asked.data.map(|value| Work::Immediate {
             value,
@@ -763,7 +764,7 @@ impl Core {
         } else {
             (None, data)
         };
-        // Its answer comes when all before it has been placed there.
+        // Proof of delivery: the read's response arrives after everything before was placed.
         let proof = (asked.flags & FI_DELIVERY_COMPLETE != 0).then(|| Work::Read {
             into: sidecore_rdma::Piece {
                 stag: local,
@@ -808,7 +809,7 @@ impl Core {
             };
             let posted = self.device.post(connection, post);
             posted.map_err(|error| negative(&error))?;
-            // In time: what is done at once is booked by whoever looks next.
+            // Reset at once: the next poll records operations that completed immediately.
             if let Some(ep) = self.eps.get(index) {
                 ep.sends.push_back(op);
             }
@@ -816,10 +817,10 @@ impl Core {
         Ok(())
     }
 
-    /// Sees to it that `count` more works of an endpoint may be on their way.
+    /// Makes sure that `count` more work requests of an endpoint can be posted.
     fn make_room(&mut self, index: usize, count: usize) -> Result<(), i32> {
         if !self.has_room(index, count)? {
-            // Completions of what is silent lie there until somebody looks.
+            // Completions of silent work requests are removed only by progress.
             self.progress();
             if !self.has_room(index, count)? {
                 return Err(-libc::EAGAIN);
@@ -833,16 +834,16 @@ impl Core {
         Ok(ep.sends.len() + ep.unread[0] + count <= DEPTH_MAX)
     }
 
-    /// A copy of what is injected, as a buffer that stays until its operation is over.
+    /// A copy of injected data, as a buffer that stays until its operation is complete.
     pub(crate) fn copy(&mut self, index: usize, buffers: &[iovec]) -> Result<iovec, i32> {
-        // An operation may be three works: its own, data, and a proof of delivery.
+        // An operation may be three work requests: its own, data, and a proof of delivery.
         self.make_room(index, 3)?;
         let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
         if ep.copies.is_empty() {
             ep.copies = vec![0; DEPTH_MAX * INJECT_BYTES].into_boxed_slice();
         }
         let at = ep.next_copy * INJECT_BYTES;
-        // Operations end in the order of their posting: this place's last one is over.
+        // Operations complete in the order of posting: the last user of this place is done.
         ep.next_copy = (ep.next_copy + 1) % DEPTH_MAX;
         let place = &mut ep.copies[at..at + INJECT_BYTES];
         let len = gather(buffers, place).ok_or(-libc::EMSGSIZE)?;
@@ -852,12 +853,12 @@ impl Core {
         })
     }
 
-    /// True if nothing is there for a waiter, and its descriptor tells when something is.
+    /// True if no event is pending, and the descriptor will report the next one.
     pub(crate) fn arm(&mut self) -> bool {
         self.device.arm().unwrap_or(false)
     }
 
-    /// An object's bell, and the device that rings for all.
+    /// An object's bell, and the device, which wakes all objects.
     pub(crate) fn bell(&mut self, of: Waiter) -> Option<(&mut Bell, &Device)> {
         let bell = match of {
             Waiter::Cq(index) => &mut self.cqs.get(index)?.bell,
@@ -867,7 +868,7 @@ impl Core {
         Some((bell, &self.device))
     }
 
-    /// The bell alone, where there is one.
+    /// The bell's own descriptor, if there is one.
     pub(crate) fn bell_descriptor(&mut self, of: Waiter) -> Option<i32> {
         Some(self.bell(of)?.0.own()?.as_raw_fd())
     }

@@ -1,4 +1,4 @@
-//! Domains, and what is opened in one: memory, completion queues, counters.
+//! Domains, and the objects opened in one: memory, completion queues, counters.
 
 use crate::abi::*;
 use crate::bell::{Bell, Waiter};
@@ -266,11 +266,11 @@ fn raw_entry(entry: &Entry) -> fi_cq_tagged_entry {
     }
 }
 
-/// Completions into their reader's buffer; none where there are none.
+/// Moves completions to their reader's buffer; none if there are none.
 ///
 /// # Safety
-/// `buf` has room for `count` entries of the queue's format, `sources`, where it is not NULL, for
-/// as many addresses.
+/// `buf` has room for `count` entries of the queue's format, `sources`, unless it is NULL, for as
+/// many addresses.
 unsafe fn take(
     core: &mut Core,
     index: usize,
@@ -341,7 +341,7 @@ unsafe extern "C" fn read_from(
         let is_long = core.looked_in_vain();
         drop(core);
         if is_long {
-            // Whoever else is on this core may be who is waited for.
+            // The peer may need this core.
             std::thread::yield_now();
         }
         -(libc::EAGAIN as isize)
@@ -465,7 +465,7 @@ unsafe extern "C" fn control_cntr(fid: *mut fid, command: c_int, arg: *mut c_voi
     }
 }
 
-/// Reads a counter, after moving what can be moved.
+/// Reads a counter, after making progress.
 ///
 /// # Safety
 /// A counter of ours.
@@ -477,7 +477,7 @@ unsafe fn read_cntr(raw: *mut fid_cntr, value: impl FnOnce(&mut Cntr) -> u64) ->
     core.cntrs.get(object.index).map_or(0, value)
 }
 
-/// Changes a counter, and tells who waits for it.
+/// Changes a counter, and wakes its waiters.
 ///
 /// # Safety
 /// A counter of ours.
@@ -533,7 +533,7 @@ unsafe extern "C" fn cntr_wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_i
         if cntr.value >= threshold {
             return Some(0);
         }
-        // Errors that come while it waits end the waiting.
+        // New errors end the wait.
         let before = *errors.get_or_insert(cntr.errors);
         (cntr.errors != before).then_some(-FI_EAVAIL)
     });

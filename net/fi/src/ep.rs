@@ -9,9 +9,9 @@ use std::ffi::{c_int, c_void};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// Connections of a passive endpoint that are not accepted, unless it is told otherwise.
+/// Default number of pending connections of a passive endpoint.
 const BACKLOG: usize = 128;
-/// Counters of an endpoint: of sends, receives, reads, writes.
+/// Counters of an endpoint: sends, receives, reads, writes.
 const COUNTERS: [u64; 4] = [FI_SEND, FI_RECV, FI_READ, FI_WRITE];
 
 static EP_FID: fi_ops = plain_ops(close, Some(bind), Some(control));
@@ -38,7 +38,7 @@ pub(crate) static CM: fi_ops_cm = fi_ops_cm {
     shutdown: Some(shutdown),
     join: Some(missing_int),
 };
-/// The outcome of a call, as libfabric has it.
+/// The result of a call in libfabric's convention.
 fn status(outcome: Result<(), i32>) -> c_int {
     outcome.err().unwrap_or(0)
 }
@@ -145,7 +145,7 @@ pub(crate) unsafe extern "C" fn open(
             None
         } else {
             let taken = take_request((*info).handle);
-            // It is used up.
+            // The handle is consumed.
             (*info).handle = std::ptr::null_mut();
             taken
         };
@@ -254,13 +254,13 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
     }
 }
 
-/// Takes a receive back that no message has begun to fill; what is sent cannot be.
+/// Cancels a receive that no message has begun to fill; sends cannot be cancelled.
 unsafe extern "C" fn cancel(fid: *mut fid, context: *mut c_void) -> isize {
     // SAFETY: an endpoint of ours, by libfabric's contract.
     unsafe {
         let object = Object::<fid_ep>::of_fid(fid);
         let mut core = object.fabric.lock();
-        // What has come already is told as received.
+        // Messages that have already arrived are reported as received.
         core.progress();
         if (*fid).fclass == FI_CLASS_SRX_CTX {
             return core.cancel_shared(object.index, context.expose_provenance());
@@ -325,7 +325,7 @@ unsafe extern "C" fn setname(fid: *mut fid, addr: *mut c_void, len: usize) -> c_
     0
 }
 
-/// Writes an address where there is room, and its length always.
+/// Writes an address as far as there is room, and always its length.
 ///
 /// # Safety
 /// `addr` has `*len` bytes.
@@ -350,7 +350,7 @@ unsafe extern "C" fn getname(fid: *mut fid, addr: *mut c_void, len: *mut usize) 
             let mut core = object.fabric.lock();
             core.peps.get(object.index).map(|pep| pep.address)
         } else {
-            // Before it is connected: the one that its info names.
+            // Before it is connected: the source address of its info.
             let connected = addresses(fid).map(|(own, _)| own);
             let object = Object::<fid_ep>::of_fid(fid);
             let mut core = object.fabric.lock();
@@ -388,7 +388,7 @@ unsafe extern "C" fn getpeer(ep: *mut fid_ep, addr: *mut c_void, len: *mut usize
 /// Private data of a call.
 ///
 /// # Safety
-/// `len` bytes at `param`, which may be NULL where there are none.
+/// `len` bytes at `param`, which may be NULL if there are none.
 unsafe fn private_data<'a>(param: *const c_void, len: usize) -> Result<&'a [u8], i32> {
     if param.is_null() || len == 0 {
         return Ok(&[]);
@@ -450,7 +450,7 @@ unsafe extern "C" fn reject(
             return -libc::EINVAL;
         };
         let mut core = object.fabric.lock();
-        // One that is over already needs no refusal.
+        // A connection that has ended already needs no rejection.
         core.device.reject(connection, data).ok();
         core.progress();
     }
@@ -465,8 +465,8 @@ unsafe extern "C" fn shutdown(ep: *mut fid_ep, _flags: u64) -> c_int {
 }
 
 impl Core {
-    /// Takes back the oldest receive of that context that no message has begun to fill; false if
-    /// there is none. Its queue tells.
+    /// Cancels the oldest receive with that context that no message has begun to fill; false if
+    /// there is none. The completion queue reports it.
     fn cancel(&mut self, index: usize, context: usize) -> bool {
         let Some(ep) = self.eps.get(index) else {
             return false;
@@ -501,7 +501,7 @@ impl Core {
         false
     }
 
-    /// Ends an endpoint's connection in order, as far as the peer allows it.
+    /// Closes an endpoint's connection in order, as far as the peer cooperates.
     fn shut(&mut self, index: usize) {
         if let Ok(connection) = self.connection(index) {
             self.device.shut(connection).ok();

@@ -10,11 +10,11 @@ use std::os::fd::BorrowedFd;
 use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
-/// Looks of a waiter before it sleeps.
+/// Polls of a waiter before it sleeps.
 const LOOKS: u32 = 64;
-/// A waiter beside somebody who polls looks this often, in case he has stopped.
+/// Poll interval of a waiter next to a polling thread, in case that thread stops.
 const BESIDE: Duration = Duration::from_millis(5);
-/// No sleep is longer.
+/// Longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 static EQ_FID: fi_ops = plain_ops(close, None, Some(control));
@@ -28,7 +28,7 @@ static EQ: fi_ops_eq = fi_ops_eq {
 };
 
 impl Core {
-    /// True if something waits to be read.
+    /// True if an event or completion can be read.
     pub(crate) fn has_news(&mut self, of: Waiter) -> bool {
         match of {
             Waiter::Cq(index) => self
@@ -36,13 +36,13 @@ impl Core {
                 .get(index)
                 .is_some_and(|cq| !cq.entries.is_empty() || !cq.errors.is_empty()),
             Waiter::Eq(index) => self.eqs.get(index).is_some_and(|eq| !eq.events.is_empty()),
-            // Its reader compares; what changes after this rings.
+            // Its reader compares the value; later changes wake it.
             Waiter::Cntr(_) => false,
         }
     }
 
     pub(crate) fn arm_bell(&mut self, of: Waiter) {
-        // Made here, if nobody has asked for the descriptor yet.
+        // Created here, in case the descriptor was not requested yet.
         self.wait_descriptor(of).ok();
         if let Some((bell, _)) = self.bell(of) {
             bell.calm();
@@ -51,10 +51,10 @@ impl Core {
     }
 }
 
-/// Waits until `found` finds something, at most `timeout` milliseconds (negative: for ever).
+/// Waits until `found` returns a result, for at most `timeout` milliseconds (negative: for ever).
 ///
-/// Beside a thread that polls, a waiter sleeps on its own bell alone: what moves wakes whom it is
-/// for, not everybody.
+/// While another thread polls, a waiter sleeps on its own bell only: progress wakes the waiter
+/// concerned instead of all.
 pub(crate) fn wait<T>(
     fabric: &Fabric,
     of: Waiter,
@@ -84,7 +84,7 @@ pub(crate) fn wait<T>(
         }
         core.arm_bell(of);
         let mut rest = left.unwrap_or(SLEEP_MAX).min(SLEEP_MAX);
-        // Somebody else has looked since this loop's last look.
+        // Another thread has polled since this loop's last poll.
         let polled_by_others = before != own;
         own = core.looks;
         let descriptor = if polled_by_others {
@@ -101,13 +101,13 @@ pub(crate) fn wait<T>(
             continue;
         };
         // SAFETY: an object's descriptor lives as long as the object, which its user does not close
-        // while he waits for it.
+        // while waiting for it.
         let descriptor = unsafe { BorrowedFd::borrow_raw(descriptor) };
         let rest = Timespec {
             tv_sec: rest.as_secs().cast_signed(),
             tv_nsec: rest.subsec_nanos().into(),
         };
-        // It fails only out of memory: then this was a short sleep.
+        // It fails only without memory: then the sleep was short.
         poll(
             &mut [PollFd::from_borrowed_fd(descriptor, PollFlags::IN)],
             Some(&rest),
@@ -116,10 +116,10 @@ pub(crate) fn wait<T>(
     }
 }
 
-/// `FI_GETWAIT` and its like.
+/// `FI_GETWAIT` and similar commands.
 ///
 /// # Safety
-/// `arg` is a place for what is asked for.
+/// `arg` points to room for the result.
 pub(crate) unsafe fn wait_control(
     fabric: &Fabric,
     of: Waiter,
@@ -186,10 +186,10 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// Writes an event to its reader's buffer; its length.
 ///
 /// # Safety
-/// `buf` has `len` bytes, `event` is a place.
+/// `buf` has `len` bytes, `event` is writable.
 unsafe fn put(from: &EqEvent, event: *mut u32, buf: *mut c_void, len: usize) -> isize {
     let mut bytes = Vec::with_capacity(16 + from.data.len());
-    // An event that was written has its own bytes.
+    // A user-written event has its own bytes.
     if from.event != FI_NOTIFY {
         bytes.extend(from.fid.to_ne_bytes());
         bytes.extend(from.info.to_ne_bytes());
@@ -204,7 +204,7 @@ unsafe fn put(from: &EqEvent, event: *mut u32, buf: *mut c_void, len: usize) -> 
     count as isize
 }
 
-/// The next event into its reader's buffer.
+/// Moves the next event to its reader's buffer.
 ///
 /// # Safety
 /// As [`put`].
@@ -285,7 +285,7 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, buf: *mut fi_eq_err_entry, _flags:
     let Some(event) = is_error.then(|| eq.events.pop_front()).flatten() else {
         return -(libc::EAGAIN as isize);
     };
-    // Lies there until the next is read.
+    // Kept until the next error is read.
     eq.error_data = event.data;
     entry.fid = std::ptr::with_exposed_provenance_mut(event.fid);
     entry.context = std::ptr::with_exposed_provenance_mut(event.context);
@@ -343,7 +343,7 @@ unsafe extern "C" fn write(
     len as isize
 }
 
-/// The text of an error of ours: they are the system's.
+/// The text of an error: they are system errors.
 pub(crate) unsafe extern "C" fn strerror(
     _eq: *mut fid_eq,
     number: c_int,

@@ -1,7 +1,7 @@
-//! `fi_getinfo`: the one kind of endpoint that there is, for each address of this side.
+//! `fi_getinfo`: the only kind of endpoint, for each address of this side.
 //!
-//! Must stay true: everything that a `fi_info` points to is of `calloc` and `strdup`, because
-//! `fi_freeinfo` frees it; what is answered fits the hints.
+//! Must stay true: everything that a `fi_info` points to is allocated by `calloc` and `strdup`,
+//! because `fi_freeinfo` frees it; an answer matches the hints.
 
 use crate::abi::*;
 use crate::place::{CM_BYTES, DEPTH_MAX, INJECT_BYTES, stack_addresses, stack_socket};
@@ -9,7 +9,7 @@ use sidecore_rdma::ConnectionId;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 
-/// The name by which it is chosen.
+/// The provider's name.
 pub(crate) const NAME: &CStr = c"sidecore";
 const CAPS: u64 = FI_MSG
     | FI_RMA
@@ -32,12 +32,12 @@ const TX_FLAGS: u64 = FI_COMPLETION
     | FI_DELIVERY_COMPLETE
     | FI_FENCE;
 const MR_MODE: c_int = FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
-/// Operations each way that are offered where nobody asks for a number.
+/// Default number of operations each way.
 const SIZE: usize = 256;
 /// Most pieces of an operation.
 pub(crate) const PIECES: usize = 4;
 const MESSAGE_BYTES_MAX: usize = 1 << 30;
-/// Addresses that are listed at most.
+/// Addresses listed at most.
 const ADDRESSES_MAX: usize = 16;
 
 /// A peer's request for a connection, as `fi_info` carries it.
@@ -48,10 +48,10 @@ pub(crate) struct Request {
     pub(crate) pep: usize,
 }
 
-/// Answers `fi_getinfo`.
+/// Implements `fi_getinfo`.
 ///
 /// # Safety
-/// The pointers are what `fi_getinfo` gets: NULL or valid.
+/// The pointers are those of `fi_getinfo`: NULL or valid.
 pub(crate) unsafe extern "C" fn getinfo(
     api_version: u32,
     node: *const c_char,
@@ -100,7 +100,7 @@ pub(crate) unsafe extern "C" fn getinfo(
     0
 }
 
-/// A text, where there is one.
+/// A string, if there is one.
 ///
 /// # Safety
 /// NULL or a string.
@@ -112,7 +112,7 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     unsafe { CStr::from_ptr(text) }.to_str().ok()
 }
 
-/// True if what is offered is what the hints ask for.
+/// True if the offer matches the hints.
 fn fits(hints: &fi_info, api_version: u32) -> bool {
     // SAFETY: each is NULL or valid, as `fi_getinfo` demands of its caller.
     let (ep, domain, tx, rx) = unsafe {
@@ -197,7 +197,7 @@ fn fits(hints: &fi_info, api_version: u32) -> bool {
     true
 }
 
-/// Mode of memory registration, of those that the hints know.
+/// Mode of memory registration, among those in the hints.
 fn registration(hints: Option<&fi_info>, api_version: u32) -> c_int {
     let Some(hints) = hints else {
         return MR_MODE;
@@ -214,7 +214,8 @@ fn registration(hints: Option<&fi_info>, api_version: u32) -> c_int {
     }
 }
 
-/// Data that come with a write take a receive of the other side, which has to know of that.
+/// Size of immediate data. A write's data takes a receive of the other side, which has to support
+/// that.
 fn data_bytes(mode: u64) -> usize {
     if mode & FI_RX_CQ_DATA != 0 { 8 } else { 0 }
 }
@@ -229,7 +230,7 @@ fn domain_name() -> &'static CStr {
 
 type Addresses = (Vec<SocketAddr>, Option<SocketAddr>);
 
-/// Addresses of this side, the best first, and of the other.
+/// Addresses of this side, the best first, and of the other side.
 fn addresses(
     node: Option<&str>,
     service: Option<&str>,
@@ -284,7 +285,7 @@ fn addresses(
     };
     let mut all = own_addresses();
     if let Some(destination) = destination {
-        // One of the same family, and of the loopback where the other is.
+        // Keep addresses of the same family, and on the loopback if the destination is.
         all.retain(|own| own.is_ipv4() == destination.is_ipv4());
         all.sort_by_key(|own| own.is_loopback() != destination.ip().is_loopback());
         all.truncate(1);
@@ -293,10 +294,10 @@ fn addresses(
     Ok((all.take(ADDRESSES_MAX).collect(), destination))
 }
 
-/// Addresses of the stack, or of the kernel's interfaces, those of the loopback last.
+/// Addresses of the stack, or of the kernel's interfaces, with loopback addresses last.
 fn own_addresses() -> Vec<IpAddr> {
     let mut found: Vec<IpAddr> = networks().into_iter().map(|(address, _)| address).collect();
-    // Addresses of one link name nothing without it.
+    // Link-local addresses are ambiguous without a scope.
     found.retain(|address| match address {
         IpAddr::V4(_) => true,
         IpAddr::V6(address) => !address.is_unicast_link_local(),
@@ -305,8 +306,8 @@ fn own_addresses() -> Vec<IpAddr> {
     found
 }
 
-/// Name of the network that an address of this side is in, which is what a fabric is called:
-/// programs take endpoints of one fabric for equal.
+/// Name of the network of an address, used as the fabric's name: programs take endpoints of one
+/// fabric as equivalent.
 fn network(own: IpAddr) -> String {
     let networks = networks();
     let found = networks.iter().find(|(address, _)| *address == own);
@@ -323,7 +324,7 @@ fn network(own: IpAddr) -> String {
     }
 }
 
-/// Addresses of this side, each with the length of its network's prefix.
+/// Addresses of this side, each with its prefix length.
 fn networks() -> Vec<(IpAddr, u32)> {
     if let Some(path) = stack_socket() {
         return stack_addresses(&path);
@@ -444,10 +445,10 @@ fn make(
 ) -> *mut fi_info {
     let mode = hints.map_or(0, |hints| hints.mode & FI_RX_CQ_DATA);
     let caps = match hints.map(|hints| hints.caps) {
-        // Who needs no registration is not offered what does.
+        // Callers without memory registration are not offered features that need it.
         None | Some(0) if mr_mode == 0 => CAPS & !RMA_CAPS,
         None | Some(0) => CAPS,
-        // Sending without a direction is sending both ways.
+        // Without a direction, both are meant.
         Some(caps) => caps_of(caps),
     };
     // SAFETY: NULL or valid, as `fi_getinfo` demands of its caller.
@@ -545,7 +546,7 @@ fn make(
     let fabric_attr = allocated(fi_fabric_attr {
         fabric: std::ptr::null_mut(),
         name: allocated_text(&network),
-        // libfabric writes it, and those of what it puts above.
+        // libfabric fills it in, and those of providers layered above.
         prov_name: std::ptr::null_mut(),
         prov_version: crate::VERSION,
         api_version: crate::API_VERSION,
@@ -573,7 +574,7 @@ fn make(
     })
 }
 
-/// Capabilities that are asked for, with those that they mean: no direction is every direction.
+/// Requested capabilities and those that they imply: no direction means every direction.
 fn caps_of(asked: u64) -> u64 {
     let mut caps = asked | FI_LOCAL_COMM | FI_REMOTE_COMM;
     if caps & FI_MSG != 0 && caps & (FI_SEND | FI_RECV) == 0 {
@@ -586,7 +587,7 @@ fn caps_of(asked: u64) -> u64 {
     caps
 }
 
-/// The info of a peer's request, as an address.
+/// The info of a peer's request.
 pub(crate) fn request(
     addresses: Option<(SocketAddr, SocketAddr)>,
     mode: u64,
@@ -631,10 +632,10 @@ pub(crate) unsafe fn take_request(handle: *mut fid) -> Option<ConnectionId> {
     Some(unsafe { Box::from_raw(handle.cast::<Request>()) }.connection)
 }
 
-/// Frees an info that nobody has read; the connection that it asks for.
+/// Frees an unread info; returns the connection that it requests.
 pub(crate) fn free_request(info: usize) -> Option<ConnectionId> {
     let info: *mut fi_info = std::ptr::with_exposed_provenance_mut(info);
-    // SAFETY: it came from `request`, and its event was removed before anybody read it.
+    // SAFETY: it came from `request`, and its event was removed before it was read.
     unsafe {
         let connection = take_request((*info).handle);
         let (fabric, domain) = ((*info).fabric_attr, (*info).domain_attr);

@@ -1,13 +1,13 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Top-down: this file has the entry point and the fabric; `info` answers `fi_getinfo`; `domain`
+//! Top-down: this file has the entry point and the fabric; `info` implements `fi_getinfo`; `domain`
 //! has domains, memory, completion queues and counters; `eq` events; `ep` endpoints, `transfer` and
-//! `atomic` their operations, `srx` receives that they share; `core` all state behind them; `abi`
+//! `atomic` their operations, `srx` shared receive contexts; `core` all state behind them; `abi`
 //! the layouts.
 //!
-//! Must stay true: objects are boxes that begin with libfabric's own structure, made by one call
-//! and freed by `close`; what is behind them is in `core`, by number. Nothing unwinds into
-//! libfabric: a panic ends the process (`extern "C"`).
+//! Must stay true: objects are boxes that begin with libfabric's own structure, created by one call
+//! and freed by `close`; their state is in `core`, by number. Nothing unwinds into libfabric: a
+//! panic ends the process (`extern "C"`).
 
 #![allow(unsafe_code, reason = "a C surface")]
 
@@ -47,16 +47,16 @@ pub(crate) struct Object<T> {
 }
 
 impl<T> Object<T> {
-    /// The object that a pointer of libfabric's is.
+    /// The object behind a pointer of libfabric.
     ///
     /// # Safety
-    /// `raw` is of an [`Object`] of this kind that is not closed.
+    /// `raw` belongs to an [`Object`] of this kind that is not closed.
     pub(crate) unsafe fn of<'a>(raw: *mut T) -> &'a Self {
         // SAFETY: the caller's promise; the structure is an object's first field.
         unsafe { &*raw.cast::<Self>() }
     }
 
-    /// The same by its `fid`, which every structure begins with.
+    /// The same by its `fid`, the first field of every structure.
     ///
     /// # Safety
     /// As [`Self::of`].
@@ -65,10 +65,10 @@ impl<T> Object<T> {
         unsafe { &*raw.cast::<Self>() }
     }
 
-    /// Hands an object to libfabric.
+    /// Passes an object to libfabric.
     ///
     /// # Safety
-    /// `out` is a place for a pointer.
+    /// `out` points to room for a pointer.
     pub(crate) unsafe fn hand_out(self, out: *mut *mut T) -> *mut Self {
         let object = Box::into_raw(Box::new(self));
         // SAFETY: the caller's promise.
@@ -79,14 +79,14 @@ impl<T> Object<T> {
     /// Takes an object back for the last time.
     ///
     /// # Safety
-    /// As [`Self::of`]; nobody uses it any more.
+    /// As [`Self::of`]; it is not used any more.
     pub(crate) unsafe fn take(raw: *mut fid) -> Box<Self> {
         // SAFETY: it came from `hand_out`.
         unsafe { Box::from_raw(raw.cast()) }
     }
 }
 
-/// A structure's beginning.
+/// The common head of a structure.
 pub(crate) fn head(fclass: usize, context: *mut c_void, ops: &'static fi_ops) -> fid {
     fid {
         fclass,
@@ -136,7 +136,7 @@ unsafe extern "C" fn no_ops_open(
     -libc::ENOSYS
 }
 
-/// The provider as libfabric keeps it; it writes to its own word of it.
+/// The provider as libfabric stores it; libfabric writes to one of its fields.
 struct Provider(std::cell::UnsafeCell<fi_provider>);
 
 // SAFETY: only libfabric writes to it, under its own lock.
@@ -201,7 +201,7 @@ unsafe extern "C" fn close_fabric(fid: *mut fid) -> c_int {
     0
 }
 
-/// Prepares for waiting at descriptors of these objects.
+/// Prepares waiting on the descriptors of these objects.
 unsafe extern "C" fn trywait(fabric: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {
     // SAFETY: a fabric of ours, by libfabric's contract.
     let object = unsafe { Object::of(fabric) };
@@ -221,10 +221,10 @@ unsafe extern "C" fn trywait(fabric: *mut fid_fabric, fids: *mut *mut fid, count
     if core.arm() { 0 } else { -libc::EAGAIN }
 }
 
-/// The waiter of an object that can be waited for.
+/// The waiter of an object that supports waiting.
 ///
 /// # Safety
-/// An object of ours that is not closed.
+/// An object of this provider that is not closed.
 unsafe fn waiter(raw: *mut fid) -> Option<Waiter> {
     // SAFETY: the caller's promise; the class says which kind it is.
     unsafe {

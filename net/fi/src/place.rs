@@ -1,4 +1,4 @@
-//! Limits of the provider, where its stack is, and bytes of several buffers.
+//! Limits of the provider, the location of its stack, and gathering of buffers.
 
 use crate::abi::iovec;
 use sidecore_net::sock::client;
@@ -6,14 +6,14 @@ use sidecore_rdma::Transport;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Most operations of an endpoint, each way, whose completions were not read.
+/// Operations of an endpoint, each way, with unread completions, at most.
 pub(crate) const DEPTH_MAX: usize = 512;
 /// Longest message that may be injected, in bytes.
 pub(crate) const INJECT_BYTES: usize = 256;
-/// Longest private data that is promised, in bytes.
+/// Longest supported private data, in bytes.
 pub(crate) const CM_BYTES: usize = 256;
 
-/// The path of the stack's engine, where the environment names one.
+/// The path of the stack's engine, if the environment names one.
 pub(crate) fn stack_socket() -> Option<PathBuf> {
     match Transport::from_environment() {
         Transport::Stack(path) => Some(path),
@@ -21,7 +21,7 @@ pub(crate) fn stack_socket() -> Option<PathBuf> {
     }
 }
 
-/// Addresses of the stack of an engine, each with the length of its network's prefix.
+/// Addresses of an engine's stack, each with its prefix length.
 pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<(IpAddr, u32)> {
     let Ok(status) = client::status(path) else {
         return Vec::new();
@@ -39,7 +39,7 @@ pub(crate) fn stack_addresses(path: &std::path::Path) -> Vec<(IpAddr, u32)> {
         .collect()
 }
 
-/// Bytes of several buffers in `target`; their number, if they fit.
+/// Copies several buffers to `target`; the number of bytes, if they fit.
 pub(crate) fn gather(buffers: &[iovec], target: &mut [u8]) -> Option<usize> {
     let mut count = 0;
     for buffer in buffers {
@@ -56,10 +56,10 @@ pub(crate) fn gather(buffers: &[iovec], target: &mut [u8]) -> Option<usize> {
     Some(count)
 }
 
-/// Puts a word as it was where its caller asked for it.
+/// Stores the old value of an atomic at its result address.
 pub(crate) fn put_word(at: usize, original: u64) {
     let at: *mut u64 = std::ptr::with_exposed_provenance_mut(at);
-    // SAFETY: a result of a call, which its caller leaves alone until the completion, as
-    // fi_atomic(3) asks; those of closed endpoints are dropped with their operations.
+    // SAFETY: a result address of a call, which its caller leaves alone until the completion, as
+    // fi_atomic(3) requires; those of closed endpoints are dropped with their operations.
     unsafe { at.write_unaligned(original) };
 }

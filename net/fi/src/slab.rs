@@ -1,6 +1,6 @@
 //! Tables of objects, by number.
 
-/// A table whose numbers are used again.
+/// A table with reused numbers.
 pub(crate) struct Slab<T>(Vec<Option<T>>);
 
 impl<T> Default for Slab<T> {

@@ -1,4 +1,4 @@
-//! Shared receive contexts: receives that serve several endpoints.
+//! Shared receive contexts: receives for several endpoints.
 
 use crate::abi::*;
 use crate::core::{Asked, Core, Op, Srx, negative};
@@ -46,7 +46,7 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     0
 }
 
-/// Completions come where the endpoints' do: nothing needs to be bound.
+/// Completions go to the endpoints' queues: nothing needs to be bound.
 unsafe extern "C" fn bind(_fid: *mut fid, _other: *mut fid, _flags: u64) -> c_int {
     -libc::EINVAL
 }
@@ -72,21 +72,21 @@ impl Core {
         }))
     }
 
-    /// Closes one; its receives are nobody's.
+    /// Closes a context; its receives are dropped.
     pub(crate) fn close_srx(&mut self, srx: usize) {
         if let Some(srx) = self.srxs.remove(srx) {
             self.device.drop_shared(srx.id);
         }
     }
 
-    /// Has a connection, which is not open yet, take its receives from a shared context.
+    /// Makes a connection that is not open yet use a shared context.
     pub(crate) fn share(&mut self, connection: ConnectionId, srx: usize) -> Result<(), i32> {
         let srx = self.srxs.get(srx).ok_or(-libc::EINVAL)?;
         let shared = self.device.share_receives(connection, srx.id);
         shared.map_err(|error| negative(&error))
     }
 
-    /// Has an endpoint take its receives from a shared context.
+    /// Makes an endpoint use a shared context.
     pub(crate) fn bind_srx(&mut self, index: usize, srx: usize) -> Result<(), i32> {
         let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
         ep.srx = Some(srx);
@@ -112,14 +112,14 @@ impl Core {
         let posted = self.device.post_shared(srx.id, receive);
         posted.map_err(|error| negative(&error))?;
         srx.next_receive += 1;
-        // The queue of the endpoint that it serves may want it told all the same.
+        // The queue of the receiving endpoint may report it even if the context has none.
         let op = Op::receive(asked, buffers, number, asked.flags & FI_COMPLETION != 0);
         srx.receives.insert(number, op);
         Ok(())
     }
 
-    /// Takes back the oldest receive of that context that no message has begun to fill. It serves
-    /// no endpoint yet, so that no queue tells of it.
+    /// Cancels the oldest receive with that context that no message has begun to fill. It belongs
+    /// to no endpoint yet, so no queue reports it.
     pub(crate) fn cancel_shared(&mut self, index: usize, context: usize) -> isize {
         let missing = -(libc::ENOENT as isize);
         let Some(srx) = self.srxs.get(index) else {

@@ -36,7 +36,7 @@ pub(crate) static RMA: fi_ops_rma = fi_ops_rma {
 /// Buffers of a call.
 ///
 /// # Safety
-/// `count` buffers at `iov`, which may be NULL where there are none.
+/// `count` buffers at `iov`, which may be NULL if there are none.
 unsafe fn buffers<'a>(iov: *const iovec, count: usize) -> Result<&'a [iovec], i32> {
     if count == 0 {
         return Ok(&[]);
@@ -66,8 +66,8 @@ enum What {
 /// Posts an operation.
 ///
 /// # Safety
-/// `ep` is an endpoint of ours; the buffers stay until its completion, or its call's end where they
-/// are injected.
+/// `ep` is an endpoint of this provider; the buffers stay valid until its completion, or until the
+/// call returns if they are injected.
 unsafe fn operate(
     ep: *mut fid_ep,
     what: What,
@@ -87,7 +87,7 @@ unsafe fn operate(
     status(posted)
 }
 
-/// The outcome of a call, as libfabric has it.
+/// The result of a call in libfabric's convention.
 pub(crate) fn status(outcome: Result<(), i32>) -> isize {
     outcome.err().unwrap_or(0) as isize
 }
@@ -102,7 +102,7 @@ impl Core {
         is_short: bool,
     ) -> Result<(), i32> {
         if is_short {
-            // Calls without flags have the endpoint's.
+            // Calls without flags use the endpoint's.
             let ep = self.eps.get(index).ok_or(-libc::EINVAL)?;
             asked.flags |= ep.op_flags;
         }
@@ -151,7 +151,7 @@ pub(crate) fn asked(context: *mut c_void, flags: u64) -> Asked {
     }
 }
 
-/// Work that was copied, of which no completion tells.
+/// Work with copied data, without a completion.
 pub(crate) fn injected() -> Asked {
     Asked {
         context: 0,
@@ -163,7 +163,7 @@ pub(crate) fn injected() -> Asked {
 
 pub(crate) fn remote(addr: u64, key: u64) -> Remote {
     Remote {
-        // A key that is longer than ours is none of ours.
+        // A longer key cannot be one of ours.
         stag: Stag(u32::try_from(key).unwrap_or(0)),
         offset: addr,
     }
@@ -205,7 +205,8 @@ unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) ->
 /// Posts a receive.
 ///
 /// # Safety
-/// An endpoint or a shared receive context of ours; the buffers stay until the completion.
+/// An endpoint or a shared receive context of this provider; the buffers stay valid until the
+/// completion.
 unsafe fn receive(
     ep: *mut fid_ep,
     buffers: Result<&[iovec], i32>,
@@ -326,10 +327,10 @@ unsafe extern "C" fn readv(
     unsafe { operate(ep, what, buffers(iov, count), asked(context, 0), true) }
 }
 
-/// An operation on memory of the peer, of the longest form of a call.
+/// Posts an operation on the peer's memory, from the message form of a call.
 ///
 /// # Safety
-/// As the calls' own.
+/// As for the calls.
 unsafe fn rma(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64, is_write: bool) -> isize {
     // SAFETY: the caller's promises, which are libfabric's.
     unsafe {

@@ -1,5 +1,5 @@
-//! Sizes and last offsets of all layouts, as a small C program finds them in libfabric's headers.
-//! Says so and passes where these are not installed (Debian: libfabric-dev; `scripts/setup`).
+//! Compares sizes and last offsets of all layouts with libfabric's headers, by a small C program.
+//! Prints a note and passes if they are not installed (Debian: libfabric-dev; `scripts/setup`).
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 
 use std::fmt::Write;

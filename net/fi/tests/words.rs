@@ -1,5 +1,5 @@
-//! A program in C on libfabric itself: shared receives, and each atomic that the provider offers.
-//! Says so and passes where libfabric is not installed (Debian: libfabric-dev; `scripts/setup`).
+//! A C program on libfabric itself: shared receives, and each atomic that the provider offers.
+//! Prints a note and passes if libfabric is not installed (Debian: libfabric-dev; `scripts/setup`).
 #![allow(clippy::unwrap_used, clippy::print_stdout)] // Helper functions of tests.
 
 use std::process::Command;

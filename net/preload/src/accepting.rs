@@ -1,9 +1,10 @@
 //! Accepting sessions without the supervisor.
 //!
-//! The listening end of a process that has called listen(2) takes the sessions themselves, and
-//! the name of each one's other end has the addresses (`sidecore_net_rings::Name`). Must stay true:
-//! a session is only taken from the supervisor that has made the listener or, on the loopback, from
-//! another one of the same user; whatever is odd goes to the supervisor as without this.
+//! The library accepts sessions directly from the listening end of a process that called listen(2);
+//! the name of each session's other end has the addresses (`sidecore_net_rings::Name`). Must stay
+//! true: a session is accepted only from the supervisor that created the listener or, on the
+//! loopback, from another one of the same user; unusual cases go to the supervisor, as without this
+//! library.
 
 use crate::marked::{call, credentials};
 use crate::real::{errno, real, set_errno};
@@ -13,7 +14,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 use std::time::{Duration, Instant};
 
-/// listen(2): has the supervisor bring sessions to the listening end.
+/// listen(2): makes the supervisor connect sessions to the listening end.
 pub(crate) fn listen(file: c_int, backlog: c_int) -> c_int {
     // SAFETY: a call without pointers.
     let result = unsafe {
@@ -31,10 +32,10 @@ pub(crate) fn listen(file: c_int, backlog: c_int) -> c_int {
     result
 }
 
-/// connect(2), with what is known of the descriptor; none: it is to be called as it is.
+/// connect(2), with facts about the descriptor; none: call the C library's function.
 ///
 /// # Safety
-/// As of connect(2).
+/// As for connect(2).
 pub(crate) unsafe fn connect(
     file: c_int,
     to: *const libc::sockaddr,
@@ -52,7 +53,7 @@ pub(crate) unsafe fn connect(
             libc::syscall(libc::SYS_fcntl, file, libc::F_GETFL),
         )
     };
-    // Who waits may be cancelled there, which is the C library's to do.
+    // A blocking connect(2) is a cancellation point, which the C library implements.
     if flags < 0 || status < 0 || status as c_int & libc::O_NONBLOCK == 0 {
         return None;
     }
@@ -67,12 +68,12 @@ pub(crate) unsafe fn connect(
 }
 
 /// # Safety
-/// As of connect(2); an address in the first page is none.
+/// As for connect(2); an address in the first page counts as invalid.
 unsafe fn is_loopback(to: *const libc::sockaddr, bytes: libc::socklen_t) -> bool {
     if crate::stream::is_in_first_page(to.addr()) || bytes < 16 {
         return false;
     }
-    // SAFETY: by the caller, there are so many bytes.
+    // SAFETY: the caller guarantees this number of bytes.
     let address = unsafe { std::slice::from_raw_parts(to.cast::<u8>(), bytes.min(28) as usize) };
     let family = i32::from(u16::from_ne_bytes([address[0], address[1]]));
     let v6 = std::net::Ipv6Addr::LOCALHOST.octets();
@@ -80,10 +81,10 @@ unsafe fn is_loopback(to: *const libc::sockaddr, bytes: libc::socklen_t) -> bool
         || family == libc::AF_INET6 && address.get(8..24) == Some(v6.as_slice())
 }
 
-/// accept4(2); none: the supervisor's, or the kernel's, is to be called.
+/// accept4(2); none: use the supervisor's, or the kernel's.
 ///
 /// # Safety
-/// As of accept4(2).
+/// As for accept4(2).
 pub(crate) unsafe fn by_itself(
     file: c_int,
     from: *mut libc::sockaddr,
@@ -123,7 +124,7 @@ pub(crate) unsafe fn by_itself(
                 return None;
             }
             Some(name) if matches!(name.role, Role::Session | Role::Program) => {
-                // Sessions of the loopback come from any supervisor of the user's.
+                // Loopback sessions may come from any supervisor of the user.
                 let is_open = name.is_of_loopback() && name.role == Role::Program;
                 let Some(peer) = name.peer().filter(|_| is_trusted(accepted, file, is_open)) else {
                     close(accepted);
@@ -132,13 +133,13 @@ pub(crate) unsafe fn by_itself(
                 if name.role == Role::Session {
                     greet(accepted, name.number);
                 } else {
-                    // There are no rings between programs.
+                    // Sessions between programs have no rings.
                     kind = Kind::Barred;
                     crate::spin::allow();
                 }
                 peer
             }
-            // Somebody else has found the listening end.
+            // Another process has connected to the listening end.
             _ => {
                 close(accepted);
                 continue;
@@ -157,7 +158,7 @@ pub(crate) unsafe fn by_itself(
     None
 }
 
-/// A listener's number, where the descriptor is one.
+/// A listener's number, if the descriptor is one.
 pub(crate) fn listener(file: c_int) -> Option<u32> {
     let record = record(file).filter(|record| record.has(LISTENS))?;
     if record.kind() != Kind::Candidate {
@@ -173,13 +174,13 @@ pub(crate) fn listener(file: c_int) -> Option<u32> {
     (result == 0).then_some(about.st_ino as u32)
 }
 
-/// Has the supervisor see at once that a listener may be gone.
+/// Makes the supervisor check at once if a listener is gone.
 pub(crate) fn tell_closed(listener: u32) {
-    // A supervisor that is gone, or does not know it, has nothing to see.
+    // Fails if the supervisor is gone, or does not know the listener, which is fine.
     crate::attachment::request(-1, LISTENER_CLOSED, listener).ok();
 }
 
-/// Takes back the name that the kernel says of the other end of a session: TCP says none.
+/// Removes the name of the session's other end that the kernel returned: TCP returns none.
 ///
 /// # Safety
 /// There are `room` bytes at `from`, which the kernel has written, and a length at `from_bytes`.
@@ -195,7 +196,7 @@ pub(crate) unsafe fn hide_name(
     }
     // SAFETY: by the caller; no more is looked at than there is room for.
     unsafe {
-        // Where there was less room, the length is that of the whole.
+        // If there was less room, the length is that of the whole name.
         if *from_bytes as usize == NAME_BYTES + 3 {
             let name = std::slice::from_raw_parts(from, looked_at);
             let is_local = name[..2] == (libc::AF_UNIX as u16).to_ne_bytes();
@@ -206,8 +207,8 @@ pub(crate) unsafe fn hide_name(
     }
 }
 
-/// One connection of the listening end: its descriptor, and the bytes of its name; or why there is
-/// none; or none where the supervisor knows why.
+/// Accepts one connection of the listening end: its descriptor, and the length of its name; or the
+/// error; or none if the supervisor knows the reason.
 fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usize), c_int>> {
     let begun = Instant::now();
     loop {
@@ -232,7 +233,8 @@ fn take(file: c_int, name: &mut [u8], flags: c_int) -> Option<Result<(c_int, usi
             return Some(Ok((accepted, bytes as usize)));
         }
         match errno() {
-            // The supervisor looks at the listening end by itself, for programs without a library.
+            // The supervisor accepts from the listening end as well, for programs without the
+            // library.
             libc::EAGAIN if begun.elapsed() < A_MOMENT && waits(file) => {}
             error @ (libc::EAGAIN | libc::EINTR | libc::EMFILE | libc::ENFILE) => {
                 return Some(Err(error));
@@ -248,8 +250,8 @@ fn waits(file: c_int) -> bool {
     status >= 0 && status as c_int & libc::O_NONBLOCK == 0
 }
 
-/// True if the session was opened by the process that has made the listening end or, where
-/// `by_user`, by one of the same user.
+/// True if the session was opened by the process that created the listening end or, with `by_user`,
+/// by one of the same user.
 fn is_trusted(accepted: c_int, listener: c_int, by_user: bool) -> bool {
     match (credentials(listener), credentials(accepted)) {
         (Some(made), Some(opened)) => made.1 == opened.1 && (by_user || made.0 == opened.0),
@@ -257,7 +259,7 @@ fn is_trusted(accepted: c_int, listener: c_int, by_user: bool) -> bool {
     }
 }
 
-/// Says which descriptor has the session now.
+/// Reports the descriptor of the session to the supervisor.
 fn greet(accepted: c_int, number: u64) {
     // SAFETY: a call without pointers.
     let thread = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
@@ -269,7 +271,7 @@ fn greet(accepted: c_int, number: u64) {
     let from = bytes.as_ptr().cast::<c_void>();
     let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
     let before = errno();
-    // Where the session is over already, nobody needs to know.
+    // Fails if the session is over already, which needs no report.
     real!(send(accepted => c_int, from => *const c_void, bytes.len() => usize, flags => c_int)
         -> isize);
     set_errno(before);
@@ -285,8 +287,8 @@ unsafe extern "C" {
 }
 
 const PTHREAD_CANCEL_ASYNCHRONOUS: c_int = 1;
-/// Connections of others that are passed over in one call.
+/// Connections of other processes that one call skips.
 const STRANGERS_MAX: usize = 256;
-/// A refusal that comes later was waited for (SO_RCVTIMEO).
+/// A refusal that takes longer came from a wait (SO_RCVTIMEO).
 const A_MOMENT: Duration = Duration::from_micros(500);
 const _: () = assert!(NAME_BYTES + 3 < size_of::<libc::sockaddr_storage>());

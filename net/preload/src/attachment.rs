@@ -1,8 +1,8 @@
-//! This process's share with its supervisor: the segment, waiters, streams' memory.
+//! This process's shared memory with its supervisor: the segment, waiters, streams' memory.
 //!
-//! Must stay true: descriptors of ours stand high, where programs do not look, and are never the
-//! program's to close; after a fork the child has none of it; nothing is freed, so that no thread
-//! uses what another one has given back.
+//! Must stay true: the library's descriptors have high numbers, which programs do not expect, and
+//! the program cannot close them; a forked child uses none of it; nothing is freed, so that a
+//! thread cannot use memory that another one has released.
 
 use crate::real::{errno, real};
 use sidecore_net_rings::{
@@ -16,19 +16,19 @@ use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-/// This process's share with its supervisor.
+/// This process's shared memory with its supervisor.
 #[derive(Debug)]
 pub(crate) struct Attachment {
     number: u32,
     segment: SharedMapping,
-    /// Rung to wake the supervisor; the first waiter's.
+    /// Bell that wakes the supervisor; the first waiter's.
     bell: c_int,
     idle: Mutex<Vec<Waiter>>,
     slabs: [OnceLock<SharedMapping>; SLABS],
     large: [OnceLock<SharedMapping>; STREAMS as usize],
 }
 
-/// Whom the supervisor wakes: by a byte on its socket.
+/// A waiter, which the supervisor wakes by a byte on its socket.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiter {
     pub(crate) number: u32,
@@ -38,10 +38,10 @@ pub(crate) struct Waiter {
 static CURRENT: AtomicPtr<Attachment> = AtomicPtr::new(std::ptr::null_mut());
 /// 0 not tried, 1 being made, 2 made, 3 refused for good.
 static STEP: AtomicU32 = AtomicU32::new(0);
-/// Descriptors of ours, each 1 added.
+/// The library's descriptors, each plus 1.
 static OWN: [AtomicI32; WAITERS] = [const { AtomicI32::new(0) }; WAITERS];
 
-/// The attachment, where there is one.
+/// The attachment, if there is one.
 #[inline]
 pub(crate) fn current() -> Option<&'static Attachment> {
     let current = CURRENT.load(Ordering::Acquire);
@@ -49,7 +49,7 @@ pub(crate) fn current() -> Option<&'static Attachment> {
     unsafe { current.as_ref() }
 }
 
-/// The attachment, made if need be; none without a supervisor that has rings.
+/// The attachment, created if necessary; none without a supervisor that supports rings.
 pub(crate) fn attach(descriptor: c_int) -> Option<&'static Attachment> {
     let step = STEP.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Acquire);
     if step.is_err() {
@@ -62,7 +62,7 @@ pub(crate) fn attach(descriptor: c_int) -> Option<&'static Attachment> {
     current()
 }
 
-/// This process is a fork's child: the attachment is its parent's.
+/// This process is a forked child: the attachment belongs to its parent.
 pub(crate) fn forked() {
     if CURRENT
         .swap(std::ptr::null_mut(), Ordering::AcqRel)
@@ -71,7 +71,7 @@ pub(crate) fn forked() {
         STEP.store(0, Ordering::Release);
         return;
     }
-    // So that the supervisor sees when the parent is gone.
+    // Closed, so that the supervisor notices the parent's exit.
     for own in &OWN {
         let own = own.swap(0, Ordering::AcqRel) - 1;
         if own >= 0 {
@@ -82,7 +82,7 @@ pub(crate) fn forked() {
     STEP.store(0, Ordering::Release);
 }
 
-/// True for a descriptor of ours, which a program must not see.
+/// True for a descriptor of the library, which a program must not see.
 #[inline]
 pub(crate) fn is_own(descriptor: c_int) -> bool {
     descriptor >= 0
@@ -92,7 +92,7 @@ pub(crate) fn is_own(descriptor: c_int) -> bool {
             .any(|own| own.load(Ordering::Relaxed) == descriptor + 1)
 }
 
-/// Descriptors of ours, in no order.
+/// The library's descriptors, in no order.
 pub(crate) fn own() -> impl Iterator<Item = c_int> {
     let numbers = OWN.iter().map(|own| own.load(Ordering::Relaxed) - 1);
     numbers.filter(|own| *own >= 0 && current().is_some())
@@ -132,7 +132,7 @@ impl Attachment {
         Some(stream.with_large(large.map(SharedMapping::slice)))
     }
 
-    /// Asks for large rings for a descriptor's stream; false where it has none then.
+    /// Requests large rings for a descriptor's stream; false if it does not get them.
     #[cold]
     pub(crate) fn grow(&self, descriptor: c_int, number: u32) -> bool {
         let Ok([told, file, _, _]) = request(descriptor, GROW, self.number) else {
@@ -156,7 +156,7 @@ impl Attachment {
         self.process()?.waiter_word(waiter.number)
     }
 
-    /// Asks for rings for a descriptor; the stream's number.
+    /// Requests rings for a descriptor; the stream's number.
     pub(crate) fn upgrade(&self, descriptor: c_int) -> Result<u32, c_int> {
         let [number, file, _, _] = request(descriptor, UPGRADE, self.number)?;
         let Some(place) = self.slabs.get((number / SLAB_STREAMS) as usize) else {
@@ -168,12 +168,12 @@ impl Attachment {
         let Some(stream) = self.stream(number) else {
             return Err(libc::EPROTO);
         };
-        // It may have large ones from an earlier time.
+        // A former stream with this number may have left large ones.
         stream.show_large();
         Ok(number)
     }
 
-    /// A waiter that nobody uses.
+    /// A free waiter.
     pub(crate) fn waiter(&self, descriptor: c_int) -> Option<Waiter> {
         let idle = self
             .idle
@@ -196,7 +196,7 @@ impl Attachment {
         Some(Waiter { number, socket })
     }
 
-    /// Tells the supervisor that a stream has news, and wakes it.
+    /// Notifies the supervisor of an event of a stream, and wakes it.
     #[inline]
     pub(crate) fn tell(&self, stream: u32) {
         let Some(process) = self.process() else {
@@ -221,7 +221,7 @@ fn ring(bell: c_int) {
     crate::real::set_errno(before);
 }
 
-/// Takes in the wake-ups that a waiter was given.
+/// Discards a waiter's wake-up bytes.
 pub(crate) fn drain(waiter: Waiter) {
     let mut bytes = [0_u8; 64];
     let to = bytes.as_mut_ptr().cast::<c_void>();
@@ -231,7 +231,7 @@ pub(crate) fn drain(waiter: Waiter) {
     crate::real::set_errno(before);
 }
 
-/// A request to the supervisor.
+/// Sends a request to the supervisor.
 pub(crate) fn request(descriptor: c_int, name: c_int, word: u32) -> Result<[u32; WORDS], c_int> {
     let before = errno();
     let mut words = [word, 0, 0, 0];
@@ -259,12 +259,12 @@ fn map(file: c_int, bytes: usize) -> Option<SharedMapping> {
     // SAFETY: the supervisor has just given it to this process; it is closed below.
     let borrowed = unsafe { BorrowedFd::borrow_raw(file) };
     let mapping = SharedMapping::open(borrowed, bytes).ok();
-    // SAFETY: as above; nobody else knows of it.
+    // SAFETY: as above; no other code knows of it.
     unsafe { libc::syscall(libc::SYS_close, file) };
     mapping
 }
 
-/// Moves a descriptor up, away from those that programs count on.
+/// Moves a descriptor to a high number, away from those that programs expect.
 fn out_of_sight(descriptor: c_int) -> c_int {
     let mut limit = libc::rlimit {
         rlim_cur: 0,

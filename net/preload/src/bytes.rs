@@ -1,4 +1,4 @@
-//! Calls that carry bytes.
+//! Intercepted calls that transfer bytes.
 
 use crate::real::{real, set_errno};
 use crate::stream::{self, Done};
@@ -19,11 +19,11 @@ fn pieces<'p>(pointer: *const libc::iovec, count: usize) -> Option<stream::Piece
     if pointer.is_null() || count > PIECES_MAX {
         return None;
     }
-    // SAFETY: the program says that so many are there.
+    // SAFETY: the program guarantees this number of elements.
     Some(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
-/// Ends a call: by what the rings have said, or by the kernel's.
+/// Finishes a call: with the result of the rings, or of the kernel.
 #[inline]
 fn end(done: Done, kernel: impl FnOnce() -> isize) -> isize {
     match done {
@@ -36,7 +36,7 @@ fn end(done: Done, kernel: impl FnOnce() -> isize) -> isize {
     }
 }
 
-/// A call of the kernel's that may wait for one descriptor.
+/// A kernel call that may block on one descriptor.
 #[inline]
 fn in_kernel<T>(descriptor: c_int, work: impl FnOnce() -> T) -> T {
     match record(descriptor).filter(|record| record.kind() == Kind::Candidate) {
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn readv(file: c_int, to: *const libc::iovec, count: c_int
     };
     match pieces(to, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::receive(file, pieces, 0), kernel),
-        // The rare call without room for a byte says nothing, which costs its later writes a check.
+        // A call without room for a byte is rare and ambiguous; later writes then make one check.
         _ => closing::note_end(file, kernel(), 1),
     }
 }
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn recvfrom(
     }
     let done = stream::receive(file, &[one(to, bytes)], flags);
     if matches!(done, Done::Bytes(_)) && !from.is_null() && !from_bytes.is_null() {
-        // A stream says no address.
-        // SAFETY: the program says that a length is there.
+        // A stream returns no address.
+        // SAFETY: the program guarantees that a length is there.
         unsafe { *from_bytes = 0 };
     }
     end(done, kernel)
@@ -147,8 +147,7 @@ pub unsafe extern "C" fn recvmsg(file: c_int, message: *mut libc::msghdr, flags:
     };
     meet(file);
     if stream::is_in_first_page(message.addr()) || !rings::has_rings(file) {
-        // SAFETY: the program says that a message's header is there; where there is none, the
-        // kernel says so.
+        // SAFETY: the program guarantees a message header; the kernel reports an error without one.
         let name = (!stream::is_in_first_page(message.addr())).then(|| unsafe {
             let header = &*message;
             (header.msg_name, header.msg_namelen)
@@ -225,7 +224,7 @@ pub unsafe extern "C" fn writev(file: c_int, from: *const libc::iovec, count: c_
     match pieces(from, usize::try_from(count).unwrap_or(usize::MAX)) {
         Some(pieces) if rings::has_rings(file) => end(stream::send(file, pieces, 0), kernel),
         Some(pieces) if closing::has_ended(file) => {
-            // SAFETY: zeros are a message without anything.
+            // SAFETY: zeros are an empty message.
             let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
             message.msg_iov = pieces.as_ptr().cast_mut();
             message.msg_iovlen = pieces.len() as _;
@@ -333,9 +332,9 @@ pub unsafe extern "C" fn sendmmsg(
     })
 }
 
-/// The control messages of a message; an error where they are more than the kernel takes.
+/// The control messages of a message; an error if they exceed the kernel's limit.
 fn control(header: &libc::msghdr) -> Result<&[u8], c_int> {
-    // Of another width with other C libraries.
+    // Its type differs between C libraries.
     let bytes: usize = header.msg_controllen as _;
     if header.msg_control.is_null() {
         return Ok(&[]);
@@ -343,11 +342,11 @@ fn control(header: &libc::msghdr) -> Result<&[u8], c_int> {
     if bytes > CONTROL_BYTES_MAX {
         return Err(libc::ENOBUFS);
     }
-    // SAFETY: the program says that so many are there.
+    // SAFETY: the program guarantees this number of bytes.
     Ok(unsafe { std::slice::from_raw_parts(header.msg_control.cast(), bytes) })
 }
 
-/// Descriptors in control messages (SCM_RIGHTS): other processes will use them.
+/// Descriptors in control messages (SCM_RIGHTS), which other processes will use.
 fn passed_on(control: &[u8]) -> Vec<c_int> {
     if attachment::current().is_none() {
         return Vec::new();
@@ -366,7 +365,7 @@ fn send_file(to: c_int, from: c_int, offset: Option<&mut i64>, count: usize) -> 
     while sent < count {
         let room = (count - sent).min(buffer.len());
         let at = buffer.as_mut_ptr().cast::<c_void>();
-        // A stream's own position moves by what was sent, not by what was read.
+        // The file's own position must advance by the bytes sent, not by those read.
         let place = match start {
             Some(start) => start + sent as i64,
             None => real!(lseek(from => c_int, 0 => i64, libc::SEEK_CUR => c_int) -> i64),
@@ -422,7 +421,7 @@ pub unsafe extern "C" fn sendfile(
     send_file(to, from, unsafe { offset.as_mut() }, count)
 }
 
-/// sendfile(2), by the name that programs with large files call; the types are one.
+/// sendfile(2), by its name for programs with large-file support; the types are identical.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sendfile64(
     to: c_int,
@@ -450,7 +449,7 @@ pub unsafe extern "C" fn splice(
         bytes => usize, flags => c_uint) -> isize)
 }
 
-/// A descriptor that came to this process unseen, and is used as a socket.
+/// Starts tracking a descriptor that this process got unnoticed and uses as a socket.
 #[inline]
 fn meet(file: c_int) {
     if let Some(record) = record(file)
@@ -460,7 +459,7 @@ fn meet(file: c_int) {
     }
 }
 
-/// `read` of programs that are built with _FORTIFY_SOURCE.
+/// `read` of programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __read_chk(
     file: c_int,
@@ -473,7 +472,7 @@ pub unsafe extern "C" fn __read_chk(
     unsafe { read(file, to, bytes) }
 }
 
-/// `recv` of programs that are built with _FORTIFY_SOURCE.
+/// `recv` of programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __recv_chk(
     file: c_int,
@@ -487,7 +486,7 @@ pub unsafe extern "C" fn __recv_chk(
     unsafe { recv(file, to, bytes, flags) }
 }
 
-/// `recvfrom` of programs that are built with _FORTIFY_SOURCE.
+/// `recvfrom` of programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __recvfrom_chk(
     file: c_int,
@@ -507,5 +506,5 @@ pub unsafe extern "C" fn __recvfrom_chk(
 const CONTROL_BYTES_MAX: usize = 128 << 10;
 /// Pieces of a vector (IOV_MAX).
 const PIECES_MAX: usize = 1024;
-/// Bytes of a file that are copied at once.
+/// Bytes of a file copied at once.
 const FILE_BYTES: usize = 16 << 10;

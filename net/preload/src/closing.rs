@@ -1,15 +1,15 @@
-//! Writing after the peer has closed: TCP takes the first write, a local pair none.
+//! Writing after the peer has closed: TCP accepts the first write, a local pair does not.
 //!
-//! Must stay true: only on a pair that stands for a session is anything said otherwise than by the
-//! kernel; a program's own local sockets, and sockets of the kernel's TCP, keep their answers. A
-//! program hears SIGPIPE where TCP would have sent it.
+//! Must stay true: results differ from the kernel's only on a pair that represents a session; a
+//! program's own local sockets, and kernel TCP sockets, are unchanged. A program gets SIGPIPE when
+//! TCP would have sent it.
 
 use crate::marked::{kernels_option, was_connected};
 use crate::real::{errno, real, set_errno};
 use crate::table::{self, ENDED, Kind, PARDONED, Record, SHUT_WRITE};
 use std::ffi::c_int;
 
-/// Notes the end of a call of the kernel's that receives: nothing means that the peer has ended.
+/// Records the result of a receiving kernel call: 0 bytes mean that the peer has ended.
 #[inline]
 pub(crate) fn note_end(file: c_int, received: isize, wanted: usize) -> isize {
     if received <= 0 && wanted > 0 {
@@ -31,14 +31,14 @@ fn note(file: c_int, received: isize) {
     }
 }
 
-/// A session's error was told (SO_ERROR): no write passes any more.
+/// A session's error was reported (SO_ERROR): writes fail from now on.
 pub(crate) fn note_error(file: c_int) {
     if let Some(record) = table::record(file) {
         record.add(PARDONED);
     }
 }
 
-/// Sends by the kernel, without a signal; `work` takes the flags.
+/// Sends by the kernel, without a signal; `work` gets the flags.
 #[inline]
 pub(crate) fn send(
     file: c_int,
@@ -58,8 +58,8 @@ pub(crate) fn send(
     sent
 }
 
-/// True where a write is to be made by [`send`]: the program has read the peer's end. Not before,
-/// since programs that confine themselves may write, and not send.
+/// True if a write must use [`send`]: the program has read the peer's end. Not before, since
+/// sandboxed programs may be allowed to call write but not send.
 #[inline]
 pub(crate) fn has_ended(file: c_int) -> bool {
     table::record(file).is_some_and(|record| {
@@ -67,17 +67,17 @@ pub(crate) fn has_ended(file: c_int) -> bool {
     })
 }
 
-/// Result by TCP's rules where the kernel says EPIPE of a pair.
+/// The result by TCP's rules when the kernel reports EPIPE for a pair.
 #[cold]
 fn refused(file: c_int, record: &Record, flags: c_int, wanted: usize) -> isize {
     if !record.has(SHUT_WRITE) && !record.has(PARDONED) {
         match end_of(file) {
-            // The peer's answer, a reset, makes the next write fail (RFC 9293 section 3.10.7.1).
+            // The peer's reply, a reset, makes the next write fail (RFC 9293 section 3.10.7.1).
             End::Closed => {
                 record.add(PARDONED);
                 return wanted as isize;
             }
-            // It has left bytes unread, and its reset has come (RFC 2525 section 2.17).
+            // The peer closed with unread bytes, and its reset has arrived (RFC 2525 section 2.17).
             End::Reset(error) => {
                 record.add(PARDONED);
                 set_errno(error);
@@ -98,11 +98,11 @@ fn refused(file: c_int, record: &Record, flags: c_int, wanted: usize) -> isize {
 }
 
 enum End {
-    /// The peer has closed a session that was in order.
+    /// The peer has closed the session in order.
     Closed,
-    /// The session has ended with this error, which is told once.
+    /// The session has ended with this error, which is reported once.
     Reset(c_int),
-    /// It is no session's pair, or its peer is still there.
+    /// Not a session's pair, or its peer is still connected.
     Other,
 }
 

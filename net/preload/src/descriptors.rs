@@ -1,4 +1,4 @@
-//! Calls that make descriptors, let go of them, or ask about them.
+//! Intercepted calls that create, close or query descriptors.
 
 use crate::real::{FIONREAD, real, set_errno};
 use crate::table::{self, Kind, kind, new, record};
@@ -123,7 +123,7 @@ pub unsafe extern "C" fn shutdown(file: c_int, how: c_int) -> c_int {
         {
             record.add(table::SHUT_WRITE);
         }
-        // The kernel knows what may still be read then, and wakes who waits.
+        // The kernel knows the bytes that may still be read then, and wakes waiting threads.
         _ => rings::bar(file),
     }
     let result = real!(shutdown(file => c_int, how => c_int) -> c_int);
@@ -176,7 +176,7 @@ pub unsafe extern "C" fn setsockopt(
         bytes => libc::socklen_t) -> c_int)
 }
 
-/// Before a number is let go of, or another file takes its place.
+/// Before a descriptor is closed or replaced.
 fn leave(file: c_int) {
     let Some(record) = record(file) else {
         return;
@@ -213,7 +213,7 @@ pub unsafe extern "C" fn close(file: c_int) -> c_int {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if flags & CLOSE_RANGE_CLOEXEC != 0 {
-        // Ours are so anyway.
+        // The library's descriptors have that flag anyway.
         return real!(close_range(first => c_uint, last => c_uint, flags => c_int) -> c_int);
     }
     let highest = last.min(table::DESCRIPTORS as c_uint - 1);
@@ -242,7 +242,7 @@ pub unsafe extern "C" fn closefrom(first: c_int) {
     unsafe { close_range(first.max(0).cast_unsigned(), c_uint::MAX, 0) };
 }
 
-/// Before a descriptor gets a second number.
+/// Before a descriptor is duplicated.
 fn twin(file: c_int) -> bool {
     if attachment::is_own(file) {
         set_errno(libc::EBADF);
@@ -293,7 +293,7 @@ pub unsafe extern "C" fn dup3(file: c_int, to: c_int, flags: c_int) -> c_int {
     second(file, made)
 }
 
-/// A second number for what `file` stands for.
+/// Records a duplicate of `file`.
 fn second(file: c_int, made: c_int) -> c_int {
     if kind(file) == Kind::Other && kind(made) == Kind::Other || !table::is_own_process() {
         return made;
@@ -301,7 +301,7 @@ fn second(file: c_int, made: c_int) -> c_int {
     new(made, twins_kind(file))
 }
 
-/// Kind of a second number.
+/// Kind of a duplicate.
 fn twins_kind(file: c_int) -> Kind {
     match kind(file) {
         Kind::Other => Kind::Other,
@@ -309,7 +309,7 @@ fn twins_kind(file: c_int) -> Kind {
     }
 }
 
-/// fcntl(2). Arguments behind the second come as numbers, as C's variable arguments do here.
+/// fcntl(2). The third argument is passed as a number, which matches C's variable arguments here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl(file: c_int, what: c_int, argument: c_ulong) -> c_int {
     control(
@@ -319,7 +319,7 @@ pub unsafe extern "C" fn fcntl(file: c_int, what: c_int, argument: c_ulong) -> c
     )
 }
 
-/// fcntl(2), by the name that programs with large files call.
+/// fcntl(2), by its name for programs with large-file support.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fcntl64(file: c_int, what: c_int, argument: c_ulong) -> c_int {
     control(
@@ -337,7 +337,7 @@ fn control(file: c_int, what: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
             }
             second(file, kernel())
         }
-        // Signals come for what happens to the pair.
+        // Signals are sent for events of the pair.
         libc::F_SETOWN | F_SETSIG | F_SETOWN_EX => {
             rings::bar(file);
             kernel()
@@ -346,7 +346,7 @@ fn control(file: c_int, what: c_int, kernel: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
-/// ioctl(2). The argument comes as a number, as C's variable arguments do here.
+/// ioctl(2). The argument is passed as a number, which matches C's variable arguments here.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_void) -> c_int {
     if kind(file) == Kind::Ring {
@@ -365,7 +365,7 @@ pub unsafe extern "C" fn ioctl(file: c_int, request: c_ulong, argument: *mut c_v
     real!(ioctl(file => c_int, request => c_ulong, argument => *mut c_void) -> c_int)
 }
 
-/// fdopen(3): the C library reads and writes it by itself.
+/// fdopen(3): the C library reads and writes it internally.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdopen(file: c_int, mode: *const c_char) -> *mut libc::FILE {
     rings::bar(file);

@@ -1,10 +1,10 @@
 //! epoll(7) over descriptors with rings and all others.
 //!
-//! The kernel's epoll goes on to watch the others, and a waiter's socket of ours, by which the
-//! supervisor wakes who sleeps there. Descriptors with rings stand in it without events, so that
-//! what the kernel says of them (a supervisor that is gone) still comes; their readiness is found
-//! in the rings. Must stay true: neither kind starves the other; a thread that sleeps is woken by
-//! either; what is level-triggered is told as long as it is so.
+//! The kernel's epoll instance still watches the others, and a waiter's socket of the library, by
+//! which the supervisor wakes sleeping threads. Descriptors with rings are in it without events, so
+//! that the kernel still reports a hang-up (a supervisor that is gone); their readiness is found in
+//! the rings. Must stay true: neither kind starves the other; a sleeping thread is woken by either;
+//! level-triggered events are reported as long as they hold.
 
 use crate::attachment::{self, Attachment, drain};
 use crate::interest::{
@@ -45,7 +45,7 @@ pub(crate) fn change(
     };
     match record.settled_kind() {
         Kind::Candidate => {
-            // Armed anew: now it is known that nothing was told.
+            // Armed again, so no event was reported since.
             if operation == libc::EPOLL_CTL_MOD
                 && record.epoll() == Some(epoll)
                 && is_told_once(record)
@@ -71,7 +71,7 @@ pub(crate) fn change(
     }
 }
 
-/// Remembers what the kernel's epoll watches, for when the descriptor gets rings.
+/// Records the registration in the kernel's epoll instance, for when the descriptor gets rings.
 fn note(
     epoll: c_int,
     operation: c_int,
@@ -86,7 +86,7 @@ fn note(
                 record.set_epoll(None);
             }
         }
-        // In two of them: too much for rings.
+        // Registered in two instances: not supported with rings.
         (_, Some(_)) if known.is_some_and(|known| known != epoll) => rings::bar(descriptor),
         (_, Some(event)) => {
             record.events.store(event.events, Ordering::Relaxed);
@@ -123,7 +123,7 @@ fn change_ring(
                 note(epoll, operation, descriptor, Some(event), record);
                 adopt(attachment, epoll, descriptor, record);
             } else {
-                // Again, for the error.
+                // Call again, to get the error.
                 let mut event = event;
                 return real!(epoll_ctl(epoll => c_int, operation => c_int,
                     descriptor => c_int, &raw mut event => *mut libc::epoll_event) -> c_int);
@@ -152,8 +152,8 @@ fn change_ring(
     }
 }
 
-/// A fork's child uses its parent's epoll: what the parent has there goes back to pairs, so that
-/// the kernel watches it for both.
+/// A forked child uses its parent's epoll instance: the parent's descriptors in it go back to
+/// pairs, so that the kernel watches them for both.
 #[cold]
 fn disinherit(epoll: c_int) {
     for descriptor in table::inherited_of(epoll) {
@@ -164,15 +164,15 @@ fn disinherit(epoll: c_int) {
     }
 }
 
-/// A wait for events, as the kernel's: its own part, with a timeout in milliseconds.
+/// The kernel's part of a wait for events, with a timeout in milliseconds.
 pub(crate) trait KernelWait {
-    /// Waits; at most so long where it is given, as long as the program has said otherwise.
+    /// Waits; at most for `limit` if it is given, else as long as the program requested.
     fn wait(&self, events: &mut [libc::epoll_event], limit: Option<Duration>) -> c_int;
     /// The program's own limit; none waits for ever.
     fn limit(&self) -> Option<Duration>;
 }
 
-/// epoll_wait(2) and its like.
+/// epoll_wait(2) and similar calls.
 pub(crate) fn wait(
     epoll: c_int,
     events: &mut [libc::epoll_event],
@@ -198,7 +198,7 @@ pub(crate) fn wait(
                 count = crate::spin::before_sleep(|| kernel.wait(events, Some(Duration::ZERO)));
             }
             if count == 0 {
-                // As the program has said it: the clock costs as much as half of the call.
+                // The program's own timeout: reading the clock costs as much as half of the call.
                 let limit = if is_first { None } else { left() };
                 count = kernel.wait(events, limit);
             }
@@ -206,7 +206,7 @@ pub(crate) fn wait(
             if set_of(epoll).is_none() {
                 return count;
             }
-            // A set has come about meanwhile, with a socket of ours in it.
+            // A set was created meanwhile, with one of the library's sockets in it.
             let kept = filter(epoll, events, count);
             if count > 0 && kept == 0 && left() != Some(Duration::ZERO) {
                 continue;
@@ -224,7 +224,7 @@ pub(crate) fn wait(
                 inner.kernel_had = more;
             }
             if found == 0 {
-                // The rings had no room, or nothing: now it is their turn.
+                // The rings had no room or no events: check them now.
                 continue;
             }
         }
@@ -243,14 +243,14 @@ pub(crate) fn wait(
             return kept;
         }
         if left() == Some(Duration::ZERO) {
-            // Once more, for what came with the end.
+            // Once more, for events that arrived together with the timeout.
             let (found, _) = collect(set, attachment, events);
             return found as c_int;
         }
     }
 }
 
-/// Sleeps in the kernel's epoll; none where there is something already.
+/// Sleeps in the kernel's epoll instance; none if there is an event already.
 fn sleep(
     set: &Set,
     attachment: &Attachment,
@@ -271,13 +271,13 @@ fn sleep(
     if set.sleepers.fetch_sub(1, Ordering::SeqCst) == 1 {
         word.cancel_sleep();
     } else {
-        // Others sleep on, and must be woken by what comes next.
+        // Other threads are still asleep, and must be woken by the next event.
         word.announce_sleep();
     }
     count
 }
 
-/// Takes out of `events` what is there for us.
+/// Removes the library's own events from `events`.
 fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int {
     let Ok(there) = usize::try_from(count) else {
         return count;
@@ -297,7 +297,7 @@ fn filter(epoll: c_int, events: &mut [libc::epoll_event], count: c_int) -> c_int
             continue;
         }
         if let Some(descriptor) = muted(event.u64) {
-            // Its pair is hung up. It is told once, with what its rings say.
+            // Its pair is hung up. That is reported once, with the events of its rings.
             hang_up(epoll, descriptor);
             continue;
         }
@@ -319,7 +319,7 @@ fn hang_up(epoll: c_int, descriptor: c_int) {
     }
 }
 
-/// Events of the rings; and true if it is the kernel's turn to be asked, for which there is room.
+/// Events of the rings; and true if the kernel must be polled now, for which there is room.
 fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event]) -> (usize, bool) {
     let mut inner = set.lock();
     if let Some(process) = attachment.process() {
@@ -330,8 +330,9 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
         true => events.len() - (events.len() / KERNELS_SHARE).max(1),
         false => events.len(),
     };
-    // It had something the last time: who takes one session at each wait (nginx) has more to take,
-    // and a wait full of others' events would keep it from that. So the rings have as many.
+    // It had events the last time: a program that accepts one session per wait (nginx) has more to
+    // accept, and a wait filled with other events would prevent that. The rings get only a few
+    // places then.
     let room = match std::mem::take(&mut inner.kernel_had) {
         0 => room,
         had => room.min(had.max(ROOM_BESIDE)),
@@ -376,7 +377,7 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
         if interest.events & libc::EPOLLONESHOT as u32 != 0 {
             interest.is_spent = true;
         } else if interest.events & libc::EPOLLET as u32 == 0 {
-            // Told again as long as it is so; behind the others.
+            // Reported again as long as it is ready; queued behind the others.
             interest.is_queued = true;
             inner.ready.push_back(number);
         }
@@ -386,15 +387,15 @@ fn collect(set: &Set, attachment: &Attachment, events: &mut [libc::epoll_event])
     (found, is_kernels_turn)
 }
 
-/// Events that are told unasked.
+/// Events that are always reported.
 const ALWAYS: u32 = (libc::EPOLLERR | libc::EPOLLHUP) as u32;
-/// Wakes after which the bytes that caused them are read, before there is no room for more.
+/// Wake-ups after which the bytes that caused them are read, before the socket is full.
 const DRAIN_EVERY: u32 = 32;
-/// While the rings keep a thread busy, the kernel's part is looked at once in so many events of
-/// theirs. Not in so many waits: a thousand sessions make long ones, and who accepts one session in
-/// each (nginx) would be a second behind.
+/// While the rings keep a thread busy, the kernel's part is polled once per this number of ring
+/// events. Not per number of waits: a thousand sessions make long ones, and a program that accepts
+/// one session per wait (nginx) would fall behind by a second.
 const KERNEL_EVERY: u32 = 8;
-/// Events of the rings in one wait where the kernel's part had fewer the last time.
+/// Events of the rings in one wait if the kernel's part had some the last time.
 const ROOM_BESIDE: usize = 4;
-/// Part of a wait's room that is the kernel's in its turn.
+/// Share of a wait's room that the kernel's part gets when it is polled.
 const KERNELS_SHARE: usize = 8;

@@ -1,8 +1,8 @@
-//! Descriptors with rings that epolls have, and what their programs want to hear of them.
+//! Epoll registrations of descriptors with rings.
 //!
-//! In the kernel's epoll they stand without events, beside a waiter's socket of ours. Must stay
-//! true: a descriptor stands in one such epoll at most, and comes back to the kernel's watch when
-//! it has no rings any more.
+//! In the kernel's epoll instance they have no events, next to a waiter's socket of the library.
+//! Must stay true: a descriptor is in at most one such instance, and is watched by the kernel again
+//! when it loses its rings.
 
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::{errno, real};
@@ -14,13 +14,13 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// One epoll that has descriptors with rings.
+/// An epoll instance with descriptors that have rings.
 #[derive(Debug)]
 pub(crate) struct Set {
     pub(crate) waiter: Waiter,
     /// Threads that sleep in it.
     pub(crate) sleepers: AtomicU32,
-    /// Times that the supervisor woke somebody there.
+    /// Number of wake-ups by the supervisor.
     pub(crate) wakes: AtomicU32,
     pub(crate) inner: Mutex<Inner>,
 }
@@ -31,9 +31,9 @@ pub(crate) struct Inner {
     pub(crate) interests: Vec<Option<Interest>>,
     /// Streams that may be ready.
     pub(crate) ready: VecDeque<u32>,
-    /// Events told since the kernel was asked.
+    /// Events reported since the kernel was last polled.
     pub(crate) told: u32,
-    /// Events that the kernel had then; 0 once that was made use of.
+    /// Events that the kernel had then; 0 once that was used.
     pub(crate) kernel_had: usize,
 }
 
@@ -42,13 +42,13 @@ pub(crate) struct Interest {
     pub(crate) descriptor: c_int,
     pub(crate) events: u32,
     pub(crate) data: u64,
-    /// It is in the list of those that may be ready.
+    /// True if it is in the list `ready`.
     pub(crate) is_queued: bool,
-    /// It was told, with EPOLLONESHOT.
+    /// It was reported, with EPOLLONESHOT.
     pub(crate) is_spent: bool,
 }
 
-/// By their waiters' numbers. One whose epoll was closed is used again with its waiter.
+/// By their waiters' numbers. A set whose epoll instance was closed is reused with its waiter.
 static SETS: [AtomicPtr<Set>; WAITERS] = [const { AtomicPtr::new(ptr::null_mut()) }; WAITERS];
 
 impl Set {
@@ -92,7 +92,7 @@ fn set_at(number: u32) -> Option<&'static Set> {
     unsafe { set.as_ref() }
 }
 
-/// Makes an epoll one that may have descriptors with rings; false where that fails.
+/// Prepares an epoll instance for descriptors with rings; false if that fails.
 pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     let Some(record) = record(epoll) else {
         return false;
@@ -106,7 +106,7 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
         return false;
     };
     drain(waiter);
-    // Told by changes: what lies there needs no reading each time.
+    // Edge-triggered: the wake-up bytes need not be read each time.
     let events = (libc::EPOLLIN | libc::EPOLLET) as u32;
     if control(epoll, libc::EPOLL_CTL_ADD, waiter.socket, events, OWN_DATA) != 0 {
         attachment.give_waiter_back(waiter);
@@ -128,7 +128,7 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
         }));
         place.store(set, Ordering::Release);
     }
-    // Threads may sleep in it already, without our knowing.
+    // Threads may sleep in it already, unknown to the library.
     if let Some(word) = attachment.word(waiter) {
         word.announce_sleep();
     }
@@ -137,7 +137,7 @@ pub(crate) fn begin(attachment: &Attachment, epoll: c_int) -> bool {
     true
 }
 
-/// A descriptor that the epoll has got rings.
+/// A registered descriptor has got rings.
 pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, record: &Record) {
     let Some(set) = set_of(epoll) else {
         return;
@@ -160,7 +160,7 @@ pub(crate) fn adopt(attachment: &Attachment, epoll: c_int, descriptor: c_int, re
     );
 }
 
-/// A descriptor has no rings any more: the kernel's epoll watches it again.
+/// A descriptor has lost its rings: the kernel's epoll instance watches it again.
 pub(crate) fn release(descriptor: c_int, record: &Record) {
     let Some(epoll) = record.epoll() else {
         return;
@@ -171,7 +171,7 @@ pub(crate) fn release(descriptor: c_int, record: &Record) {
     control(epoll, libc::EPOLL_CTL_MOD, descriptor, events, data);
 }
 
-/// Takes a descriptor with rings off its epoll's list.
+/// Removes a descriptor with rings from the set.
 pub(crate) fn forget(epoll: c_int, record: &Record) {
     if let Some(set) = set_of(epoll) {
         let number = record.number.load(Ordering::Relaxed) as usize;
@@ -186,7 +186,7 @@ pub(crate) fn close(epoll: c_int) {
     let (Some(set), Some(attachment)) = (set_of(epoll), attachment::current()) else {
         return;
     };
-    // Whatever it had stays without an epoll until it is added to one.
+    // Its descriptors have no epoll instance until they are added to one.
     let mut inner = set.lock();
     for interest in inner.interests.iter_mut().filter_map(Option::take) {
         if let Some(record) = record(interest.descriptor)
@@ -200,7 +200,7 @@ pub(crate) fn close(epoll: c_int) {
     attachment.give_waiter_back(set.waiter);
 }
 
-/// This process is a fork's child: the epolls are its parent's, too.
+/// This process is a forked child: its parent uses the epoll instances, too.
 pub(crate) fn forked() {
     for set in &SETS {
         set.store(ptr::null_mut(), Ordering::Release);
@@ -222,25 +222,25 @@ pub(crate) fn control(
     result
 }
 
-/// True if an epoll tells of a descriptor once, until it is armed anew.
+/// True if an epoll instance reports a descriptor once, until it is armed again.
 pub(crate) fn is_told_once(record: &Record) -> bool {
     let events = record.events.load(Ordering::Relaxed);
     record.epoll().is_some() && events & libc::EPOLLONESHOT as u32 != 0
 }
 
-/// Marks a waiter's socket in the kernel's epoll.
+/// Epoll data of a waiter's socket.
 pub(crate) const OWN_DATA: u64 = 0x5349_4445_434f_5245;
 
-/// Events for which a descriptor with rings stands in the kernel's epoll: that its pair is hung up,
+/// Events of a descriptor with rings in the kernel's epoll instance: only the hang-up of its pair,
 /// once.
 pub(crate) const MUTE: u32 = libc::EPOLLET as u32;
 
-/// Marks a descriptor with rings there.
+/// Epoll data of a descriptor with rings.
 pub(crate) fn mute_data(descriptor: c_int) -> u64 {
     OWN_STREAMS | u64::from(descriptor.cast_unsigned())
 }
 
-/// The descriptor that is marked so.
+/// The descriptor in such epoll data.
 pub(crate) fn muted(data: u64) -> Option<c_int> {
     let number = data ^ OWN_STREAMS;
     c_int::try_from(number).ok()

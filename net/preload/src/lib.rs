@@ -1,17 +1,17 @@
 #![doc = include_str!("../README.md")]
 //!
 //! Top-down: `bytes`, `descriptors` and `waits` have the functions that programs call; `epoll`,
-//! `poll` and `stream` do it where rings are concerned; `accepting` takes sessions from listeners,
-//! `closing` says how they end; `rings` and `interest` say how a descriptor gets rings, and stands
-//! in an epoll then;
-//! `attachment` has what is shared with the supervisor, `table` what is known of each descriptor,
-//! `spin` looks again before a thread sleeps, `real` has the functions behind ours, `marked` the
-//! calls that filter and supervisor tell from the program's.
+//! `poll` and `stream` implement them for rings; `accepting` accepts sessions from listeners,
+//! `closing` handles their end; `rings` and `interest` give rings to a descriptor, and handle its
+//! epoll registration;
+//! `attachment` has the memory shared with the supervisor, `table` the records of descriptors,
+//! `spin` polls again before a thread sleeps, `real` has the intercepted functions, `marked` the
+//! calls by which filter and supervisor distinguish the library from the program.
 //!
-//! Must stay true: without a supervisor, and for all that is not a stream of the stack's, a call is
-//! the C library's and costs a load more; whatever is not served by rings is given back to the
-//! pair first. Any thread may call. Nothing unwinds into the program, nothing is printed, no thread
-//! is started.
+//! Must stay true: without a supervisor, and for anything but a stream of the stack, a call goes to
+//! the C library and costs one load more; operations that rings do not support first return the
+//! stream to its pair. Any thread may call. Nothing unwinds into the program, nothing is printed,
+//! no thread is started.
 
 #![allow(unsafe_code, reason = "a C surface")]
 #![allow(clippy::missing_safety_doc)] // They are the C library's functions, with its rules.
@@ -49,19 +49,19 @@ static LOADED: extern "C" fn() = {
     loaded
 };
 
-/// Runs in a fork's parent.
+/// Runs in the parent after a fork.
 unsafe extern "C" fn has_child() {
     table::note_child();
 }
 
-/// Runs in a fork's child.
+/// Runs in the child after a fork.
 unsafe extern "C" fn forked() {
     table::forked();
     interest::forked();
     attachment::forked();
 }
 
-/// Ends the program where a buffer is too short, as the C library does.
+/// Aborts the program if a buffer is too short, as the C library does.
 fn check(bytes: usize, room: usize) {
     if bytes > room {
         std::process::abort();

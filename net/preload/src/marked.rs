@@ -1,13 +1,13 @@
-//! System calls with a mark in an argument that they do not have: by it the filter lets them pass
-//! to the kernel, or the supervisor knows that the library asks and not the program.
+//! System calls with a mark in an unused argument register: by it the filter lets them pass to the
+//! kernel, or the supervisor recognizes a call of the library.
 //!
-//! Must stay true: the mark is gone from its register when a call returns.
+//! Must stay true: the mark is cleared from its register when a call returns.
 
 use crate::real::{errno, set_errno};
 use sidecore_net_rings::BY_ITSELF;
 use std::ffi::{c_int, c_long, c_void};
 
-/// Process and user of who has made the other end, as the kernel says it.
+/// Process and user of the creator of the other end, as reported by the kernel.
 pub(crate) fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
     let mut peer = libc::ucred {
         pid: 0,
@@ -20,8 +20,8 @@ pub(crate) fn credentials(file: c_int) -> Option<(libc::pid_t, libc::uid_t)> {
     is_told.then_some((peer.pid, peer.uid))
 }
 
-/// A number that the kernel says of a descriptor by an option of level SOL_SOCKET; the supervisor
-/// is not asked. Leaves errno as it was.
+/// A number that the kernel reports for a descriptor by an option of level SOL_SOCKET; without the
+/// supervisor. Leaves errno unchanged.
 pub(crate) fn kernels_option(file: c_int, name: c_int) -> Option<c_int> {
     let before = errno();
     let mut value: c_int = 0;
@@ -35,7 +35,7 @@ pub(crate) fn kernels_option(file: c_int, name: c_int) -> Option<c_int> {
 /// getsockopt(2) of level SOL_SOCKET, past the supervisor.
 ///
 /// # Safety
-/// There is room for so many bytes at `to`.
+/// There is room for `room` bytes at `to`.
 unsafe fn ask_kernel(file: c_int, name: c_int, to: *mut c_void, room: usize) -> bool {
     let mut bytes = room as libc::socklen_t;
     let arguments = [
@@ -45,12 +45,12 @@ unsafe fn ask_kernel(file: c_int, name: c_int, to: *mut c_void, room: usize) -> 
         to.expose_provenance() as c_long,
         (&raw mut bytes).expose_provenance() as c_long,
     ];
-    // SAFETY: the kernel writes no more than the room that is said.
+    // SAFETY: the kernel writes at most the given number of bytes.
     unsafe { call(libc::SYS_getsockopt, arguments, BY_ITSELF + 1) == 0 }
 }
 
-/// True if the supervisor says that it is, or was, connected to an Internet address: a session, and
-/// none that never came to be.
+/// True if the supervisor reports that it is, or was, connected to an Internet address: a session
+/// that was established.
 pub(crate) fn was_connected(file: c_int) -> bool {
     let mut family: libc::sa_family_t = 0;
     let mut bytes = size_of_val(&family) as libc::socklen_t;
@@ -61,20 +61,20 @@ pub(crate) fn was_connected(file: c_int) -> bool {
         0,
         0,
     ];
-    // SAFETY: the kernel, or the supervisor, writes at most as many bytes as are said.
+    // SAFETY: the kernel, or the supervisor, writes at most the given number of bytes.
     let result = unsafe { call(libc::SYS_getpeername, arguments, BY_ITSELF) };
     result == 0 && matches!(i32::from(family), libc::AF_INET | libc::AF_INET6)
 }
 
-/// A system call with a sixth argument that it does not have, by which supervisor and filter know
-/// it; -1 and the thread's errno where it fails.
+/// A system call with a mark in its unused sixth argument, which supervisor and filter recognize;
+/// -1 and the thread's errno if it fails.
 ///
-/// Not by the C library's syscall(2): that takes the argument from a place on the stack, and it
-/// stays in its register, so that a later call of the program's, which says nothing there, would
-/// seem to be ours.
+/// The C library's syscall(2) is not used: it loads the argument from the stack, and the mark would
+/// stay in its register, so that a later call of the program, which leaves the register unset,
+/// would seem to come from the library.
 ///
 /// # Safety
-/// As of the call.
+/// As for the call.
 pub(crate) unsafe fn call(number: c_long, five: [c_long; 5], sixth: u64) -> c_int {
     // SAFETY: by the caller.
     let result = unsafe { raw_call(number, five, sixth) };
@@ -92,7 +92,7 @@ unsafe fn raw_call(
     sixth: u64,
 ) -> c_long {
     let result;
-    // SAFETY: by the caller; the kernel changes the registers that are named.
+    // SAFETY: by the caller; the kernel changes only the named registers.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -119,7 +119,7 @@ unsafe fn raw_call(
     sixth: u64,
 ) -> c_long {
     let result;
-    // SAFETY: by the caller; the kernel changes the registers that are named.
+    // SAFETY: by the caller; the kernel changes only the named registers.
     unsafe {
         std::arch::asm!(
             "svc 0",

@@ -1,7 +1,7 @@
 //! poll(2) and select(2) over descriptors with rings and all others.
 //!
-//! Must stay true: what the kernel has to say of the others is asked for in each call; a thread
-//! that sleeps is woken by either kind.
+//! Must stay true: each call polls the kernel for the others; a sleeping thread is woken by either
+//! kind.
 
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::real;
@@ -20,12 +20,13 @@ pub(crate) fn concerns(polled: &[libc::pollfd]) -> bool {
             .any(|polled| matches!(kind(polled.fd), Kind::Ring | Kind::Inherited))
 }
 
-/// Calls `work`, in which the kernel may wait for these: none of them gets rings meanwhile.
+/// Runs `work`, in which the kernel may wait for these descriptors: none of them gets rings
+/// meanwhile.
 pub(crate) fn beside_kernel<T>(
     descriptors: impl Iterator<Item = c_int> + Clone,
     work: impl FnOnce() -> T,
 ) -> T {
-    // Whatever they are: one may become a candidate, or cease to be one, before the call ends.
+    // Whatever their kind: one may become a candidate, or cease to be one, before the call ends.
     let records = || descriptors.clone().filter_map(record);
     for record in records() {
         record.waits.fetch_add(1, Ordering::SeqCst);
@@ -37,7 +38,7 @@ pub(crate) fn beside_kernel<T>(
     done
 }
 
-/// poll(2), where some have rings; `mask` as ppoll(2) has it.
+/// poll(2) if some have rings; `mask` as in ppoll(2).
 pub(crate) fn poll(
     polled: &mut [libc::pollfd],
     limit: Option<Duration>,
@@ -48,7 +49,7 @@ pub(crate) fn poll(
     let Some(attachment) = attachment::current() else {
         return ask_kernel(polled, limit, mask);
     };
-    // Those with rings are left out of what the kernel is asked, the waiter's socket is in.
+    // The kernel polls the waiter's socket instead of the descriptors with rings.
     let mut asked: Vec<libc::pollfd> = polled.to_vec();
     let count = loop {
         for (asked, polled) in asked.iter_mut().zip(polled.iter_mut()) {
@@ -77,7 +78,7 @@ pub(crate) fn poll(
             waiter = attachment.waiter(first);
         }
         let Some(waiter) = waiter else {
-            // More threads wait than there are waiters: this one looks again and again.
+            // More threads wait than there are waiters: this one polls periodically.
             let nap = left.unwrap_or(NAP).min(NAP);
             let count = ask_kernel(&mut asked, Some(nap), mask);
             if count != 0 {
@@ -101,7 +102,7 @@ pub(crate) fn poll(
     count
 }
 
-/// Sleeps; how many the kernel has found, 0 where the rings are to be looked at.
+/// Sleeps; the number of events that the kernel has found, 0 if the rings must be checked.
 fn sleep(
     attachment: &Attachment,
     polled: &mut [libc::pollfd],
@@ -118,7 +119,7 @@ fn sleep(
             if let Some(record) = record(polled.fd).filter(|it| it.kind() == Kind::Ring)
                 && let Some(stream) = attachment.stream(record.number.load(Ordering::Relaxed))
             {
-                // As who waits to read: one place is enough for both.
+                // Registered as a reader: one place is enough for both directions.
                 stream.tell(1, whom);
             }
         }
@@ -144,7 +145,7 @@ fn sleep(
     count
 }
 
-/// Fills in what is ready in rings; how many are.
+/// Fills in the events of rings; the number of ready descriptors.
 fn look(attachment: &Attachment, polled: &mut [libc::pollfd]) -> c_int {
     let mut found = 0;
     for polled in polled {
@@ -185,7 +186,7 @@ pub(crate) fn timespec(limit: Duration) -> libc::timespec {
     }
 }
 
-/// A set of descriptors, as select(2) has it: none where the program gave none.
+/// A set of descriptors of select(2); none if the program passed none.
 pub(crate) type Wanted<'w> = Option<&'w mut libc::fd_set>;
 
 /// True if one of the sets has a descriptor with rings.
@@ -194,7 +195,7 @@ pub(crate) fn set_concerns(count: c_int, sets: [&Wanted<'_>; 3]) -> bool {
         && members(count, sets).any(|it| matches!(kind(it), Kind::Ring | Kind::Inherited))
 }
 
-/// Descriptors in one of the sets as they are now: select(2) takes out of them who is not ready.
+/// Descriptors in one of the sets at present: select(2) removes those that are not ready.
 pub(crate) fn members(
     count: c_int,
     sets: [&Wanted<'_>; 3],
@@ -209,7 +210,7 @@ fn contains(set: *const libc::fd_set, descriptor: c_int) -> bool {
     unsafe { libc::FD_ISSET(descriptor, set) }
 }
 
-/// select(2), where some have rings, by poll(2).
+/// select(2) if some have rings, by poll(2).
 pub(crate) fn select(
     count: c_int,
     [read, write, except]: [Wanted<'_>; 3],
@@ -265,7 +266,7 @@ pub(crate) fn select(
 }
 
 const READ_ASKED: i16 = libc::POLLIN;
-/// Events that select(2) calls readable.
+/// Events that select(2) reports as readable.
 const READ_TOLD: i16 = libc::POLLIN | libc::POLLHUP | libc::POLLERR;
-/// A wait without a waiter.
+/// Poll interval without a waiter.
 const NAP: Duration = Duration::from_millis(1);

@@ -1,9 +1,9 @@
-//! The functions behind ours: those that the program would have called.
+//! The intercepted functions: those that the program would have called.
 
 use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// One function of the C library's, looked up once.
+/// One function of the C library, looked up once.
 #[derive(Debug)]
 pub(crate) struct Real {
     name: &'static CStr,
@@ -18,9 +18,9 @@ impl Real {
         }
     }
 
-    /// Its address. The process ends where there is none: nothing could go on.
+    /// Its address. The process ends if there is none: it cannot continue.
     pub(crate) fn address(&self) -> *const c_void {
-        // Relaxed: whoever looks it up finds the same.
+        // Relaxed: all threads look up the same address.
         let found = self.found.load(Ordering::Relaxed);
         if found != 0 {
             return found as *const c_void;
@@ -35,7 +35,7 @@ impl Real {
     }
 }
 
-/// Calls the next function of a name, which takes and returns what is said here.
+/// Calls the next function with a name, with the given argument types and result.
 macro_rules! real {
     ($name:ident($($argument:expr => $kind:ty),* $(,)?) -> $result:ty) => {{
         static REAL: $crate::real::Real =
@@ -55,17 +55,17 @@ macro_rules! real {
 }
 pub(crate) use real;
 
-/// The number that the last call left.
+/// errno of the last call.
 pub(crate) fn errno() -> c_int {
     // SAFETY: it points to a number of this thread's.
     unsafe { *libc::__errno_location() }
 }
 
-/// Leaves a number for the program.
+/// Sets errno for the program.
 pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: as above.
     unsafe { *libc::__errno_location() = errno };
 }
 
-/// Bytes to read (ioctl(2)); C libraries do not agree about its type.
+/// ioctl(2) for the number of readable bytes; its type differs between C libraries.
 pub(crate) const FIONREAD: libc::c_ulong = 0x541b;

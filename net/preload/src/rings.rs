@@ -1,7 +1,7 @@
 //! Getting rings for a descriptor, and giving them back.
 //!
-//! Must stay true: a descriptor has rings only in the process, and for the threads, that nothing
-//! escapes: whoever may use it otherwise finds all its bytes in the pair first.
+//! Must stay true: a descriptor has rings only while a single process uses it through this library:
+//! any other user finds all its bytes in the pair first.
 
 use crate::attachment;
 use crate::interest;
@@ -11,8 +11,8 @@ use std::ffi::c_int;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-/// True if the descriptor's bytes take rings now. Counts a call that carries bytes, and asks for
-/// rings once there were enough of them.
+/// True if the descriptor's bytes pass through rings now. Counts a call that transfers bytes, and
+/// requests rings after enough of them.
 #[inline]
 pub(crate) fn has_rings(descriptor: c_int) -> bool {
     let Some(record) = record(descriptor) else {
@@ -23,12 +23,12 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
         Kind::Ring => true,
         Kind::Candidate => {
             record.calls.fetch_add(1, Ordering::Relaxed);
-            // Nobody knows if the kernel has told of it, once, already.
+            // With EPOLLONESHOT, the kernel may or may not have reported it already.
             is_due(record) && !interest::is_told_once(record) && upgrade(descriptor, record)
         }
         Kind::Upgrading => record.settled_kind() == Kind::Ring,
         Kind::Inherited => {
-            // Its rings are those of the process that this one was forked from.
+            // The rings belong to the parent process.
             give_back(descriptor);
             false
         }
@@ -38,12 +38,12 @@ pub(crate) fn has_rings(descriptor: c_int) -> bool {
 /// True once there were enough calls.
 pub(crate) fn is_due(record: &Record) -> bool {
     let after = UPGRADE_AFTER.load(Ordering::Relaxed);
-    // Each time that it was put off, twice as many as before.
+    // After each refusal, twice as many as before.
     let put_off = record.put_off.load(Ordering::Relaxed).min(PUT_OFF_MAX);
     record.calls.load(Ordering::Relaxed) > after << put_off
 }
 
-/// Asks for rings for a candidate; true if it has some then.
+/// Requests rings for a candidate; true if it has some then.
 #[cold]
 pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     if !record.begin_upgrade() {
@@ -54,7 +54,7 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
         record.set_kind(kind);
         false
     };
-    // Whoever waits in the kernel for it would wait for ever.
+    // A thread that waits in the kernel for it would wait for ever.
     if record.waits.load(Ordering::SeqCst) > 0 {
         return bar(Kind::Candidate);
     }
@@ -84,9 +84,9 @@ pub(crate) fn upgrade(descriptor: c_int, record: &Record) -> bool {
     true
 }
 
-/// Takes another number of calls from the environment, for tests.
+/// Reads the number of calls from the environment, for tests.
 pub(crate) fn read_environment() {
-    // SAFETY: the name ends with a zero, and nobody changes the environment while a library is
+    // SAFETY: the name ends with a zero, and no thread changes the environment while a library is
     // loaded; the value is read at once.
     let value = unsafe {
         let value = libc::getenv(c"SIDECORE_NET_RINGS_AFTER".as_ptr());
@@ -98,7 +98,7 @@ pub(crate) fn read_environment() {
     }
 }
 
-/// Has the supervisor take a descriptor's rings back, whoever has them.
+/// Makes the supervisor take a descriptor's rings back, whichever process has them.
 #[cold]
 pub(crate) fn give_back(descriptor: c_int) {
     for _ in 0..GIVE_BACK_TRIES {
@@ -112,7 +112,7 @@ pub(crate) fn give_back(descriptor: c_int) {
     }
 }
 
-/// A descriptor keeps to its pair from now on.
+/// Keeps a descriptor on its pair from now on.
 #[cold]
 pub(crate) fn fall_back(descriptor: c_int, record: &Record) {
     let had = record.kind() == Kind::Ring;
@@ -122,7 +122,7 @@ pub(crate) fn fall_back(descriptor: c_int, record: &Record) {
     }
 }
 
-/// As [`give_back`], where it has rings; a candidate is none any more.
+/// As [`give_back`], if it has rings; it is no candidate any more.
 pub(crate) fn bar(descriptor: c_int) {
     match table::kind(descriptor) {
         Kind::Ring | Kind::Inherited => give_back(descriptor),
@@ -135,9 +135,9 @@ pub(crate) fn bar(descriptor: c_int) {
     }
 }
 
-/// The program closes a descriptor with rings, or puts another file in its place.
+/// The program closes or replaces a descriptor with rings.
 pub(crate) fn leave(descriptor: c_int, record: &Record) {
-    // A child may have it, too, and go on with it; threads that wait for it are to be woken.
+    // A child may still use it; threads that wait for it must be woken.
     if table::has_forked() || record.waits.load(Ordering::SeqCst) > 0 {
         give_back(descriptor);
     }
@@ -146,9 +146,9 @@ pub(crate) fn leave(descriptor: c_int, record: &Record) {
     }
 }
 
-/// Calls that carry bytes before a descriptor gets rings: what lives shorter is not worth it.
+/// Calls that transfer bytes before a descriptor gets rings: shorter sessions do not pay for them.
 static UPGRADE_AFTER: AtomicU32 = AtomicU32::new(8);
-/// Doublings of that number, where the supervisor has put it off.
+/// Doublings of that number after the supervisor has refused.
 const PUT_OFF_MAX: u32 = 6;
-/// Times, 1 ms apart, that the supervisor is asked again while another thread copies.
+/// Attempts, 1 ms apart, while another thread copies.
 const GIVE_BACK_TRIES: u32 = 1000;

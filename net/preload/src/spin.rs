@@ -1,9 +1,9 @@
-//! Looking again for a moment before a thread sleeps in an epoll.
+//! Polling for a moment before a thread sleeps in an epoll instance.
 //!
-//! Why here: between two programs of one machine the answer comes within microseconds, and sleeping
-//! and being woken takes longer than that. Must stay true: only processes with sessions of the
-//! loopback do so; a wait looks for [`SPIN_MAX`] at most, and one that finds nothing so keeps the
-//! thread from it for ever longer, so that who is idle, or shares its core, sleeps at once.
+//! Why here: between two programs of one machine the reply arrives within microseconds, and
+//! sleeping and waking take longer. Must stay true: only processes with loopback sessions do so; a
+//! wait polls for [`SPIN_MAX`] at most, and each unsuccessful one lets more of the thread's waits
+//! sleep at once, so that a thread that is idle, or shares its core, sleeps at once.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,21 +13,21 @@ thread_local! {
     static HABIT: Cell<Habit> = const { Cell::new(Habit { pause: 0, last: 0, found: 0 }) };
 }
 
-/// Outcome of a thread's looks.
+/// History of a thread's polls.
 #[derive(Clone, Copy)]
 struct Habit {
-    /// Waits that are to sleep at once.
+    /// Waits that will sleep at once.
     pause: u32,
-    /// Their number the last time.
+    /// Their number after the last unsuccessful poll.
     last: u32,
-    /// Looks, one behind the other, that have found something.
+    /// Consecutive successful polls.
     found: u32,
 }
 
-/// 0: no session of the loopback's; 1: one, on a machine of one processor; 2: may look again.
+/// 0: no loopback session; 1: one, on a machine with one processor; 2: polling is allowed.
 static STATE: AtomicU32 = AtomicU32::new(0);
 
-/// This process has a session of the loopback's.
+/// This process has a loopback session.
 pub(crate) fn allow() {
     if STATE.load(Ordering::Relaxed) == 0 {
         let state = if processors() > 1 { 2 } else { 1 };
@@ -35,7 +35,7 @@ pub(crate) fn allow() {
     }
 }
 
-/// Makes `look` again and again for a moment, until it finds something; what it has found.
+/// Repeats `look` for a moment, until it finds something; its result.
 #[inline]
 pub(crate) fn before_sleep(look: impl FnMut() -> i32) -> i32 {
     if STATE.load(Ordering::Relaxed) < 2 {
@@ -79,7 +79,7 @@ fn spin(mut look: impl FnMut() -> i32) -> i32 {
 
 /// Processors that this process may use.
 fn processors() -> i32 {
-    // SAFETY: zeros are an empty set, and the kernel writes one of the size that is said.
+    // SAFETY: zeros are an empty set, and the kernel writes one of the given size.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         if libc::sched_getaffinity(0, size_of_val(&set), &raw mut set) != 0 {
@@ -89,11 +89,11 @@ fn processors() -> i32 {
     }
 }
 
-/// Half of what sleeping and being woken takes in a virtual machine.
+/// Half of the time that sleeping and waking take in a virtual machine.
 const SPIN_MAX: Duration = Duration::from_micros(10);
-/// Waits that sleep at once after many that looked in vain.
+/// Most waits that sleep at once, after many unsuccessful polls.
 const PAUSE_MAX: u32 = 4095;
-/// Looks that find something before fewer waits are to sleep at once after the next one in vain.
+/// Successful polls after which the number of waits that sleep at once is reduced.
 const FOUND_MIN: u32 = 32;
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Bytes of descriptors that have rings.
 //!
-//! Must stay true: a call returns what the kernel's would; where there is nothing in the rings and
-//! the session is over, the kernel's is made, on the pair, which knows how it ended.
+//! Must stay true: a call returns the same as the kernel's would; if the rings are empty and the
+//! session is over, the kernel's call is made, on the pair, which knows how it ended.
 
 use crate::attachment::{self, Attachment, Waiter, drain};
 use crate::real::{FIONREAD, errno, real};
@@ -15,17 +15,17 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 thread_local! {
-    /// This thread copies: a signal handler of it must not wait for the lock.
+    /// This thread is copying: a signal handler on it must not wait for the lock.
     static COPIES: Cell<bool> = const { Cell::new(false) };
 }
 
-/// End of a call on a descriptor that has, or had, rings.
+/// Result of a call on a descriptor that has, or had, rings.
 pub(crate) enum Done {
     /// A number of bytes.
     Bytes(usize),
     /// This error.
     Failed(c_int),
-    /// The kernel is to do it.
+    /// The kernel must do it.
     Kernel,
 }
 
@@ -36,10 +36,10 @@ pub(crate) enum For {
     Writing,
 }
 
-/// Result of one look into the rings.
+/// Result of one access to the rings.
 enum Look<T> {
     Done(T),
-    /// The rings are not this descriptor's any more.
+    /// The descriptor has lost its rings.
     Gone,
     /// A signal handler has interrupted a copy.
     Interrupted,
@@ -94,7 +94,7 @@ fn with_lock<T>(
     }
 }
 
-/// True if another thread has got large rings since a look began, which it does not know.
+/// True if another thread has got large rings since an access began, which does not use them.
 fn is_larger_now<'a>(attachment: &'a Attachment, number: u32, stream: &mut Stream<'a>) -> bool {
     let before = stream.has_large();
     if let Some(now) = attachment.stream(number) {
@@ -103,15 +103,15 @@ fn is_larger_now<'a>(attachment: &'a Attachment, number: u32, stream: &mut Strea
     !before && stream.has_large()
 }
 
-/// Bytes of memory of the program's, in pieces.
+/// Memory of the program, in pieces.
 pub(crate) type Pieces<'p> = &'p [libc::iovec];
 
-/// Bytes in all pieces.
+/// Total bytes of all pieces.
 pub(crate) fn whole(pieces: Pieces<'_>) -> usize {
     pieces.iter().map(|piece| piece.iov_len).sum()
 }
 
-/// The pieces behind the first `done` bytes, each with the byte to begin at.
+/// The pieces after the first `done` bytes, each with its first byte.
 fn rest_of(pieces: Pieces<'_>, mut done: usize) -> impl Iterator<Item = (&libc::iovec, usize)> {
     pieces.iter().filter_map(move |piece| {
         let at = done.min(piece.iov_len);
@@ -120,8 +120,8 @@ fn rest_of(pieces: Pieces<'_>, mut done: usize) -> impl Iterator<Item = (&libc::
     })
 }
 
-/// True if a piece cannot be memory: mostly a null pointer, for which the kernel has an error.
-/// Other addresses that are none end the program, as they would in its own code.
+/// True if a piece cannot be memory: usually a null pointer, for which the kernel has an error.
+/// Other unmapped addresses raise SIGSEGV, as in the program's own code.
 fn is_nowhere(pieces: Pieces<'_>) -> bool {
     let mut all = pieces.iter();
     all.any(|piece| piece.iov_len > 0 && is_in_first_page(piece.iov_base.addr()))
@@ -132,14 +132,14 @@ pub(crate) fn is_in_first_page(address: usize) -> bool {
     address < FIRST_PAGE
 }
 
-/// A piece from some byte on, as a slice that is written to.
+/// A piece from some byte on, as a writable slice.
 #[allow(clippy::mut_from_ref)] // The memory is the program's, not the piece's.
 fn target(piece: &libc::iovec) -> &mut [u8] {
     if piece.iov_len == 0 {
         return &mut [];
     }
-    // SAFETY: the program says that this memory is its own, and gives it to this call; an address
-    // that is none ends it as it would in its own code.
+    // SAFETY: the program guarantees that this memory is its own, and lends it to this call; an
+    // unmapped address raises SIGSEGV as in its own code.
     unsafe { std::slice::from_raw_parts_mut(piece.iov_base.cast(), piece.iov_len) }
 }
 
@@ -160,7 +160,7 @@ fn is_nonblocking(descriptor: c_int, flags: c_int) -> bool {
     status >= 0 && status as c_int & libc::O_NONBLOCK != 0
 }
 
-/// Receives; the caller has asked if it has rings.
+/// Receives; the caller has checked that it has rings.
 pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done {
     let known = libc::MSG_PEEK
         | libc::MSG_DONTWAIT
@@ -188,7 +188,7 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
         }
         if done == 0 && !record.has(DRAINED) {
             match drain_pair(descriptor, pieces, flags) {
-                // More may lie in the rings, behind it.
+                // More bytes may follow in the rings.
                 Some(Done::Bytes(read)) if read < wanted && !peeks => {
                     record.add(DRAINED);
                     done = read;
@@ -257,7 +257,7 @@ pub(crate) fn receive(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Do
     }
 }
 
-/// A ring was full: where that goes on, larger ones are asked for, once.
+/// A ring was full: if that is frequent, larger ones are requested, once.
 #[cold]
 fn note_cramped(attachment: &Attachment, descriptor: c_int, record: &Record) {
     if record.cramped.fetch_add(1, Ordering::Relaxed) == CRAMPED_MAX {
@@ -273,7 +273,7 @@ fn so_far(done: usize) -> Done {
     }
 }
 
-/// The bytes that there were before an error, or the error.
+/// The number of bytes before an error, or the error.
 fn partly(done: usize, error: c_int) -> Done {
     if done > 0 {
         Done::Bytes(done)
@@ -282,10 +282,10 @@ fn partly(done: usize, error: c_int) -> Done {
     }
 }
 
-/// Reads what the pair held before there were rings; none once it holds nothing.
+/// Reads bytes that the pair held before there were rings; none once it is empty.
 #[cold]
 fn drain_pair(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Option<Done> {
-    // SAFETY: zeros are a message without anything.
+    // SAFETY: zeros are an empty message.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = pieces.as_ptr().cast_mut();
     message.msg_iovlen = pieces.len() as _;
@@ -299,7 +299,7 @@ fn drain_pair(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Option<Don
     }
 }
 
-/// Sends; the caller has asked if it has rings.
+/// Sends; the caller has checked that it has rings.
 pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done {
     let known = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_EOR;
     let (Some(attachment), Some(record)) = (attachment::current(), record(descriptor)) else {
@@ -354,7 +354,8 @@ pub(crate) fn send(descriptor: c_int, pieces: Pieces<'_>, flags: c_int) -> Done 
             return Done::Bytes(done);
         }
         if is_nonblocking(descriptor, flags) {
-            // Who hears that not all went waits for room: by an epoll that tells of changes, say.
+            // After a short write the program waits for room, for example in an edge-triggered
+            // epoll.
             if let Some(stream) = stream_of(attachment, record) {
                 stream.wait_for_room();
                 let _ = Changed::publish();
@@ -374,7 +375,7 @@ fn stream_of<'a>(attachment: &'a Attachment, record: &Record) -> Option<Stream<'
     attachment.stream(record.number.load(Ordering::Relaxed))
 }
 
-/// A look at a stream; none where its positions are broken.
+/// State of a stream; none if its positions are invalid.
 pub(crate) fn state_of(attachment: &Attachment, record: &Record) -> Option<StreamState> {
     let mut stream = stream_of(attachment, record)?;
     let number = record.number.load(Ordering::Relaxed);
@@ -384,7 +385,7 @@ pub(crate) fn state_of(attachment: &Attachment, record: &Record) -> Option<Strea
     }
 }
 
-/// The events that poll(2) would say of a descriptor with rings.
+/// The events that poll(2) would report for a descriptor with rings.
 pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Record) -> i32 {
     let over = (libc::POLLIN | libc::POLLOUT | libc::POLLERR | libc::POLLHUP).into();
     let Some(stream) = stream_of(attachment, record) else {
@@ -428,7 +429,7 @@ pub(crate) fn readiness(attachment: &Attachment, descriptor: c_int, record: &Rec
     ready
 }
 
-/// Bytes that FIONREAD says.
+/// The number of bytes for FIONREAD.
 pub(crate) fn readable_bytes(descriptor: c_int) -> Option<c_int> {
     let (attachment, record) = (attachment::current()?, record(descriptor)?);
     let mut bytes: c_int = 0;
@@ -440,7 +441,7 @@ pub(crate) fn readable_bytes(descriptor: c_int) -> Option<c_int> {
     Some(bytes + c_int::try_from(state.readable_bytes).unwrap_or(c_int::MAX))
 }
 
-/// Waits for bytes beyond some, or for room.
+/// Waits for more than some bytes, or for room.
 fn wait(
     attachment: &Attachment,
     descriptor: c_int,
@@ -463,7 +464,7 @@ fn wait(
         }
     };
     let Some(waiter) = attachment.waiter(descriptor) else {
-        // More threads wait than there are waiters: this one looks again and again.
+        // More threads wait than there are waiters: this one polls periodically.
         std::thread::sleep(Duration::from_millis(1));
         return Ok(());
     };
@@ -505,8 +506,8 @@ fn sleep(
     end
 }
 
-/// Until the supervisor wakes us. A call that the kernel goes on with after a signal, where the
-/// program's handler wants that.
+/// Sleeps until the supervisor wakes the waiter. The kernel restarts the call after a signal, if
+/// the program's handler has SA_RESTART.
 fn doze(waiter: Waiter, patience: Option<Duration>) -> Result<(), c_int> {
     if let Some(patience) = patience {
         let begun = Instant::now();
@@ -530,13 +531,13 @@ fn doze(waiter: Waiter, patience: Option<Duration>) -> Result<(), c_int> {
         -> isize);
     match read {
         1 => Ok(()),
-        // The supervisor is gone, and so is the other end of the pair, which says so.
+        // The supervisor is gone, and with it the other end of the pair.
         0 => Err(libc::ECONNRESET),
         _ => Err(errno()),
     }
 }
 
-/// SO_RCVTIMEO or SO_SNDTIMEO; none without one.
+/// SO_RCVTIMEO or SO_SNDTIMEO; none if it is not set.
 fn patience(descriptor: c_int, record: &Record, what: For) -> Option<Duration> {
     let (option, known) = match what {
         For::Reading => (libc::SO_RCVTIMEO, &record.patience[0]),
@@ -570,5 +571,5 @@ fn timeout(descriptor: c_int, option: c_int) -> Option<Duration> {
     (!patience.is_zero()).then_some(patience)
 }
 
-/// Addresses below are never mapped (`vm.mmap_min_addr`).
+/// Addresses below this are never mapped (`vm.mmap_min_addr`).
 const FIRST_PAGE: usize = 4096;

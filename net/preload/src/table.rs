@@ -1,7 +1,7 @@
-//! Record of each descriptor.
+//! Records of descriptors.
 //!
-//! Must stay true: a record that says nothing costs a load; one that an earlier process of a fork
-//! has written is known as such; no lock, so that signal handlers may look.
+//! Must stay true: an empty record costs one load; a record written by an ancestor process is
+//! recognized as such; no lock, so that signal handlers may read it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
@@ -9,66 +9,67 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 /// Kind of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing is known: the kernel's.
+    /// Unknown: left to the kernel.
     Other,
     /// A socket that may get rings.
     Candidate,
-    /// One thread asks for them.
+    /// One thread is requesting rings.
     Upgrading,
-    /// Its bytes take rings.
+    /// Its bytes pass through rings.
     Ring,
-    /// A socket that keeps to its pair.
+    /// A socket that stays on its pair.
     Barred,
-    /// An epoll that has descriptors with rings.
+    /// An epoll instance with descriptors that have rings.
     Epoll,
-    /// An earlier process of a fork has rings for it.
+    /// An ancestor process has rings for it.
     Inherited,
-    /// An epoll of an earlier process of a fork.
+    /// An epoll instance of an ancestor process.
     InheritedEpoll,
 }
 
-/// Knowledge of one descriptor.
+/// Record of one descriptor.
 #[derive(Debug)]
 pub(crate) struct Record {
-    /// Kind, below the number of forks when it was written.
+    /// Kind in the low bits, above it the number of forks when it was written.
     state: AtomicU32,
     /// Calls that carried bytes.
     pub(crate) calls: AtomicU32,
-    /// Threads in calls that may wait for it, or for what had the number before.
+    /// Threads in calls that may wait for it, or for an earlier file with the number.
     pub(crate) waits: AtomicU32,
-    /// The stream's number, or the epoll's.
+    /// The stream's number, or the epoll set's.
     pub(crate) number: AtomicU32,
-    /// The epoll that has it, or -1 + 1 = 0 for none: stored with 1 added.
+    /// The epoll instance that contains it, plus 1; 0 for none.
     epoll: AtomicI32,
-    /// As it was given to epoll_ctl(2).
+    /// Events as passed to epoll_ctl(2).
     pub(crate) events: AtomicU32,
     pub(crate) data: AtomicU64,
     /// [`DRAINED`], [`SHUT_WRITE`], [`GONE`], [`LISTENS`], [`ENDED`], [`PARDONED`].
     pub(crate) flags: AtomicU32,
-    /// Times that it was to ask for rings later.
+    /// Number of refused requests for rings.
     pub(crate) put_off: AtomicU32,
-    /// Times that its rings were found full; beyond [`CRAMPED_MAX`] once it has asked for more.
+    /// Number of times that its rings were full; above [`CRAMPED_MAX`] once larger ones were
+    /// requested.
     pub(crate) cramped: AtomicU32,
-    /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, 1 added; 0: not asked for yet.
+    /// SO_RCVTIMEO and SO_SNDTIMEO in microseconds, plus 1; 0: not read yet.
     pub(crate) patience: [AtomicU64; 2],
 }
 
 /// Times that rings are full before larger ones are asked for.
 pub(crate) const CRAMPED_MAX: u32 = 8;
-/// The bytes that the pair held before the rings have been read.
+/// The bytes that the pair held before the rings were read.
 pub(crate) const DRAINED: u32 = 1;
 /// The program writes no more.
 pub(crate) const SHUT_WRITE: u32 = 2;
 /// The other end of the pair is closed.
 pub(crate) const GONE: u32 = 4;
-/// It listens, and this process accepts from it by itself.
+/// It is a listener from which this process accepts directly.
 pub(crate) const LISTENS: u32 = 8;
 /// The program has read the peer's end.
 pub(crate) const ENDED: u32 = 16;
-/// One write was let pass, or one error told, after the peer's close.
+/// One write was accepted, or one error reported, after the peer's close.
 pub(crate) const PARDONED: u32 = 32;
 
-/// Descriptors beyond are the kernel's.
+/// Higher descriptors are left to the kernel.
 pub(crate) const DESCRIPTORS: usize = 1 << 16;
 
 static RECORDS: [Record; DESCRIPTORS] = [const { Record::new() }; DESCRIPTORS];
@@ -112,7 +113,7 @@ impl Record {
         }
     }
 
-    /// The kind once no thread asks for rings.
+    /// The kind once no thread is requesting rings.
     pub(crate) fn settled_kind(&self) -> Kind {
         loop {
             match self.kind() {
@@ -127,7 +128,7 @@ impl Record {
         self.state.store(forks | code(kind), Ordering::Release);
     }
 
-    /// Candidate to upgrading, for one thread.
+    /// Changes a candidate to upgrading, for one thread.
     pub(crate) fn begin_upgrade(&self) -> bool {
         let from = self.state.load(Ordering::Acquire);
         let to = FORKS.load(Ordering::Relaxed) << KIND_BITS | UPGRADING;
@@ -140,7 +141,7 @@ impl Record {
 
     /// A new descriptor has the number.
     pub(crate) fn begin(&self, kind: Kind) {
-        // Most numbers were nothing before.
+        // Most numbers had no record before.
         if kind == Kind::Other && self.state.load(Ordering::Relaxed) == 0 {
             return;
         }
@@ -169,7 +170,7 @@ impl Record {
             .store(epoll.map_or(0, |it| it + 1), Ordering::Release);
     }
 
-    /// The program sets options.
+    /// The program sets options: drops the cached timeouts.
     pub(crate) fn forget_patience(&self) {
         for micros in &self.patience {
             micros.store(0, Ordering::Relaxed);
@@ -191,7 +192,7 @@ pub(crate) fn record(descriptor: c_int) -> Option<&'static Record> {
     RECORDS.get(usize::try_from(descriptor).ok()?)
 }
 
-/// A new descriptor, which is returned.
+/// Records a new descriptor, which is returned.
 pub(crate) fn new(file: c_int, kind: Kind) -> c_int {
     if let Some(record) = record(file) {
         record.begin(kind);
@@ -205,15 +206,15 @@ pub(crate) fn kind(descriptor: c_int) -> Kind {
     record(descriptor).map_or(Kind::Other, Record::kind)
 }
 
-/// True in the process that has this memory for itself: a child of vfork(2) has the memory of its
-/// parent, and descriptors of its own.
+/// True in the process that owns this memory: a child of vfork(2) shares its parent's memory, but
+/// has its own descriptors.
 pub(crate) fn is_own_process() -> bool {
     // SAFETY: a call without pointers.
     let now = unsafe { libc::syscall(libc::SYS_getpid) };
     now == i64::from(PROCESS.load(Ordering::Relaxed)) as libc::c_long
 }
 
-/// The library was loaded into this process, or it is a fork's child.
+/// The library was loaded into this process, or it is a forked child.
 pub(crate) fn begin_process() {
     PROCESS.store(std::process::id().cast_signed(), Ordering::Relaxed);
 }
@@ -223,18 +224,18 @@ pub(crate) fn note_child() {
     CHILDREN.store(true, Ordering::Release);
 }
 
-/// True if this process has forked children off, who may have its descriptors.
+/// True if this process has forked children, which may have its descriptors.
 pub(crate) fn has_forked() -> bool {
     CHILDREN.load(Ordering::Acquire)
 }
 
-/// This process is a fork's child: all records are those of an earlier process.
+/// This process is a forked child: all records are those of an ancestor.
 pub(crate) fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
     begin_process();
 }
 
-/// The descriptors that an epoll of an earlier process has, with rings of that one.
+/// The descriptors in an ancestor's epoll instance, with that process's rings.
 pub(crate) fn inherited_of(epoll: c_int) -> impl Iterator<Item = c_int> {
     let limit = RECORDS.len().min(INHERITED_MAX);
     (0..limit as c_int).filter(move |descriptor| {
@@ -261,5 +262,5 @@ const BARRED: u32 = 4;
 const EPOLL: u32 = 5;
 const KIND_BITS: u32 = 4;
 const KIND_MASK: u32 = (1 << KIND_BITS) - 1;
-/// Descriptors that are looked through after a fork.
+/// Descriptors searched after a fork.
 const INHERITED_MAX: usize = 20_000;

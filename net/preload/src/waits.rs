@@ -1,4 +1,4 @@
-//! Calls that wait for several descriptors.
+//! Intercepted calls that wait for several descriptors.
 
 use crate::poll::{self, beside_kernel, timespec};
 use crate::real::real;
@@ -11,7 +11,7 @@ fn polled<'p>(pointer: *mut libc::pollfd, count: libc::nfds_t) -> &'p mut [libc:
     if pointer.is_null() || count == 0 {
         return &mut [];
     }
-    // SAFETY: the program says that so many are there.
+    // SAFETY: the program guarantees this number of elements.
     unsafe { std::slice::from_raw_parts_mut(pointer, count as usize) }
 }
 
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn ppoll(
     poll::poll(all, duration(limit), mask)
 }
 
-/// `poll` of programs that are built with _FORTIFY_SOURCE.
+/// `poll` of programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __poll_chk(
     files: *mut libc::pollfd,
@@ -66,7 +66,7 @@ pub unsafe extern "C" fn __poll_chk(
     unsafe { poll(files, count, millis) }
 }
 
-/// `ppoll` of programs that are built with _FORTIFY_SOURCE.
+/// `ppoll` of programs built with _FORTIFY_SOURCE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __ppoll_chk(
     files: *mut libc::pollfd,
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn select(
     let begun = std::time::Instant::now();
     let found = poll::select(count, sets, patience, ptr::null());
     if let (Some(given), Some(patience)) = (given, patience) {
-        // Linux says what is left.
+        // Linux returns the remaining time.
         let left = timespec(patience.saturating_sub(begun.elapsed()));
         given.tv_sec = left.tv_sec;
         given.tv_usec = left.tv_nsec / 1000;
@@ -167,7 +167,7 @@ fn events<'e>(
     if pointer.is_null() {
         return None;
     }
-    // SAFETY: the program says that there is room for so many; the type has the ABI's alignment.
+    // SAFETY: the program guarantees room for this number; the type has the ABI's alignment.
     Some(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
 }
 
@@ -180,7 +180,7 @@ struct ByMillis {
 
 impl epoll::KernelWait for ByMillis {
     fn wait(&self, events: &mut [libc::epoll_event], limit: Option<Duration>) -> c_int {
-        // Up, so as not to wake too early.
+        // Rounded up, so as not to wake too early.
         let millis = limit.map_or(self.millis, |limit| {
             c_int::try_from(limit.as_micros().div_ceil(1000)).unwrap_or(c_int::MAX)
         });

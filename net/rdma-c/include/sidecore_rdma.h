@@ -16,21 +16,21 @@
  *         sidecore_rdma_close(rdma);
  *     }
  *
- * Calls return 0 or what they are for, or a negative errno: -EAGAIN where a queue is full, -EACCES
- * where a piece is not in registered memory that allows it, -ENOENT for a connection, listener or
- * queue that there is not (any more), -ENOTCONN for a connection that is not open, -EMSGSIZE for
- * too long private data or messages, -ENOSPC where a table is full, -ESHUTDOWN when the engine of
- * the stack is gone, and with it all connections. No call waits but sidecore_rdma_wait and, on the
- * stack, those that open a connection or a listener (a round trip to the engine).
+ * Calls return 0 or their result, or a negative errno: -EAGAIN if a queue is full, -EACCES if a
+ * piece is not in registered memory with the required rights, -ENOENT for a connection, listener or
+ * queue that does not exist (any more), -ENOTCONN for a connection that is not open, -EMSGSIZE for
+ * too long private data or messages, -ENOSPC if a table is full, -ESHUTDOWN when the engine of the
+ * stack is gone, and all connections with it. Only sidecore_rdma_wait blocks and, on the stack,
+ * calls that open a connection or a listener (a round trip to the engine).
  *
- * Memory is the program's own. From its registration to its deregistration it stays mapped, and
- * may be read and written by any call on this device, as far as its rights go. Keys are 32 bits of
- * a keyed function; a peer that names a wrong one loses its connection.
+ * The program owns the memory. From its registration to its deregistration it stays mapped, and any
+ * call on this device may read and write it, as far as its rights allow. Keys are 32 bits of a keyed
+ * function; a peer that uses a wrong one loses its connection.
  *
- * Threads: one at a time uses a device; several may have one each. A child process must not use its
- * parent's. Nothing moves without a call: whoever polls calls sidecore_rdma_progress; whoever
- * sleeps calls sidecore_rdma_wait, or sidecore_rdma_arm and waits for
- * sidecore_rdma_descriptor to be readable.
+ * Threads: one at a time uses a device; several threads may have one each. A child process must not
+ * use its parent's. Progress is made only in calls: a polling program calls sidecore_rdma_progress;
+ * a sleeping one calls sidecore_rdma_wait, or sidecore_rdma_arm and then waits until
+ * sidecore_rdma_descriptor is readable.
  *
  * Needs Linux; C99 or C++11 or later; may be included in any order.
  */
@@ -88,13 +88,14 @@ enum {
     SIDECORE_RDMA_REJECTED = 1,
     SIDECORE_RDMA_LOST = 2,  /* the stream broke, or could not be opened */
     SIDECORE_RDMA_START = 3, /* the peer speaks another protocol */
-    SIDECORE_RDMA_BLAMED = 4, /* this side ended it, for a fault that it told the peer */
-    SIDECORE_RDMA_ACCUSED = 5 /* the peer did, and told this side */
+    SIDECORE_RDMA_BLAMED = 4, /* this side ended it, and reported a fault to the peer */
+    SIDECORE_RDMA_ACCUSED = 5 /* the peer ended it, and reported a fault */
 };
 
 struct sidecore_rdma; /* a device */
 
-/* A region, as its owner tells a peer of it: 24 bytes, to be sent as they are between equal machines. */
+/* A region, in the form for a peer: 24 bytes, to be sent unchanged between machines of one
+ * architecture. */
 struct sidecore_rdma_region {
     uint64_t address; /* of its first byte, and the offset by which a peer names it */
     uint64_t bytes;
@@ -102,14 +103,14 @@ struct sidecore_rdma_region {
     uint32_t reserved;
 };
 
-/* A piece of registered memory of this side. */
+/* A piece of local registered memory. */
 struct sidecore_rdma_piece {
     uint64_t address;
     uint32_t bytes;
     uint32_t key;
 };
 
-/* Zeros stand for what is usual. `size` is sizeof(struct sidecore_rdma_options). */
+/* Zero selects a default. `size` is sizeof(struct sidecore_rdma_options). */
 struct sidecore_rdma_options {
     uint32_t size;
     uint32_t send_depth;    /* 128 */
@@ -133,7 +134,7 @@ struct sidecore_rdma_work {
     uint64_t compare;
     uint64_t operand_mask; /* of a swap, and of a compare, 0 stands for all bits */
     uint64_t compare_mask;
-    uint32_t solicited;    /* of messages and immediate data: told in the peer's completion */
+    uint32_t solicited;    /* messages, immediate data: set in the peer's completion */
     uint32_t reserved;
     struct sidecore_rdma_piece pieces[SIDECORE_RDMA_PIECES];
 };
@@ -159,8 +160,8 @@ struct sidecore_rdma_event {
     uint8_t private_data[SIDECORE_RDMA_PRIVATE];
 };
 
-/* `socket` is the path of an engine's socket; "" is for the kernel's TCP; NULL asks the environment:
- * SIDECORE_RDMA_SOCKET names a path, else it is the kernel's TCP. */
+/* `socket` is the path of an engine's socket; "" selects the kernel's TCP; NULL the environment:
+ * the path in SIDECORE_RDMA_SOCKET, without it the kernel's TCP. */
 int sidecore_rdma_open(struct sidecore_rdma **out, const char *socket);
 void sidecore_rdma_close(struct sidecore_rdma *rdma);
 
@@ -170,20 +171,20 @@ int sidecore_rdma_deregister(struct sidecore_rdma *rdma, uint32_t key);
 
 /* A completion queue of `depth` entries. */
 int64_t sidecore_rdma_queue(struct sidecore_rdma *rdma, unsigned depth);
-/* With its completions; those of its connections are dropped from then on. */
+/* Drops its completions, too; later ones of its connections are dropped from then on. */
 int sidecore_rdma_drop_queue(struct sidecore_rdma *rdma, int64_t queue);
 
 /* A queue of `depth` receives (at most 16,384) for several connections. */
 int64_t sidecore_rdma_shared(struct sidecore_rdma *rdma, unsigned depth);
-/* With its receives, which have no completion. */
+/* Drops its receives, too, which have no completion. */
 int sidecore_rdma_drop_shared(struct sidecore_rdma *rdma, int64_t shared);
-/* A connection's receives come from there: before it is accepted, or, where it was asked for from here,
- * established. Completions come in the connection's receive queue. */
+/* Makes a connection use it for receives: before it is accepted or, if opened from this side,
+ * established. Completions are reported to the connection's receive queue. */
 int sidecore_rdma_share(struct sidecore_rdma *rdma, int64_t connection, int64_t shared);
 int sidecore_rdma_post_shared(struct sidecore_rdma *rdma, int64_t shared, uint64_t id,
                               const struct sidecore_rdma_piece *pieces, unsigned count);
 
-/* Addresses are "192.0.2.7:7174" or "[2001:db8::7]:7174". Port 0 takes a free one. */
+/* Addresses are "192.0.2.7:7174" or "[2001:db8::7]:7174". Port 0 selects a free one. */
 int64_t sidecore_rdma_listen(struct sidecore_rdma *rdma, const char *address, unsigned backlog,
                              const struct sidecore_rdma_options *options);
 int sidecore_rdma_port(struct sidecore_rdma *rdma, int64_t listener);
@@ -193,22 +194,23 @@ int sidecore_rdma_close_listener(struct sidecore_rdma *rdma, int64_t listener);
 int64_t sidecore_rdma_connect(struct sidecore_rdma *rdma, const char *peer,
                               const struct sidecore_rdma_options *options, int64_t send_queue,
                               int64_t receive_queue, const void *private_data, size_t bytes);
-/* The same from an address of this side; on the stack only its port counts. */
+/* The same from a local address; on the stack only its port is used. */
 int64_t sidecore_rdma_connect_from(struct sidecore_rdma *rdma, const char *local, const char *peer,
                                    const struct sidecore_rdma_options *options, int64_t send_queue,
                                    int64_t receive_queue, const void *private_data, size_t bytes);
-/* Attempts to connect that take longer end (SIDECORE_RDMA_LOST): a minute unless told otherwise. */
+/* Attempts to connect that take longer end (SIDECORE_RDMA_LOST); a minute by default. */
 int sidecore_rdma_limit_opening(struct sidecore_rdma *rdma, unsigned limit_ms);
-/* Connections that are asked for from now on hold their first message back for so long: Linux's siw may
- * not see one that comes right behind its reply. Meanwhile sidecore_rdma_arm returns 0. */
+/* Connections opened from now on delay their first message by this time: Linux's siw may miss
+ * one directly after its reply. Meanwhile sidecore_rdma_arm returns 0. */
 int sidecore_rdma_hold_first(struct sidecore_rdma *rdma, unsigned time_ms);
 int sidecore_rdma_accept(struct sidecore_rdma *rdma, int64_t connection, int64_t send_queue,
                          int64_t receive_queue, const void *private_data, size_t bytes);
 int sidecore_rdma_reject(struct sidecore_rdma *rdma, int64_t connection,
                          const void *private_data, size_t bytes);
-/* Both streams end in order, which SIDECORE_RDMA_ENDED tells; the place stays until disconnect. */
+/* Ends both streams in order, which SIDECORE_RDMA_ENDED reports; the place stays until
+ * disconnect. */
 int sidecore_rdma_shut(struct sidecore_rdma *rdma, int64_t connection);
-/* In order: what was posted is done, if the peer allows it within some seconds. */
+/* In order: posted work is completed, if the peer allows it within some seconds. */
 int sidecore_rdma_disconnect(struct sidecore_rdma *rdma, int64_t connection);
 /* At once. */
 int sidecore_rdma_abort(struct sidecore_rdma *rdma, int64_t connection);
@@ -219,21 +221,21 @@ int sidecore_rdma_post(struct sidecore_rdma *rdma, int64_t connection,
 int sidecore_rdma_post_receive(struct sidecore_rdma *rdma, int64_t connection, uint64_t id,
                                const struct sidecore_rdma_piece *pieces, unsigned count);
 
-/* Take a receive back that no message has begun to fill, the first one of that number, which then has no
- * completion: 1, or 0 if there is none. */
+/* Cancel a receive that no message has begun to fill, the first one with that number, which then
+ * has no completion: 1, or 0 if there is none. */
 int sidecore_rdma_cancel_receive(struct sidecore_rdma *rdma, int64_t connection, uint64_t id);
 int sidecore_rdma_cancel_shared(struct sidecore_rdma *rdma, int64_t shared, uint64_t id);
 
 /* 1 and an event, or 0. */
 int sidecore_rdma_event(struct sidecore_rdma *rdma, struct sidecore_rdma_event *out);
-/* The number of completions that it took. Moves what can be moved where there is none. */
+/* The number of completions returned. Makes progress if there are none. */
 int sidecore_rdma_poll(struct sidecore_rdma *rdma, int64_t queue,
                        struct sidecore_rdma_completion *out, unsigned count);
-/* 1 if anything moved. */
+/* 1 if there was progress. */
 int sidecore_rdma_progress(struct sidecore_rdma *rdma);
-/* 1 once there is an event or a completion, 0 when the time is over; -1 ms: no limit. */
+/* 1 once there is an event or a completion, 0 at the time limit; -1 ms: no limit. */
 int sidecore_rdma_wait(struct sidecore_rdma *rdma, int timeout_ms);
-/* 1 if the descriptor may be waited for, 0 if there is something to take already. */
+/* 1 if the caller may wait for the descriptor, 0 if there is an event or completion already. */
 int sidecore_rdma_arm(struct sidecore_rdma *rdma);
 int sidecore_rdma_descriptor(struct sidecore_rdma *rdma);
 

@@ -1,4 +1,4 @@
-//! Layouts of the header, and what they stand for.
+//! Layouts of the header, and their conversion.
 
 use sidecore_rdma::{
     Atomic, End, Event, Kind, Options, Piece, Pieces, Post, PostError, Queued, RdmaError, Remote,
@@ -94,7 +94,7 @@ pub struct RawEvent {
     private_data: [u8; PRIVATE],
 }
 
-/// The number that C knows an error by.
+/// The error number for C.
 pub(crate) fn errno(error: RdmaError) -> Errno {
     Errno(match error {
         RdmaError::Io(error) => error.raw_os_error().unwrap_or(libc::ESHUTDOWN),
@@ -111,10 +111,10 @@ pub(crate) fn errno(error: RdmaError) -> Errno {
     })
 }
 
-/// Bytes of the caller's.
+/// Bytes of the caller.
 ///
 /// # Safety
-/// `count` bytes are at `at`, which may be NULL where there are none.
+/// `count` bytes are at `at`, which may be NULL if there are none.
 pub(crate) unsafe fn bytes_of<'a>(at: *const c_void, count: usize) -> Result<&'a [u8], Errno> {
     if count > PRIVATE {
         return Err(Errno(libc::EMSGSIZE));
@@ -129,10 +129,10 @@ pub(crate) unsafe fn bytes_of<'a>(at: *const c_void, count: usize) -> Result<&'a
     Ok(unsafe { std::slice::from_raw_parts(at.cast(), count) })
 }
 
-/// Options of the caller's; the usual ones for NULL.
+/// Options of the caller; the defaults for NULL.
 ///
 /// # Safety
-/// `options` is NULL or options.
+/// `options` is NULL or valid.
 pub(crate) unsafe fn options_of(options: *const RawOptions) -> Result<Options, Errno> {
     let usual = Options::default();
     // SAFETY: the caller's promise.

@@ -1,8 +1,8 @@
 #![doc = include_str!("../README.md")]
 //!
-//! Must stay true: what the header says; every layout of it is one here, of the same size (the test
-//! compiles both). Nothing unwinds into the program. A pointer that is NULL where one is needed
-//! makes a call fail; all else about pointers is the caller's promise, as in C.
+//! Must stay true: the header; each of its layouts is declared here with the same size (the test
+//! compiles both). Nothing unwinds into the program. A NULL pointer for a required argument makes a
+//! call fail; otherwise the caller guarantees valid pointers, as in C.
 
 #![allow(unsafe_code, reason = "a C surface")]
 #![allow(
@@ -37,15 +37,15 @@ pub struct SidecoreRdma {
     regions: HashMap<u32, Region>,
 }
 
-/// Waits of no limit are waits of this length, again and again.
+/// Waits without a limit are repeated waits of this length.
 const NAP: Duration = Duration::from_secs(3600);
 /// Completions that one call takes at most.
 const POLLED_MAX: usize = 64;
 
-/// Runs a call on a device: its outcome, or the negative error.
+/// Runs a call on a device: its result, or the negative error.
 ///
 /// # Safety
-/// `rdma` is NULL or a device that nobody else uses now.
+/// `rdma` is NULL or a device that no other thread uses now.
 unsafe fn call(
     rdma: *mut SidecoreRdma,
     body: impl FnOnce(&mut SidecoreRdma) -> Result<i64, Errno>,
@@ -62,7 +62,7 @@ unsafe fn call(
     }
 }
 
-/// A text of the caller's.
+/// A string of the caller.
 ///
 /// # Safety
 /// `text` is NULL or a string.
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn sidecore_rdma_close(rdma: *mut SidecoreRdma) {
     if !rdma.is_null() {
         // SAFETY: it came from `sidecore_rdma_open`, and this is its last use.
         let opened = unsafe { Box::from_raw(rdma) };
-        // A panic of a destructor ends here.
+        // A panic in a destructor is caught here.
         catch_unwind(AssertUnwindSafe(|| drop(opened))).ok();
     }
 }
@@ -303,7 +303,7 @@ pub unsafe extern "C" fn sidecore_rdma_connect_from(
 /// Connects.
 ///
 /// # Safety
-/// As the header says of both calls.
+/// As the header requires for both calls.
 unsafe fn connect(
     rdma: *mut SidecoreRdma,
     local: Option<*const c_char>,
@@ -313,7 +313,7 @@ unsafe fn connect(
     (private_data, bytes): (*const c_void, usize),
 ) -> i64 {
     let body = |rdma: &mut SidecoreRdma| {
-        // SAFETY: strings, NULL or options, and so many bytes, by the caller's promise.
+        // SAFETY: strings, NULL or options, and this number of bytes, by the caller's promise.
         let (local, peer, options, data) = unsafe {
             (
                 local.map(|local| address(text(local)?)).transpose()?,
@@ -371,7 +371,7 @@ pub unsafe extern "C" fn sidecore_rdma_accept(
     bytes: usize,
 ) -> c_int {
     let body = |rdma: &mut SidecoreRdma| {
-        // SAFETY: so many bytes, by the caller's promise.
+        // SAFETY: this number of bytes, by the caller's promise.
         let data = unsafe { bytes_of(private_data, bytes)? };
         let queues = queues(send_queue, receive_queue)?;
         let accepted = rdma.device.accept(connection(number), queues, data);
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn sidecore_rdma_reject(
     bytes: usize,
 ) -> c_int {
     let body = |rdma: &mut SidecoreRdma| {
-        // SAFETY: so many bytes, by the caller's promise.
+        // SAFETY: this number of bytes, by the caller's promise.
         let data = unsafe { bytes_of(private_data, bytes)? };
         let rejected = rdma.device.reject(connection(number), data);
         rejected.map(|()| 0).map_err(errno)
@@ -449,10 +449,10 @@ pub unsafe extern "C" fn sidecore_rdma_post(
     unsafe { call(rdma, body) as c_int }
 }
 
-/// A receive of the caller's.
+/// A receive of the caller.
 ///
 /// # Safety
-/// `count` pieces are at `pieces`, which may be NULL where there are none.
+/// `count` pieces are at `pieces`, which may be NULL if there are none.
 pub(crate) unsafe fn receive(
     id: u64,
     pieces: *const RawPiece,
@@ -480,7 +480,7 @@ pub unsafe extern "C" fn sidecore_rdma_post_receive(
     count: c_uint,
 ) -> c_int {
     let body = |rdma: &mut SidecoreRdma| {
-        // SAFETY: so many pieces, by the caller's promise.
+        // SAFETY: this number of pieces, by the caller's promise.
         let receive = unsafe { receive(id, pieces, count)? };
         let posted = rdma.device.post_receive(connection(number), receive);
         posted.map(|()| 0).map_err(errno)

@@ -1,4 +1,4 @@
-//! Receives that several connections share, and receives that are taken back.
+//! Shared receive queues, and cancelled receives.
 
 use crate::convert::{Errno, errno};
 use crate::{RawPiece, SidecoreRdma, call, connection, receive};
@@ -58,7 +58,7 @@ pub unsafe extern "C" fn sidecore_rdma_post_shared(
     count: c_uint,
 ) -> c_int {
     let body = |rdma: &mut SidecoreRdma| {
-        // SAFETY: so many pieces, by the caller's promise.
+        // SAFETY: this number of pieces, by the caller's promise.
         let receive = unsafe { receive(id, pieces, count)? };
         let posted = rdma.device.post_shared(shared(number)?, receive);
         posted.map(|()| 0).map_err(errno)

@@ -1,5 +1,5 @@
-//! The header compiles as C and C++ without a warning, has the layouts of the library, and a
-//! program in C does everything once over the kernel's loopback.
+//! The header compiles as C and C++ without a warning, has the layouts of the library, and a C
+//! program uses each function once over the kernel's loopback.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 #[path = "../../../daemon/c/tests/common/c.rs"]

@@ -1,10 +1,10 @@
 //! A protection domain: regions under steering tags, and shared receive queues.
 //!
 //! Steering tags are drawn from a keyed function (SipHash-2-4 of a counter), all 32 bits of them:
-//! whoever knows some of a domain's tags learns nothing about the others. A guess that fails ends
-//! the guesser's stream.
+//! knowledge of some of a domain's tags reveals nothing about the others. A wrong guess ends the
+//! peer's stream.
 //!
-//! Must stay true: [`Domain::check`] is the one way from a steering tag to a place in memory.
+//! Must stay true: [`Domain::check`] is the only way from a steering tag to memory.
 
 use crate::Stag;
 use crate::memory::RegionId;
@@ -20,10 +20,10 @@ pub const REGIONS_MAX: usize = 1 << 16;
 pub const SHARED_QUEUES_MAX: usize = 256;
 /// Most receives of a shared receive queue.
 pub const RECEIVES_MAX: usize = 1 << 14;
-/// Draws of a steering tag before a free place is searched for.
+/// Draws of a steering tag before a search for a free place.
 const DRAWS_MAX: usize = 64;
 
-/// A pair, as its owner calls it.
+/// A pair, by its owner's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PairId(pub u32);
 
@@ -32,20 +32,20 @@ pub struct PairId(pub u32);
 pub struct Access(u8);
 
 impl Access {
-    /// None but the owner's reading.
+    /// No right except the owner's reading.
     pub const NONE: Self = Self(0);
-    /// Receives and answers of reads may be placed.
+    /// Receives and read responses may be placed.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may read.
     pub const REMOTE_READ: Self = Self(2);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(4);
-    /// Peers may change words.
+    /// Peers may change words by atomics.
     pub const REMOTE_ATOMIC: Self = Self(8);
-    /// Peers may end the steering tag.
+    /// Peers may invalidate the steering tag.
     pub const REMOTE_INVALIDATE: Self = Self(16);
 
-    /// True if all of `others` are among these.
+    /// True if it includes all of `others`.
     #[must_use]
     pub fn has(self, others: Self) -> bool {
         self.0 & others.0 == others.0
@@ -63,7 +63,7 @@ impl std::ops::BitOr for Access {
 /// A region to register.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registration {
-    /// The memory, as its owner calls it.
+    /// The memory, by its owner's number.
     pub region: RegionId,
     /// Tagged offset of its first byte.
     pub base: u64,
@@ -71,18 +71,18 @@ pub struct Registration {
     pub bytes: u64,
     /// Rights.
     pub access: Access,
-    /// The only pair that may use it; any pair of the domain where none is named.
+    /// The only pair that may use it; any pair of the domain if none is given.
     pub pair: Option<PairId>,
 }
 
-/// A domain has no place for more.
+/// A domain has no room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DomainFull {
-    /// Of regions.
+    /// For regions.
     #[error("the domain has its {0} regions; deregister one, or make it for more")]
     Regions(usize),
-    /// A range that cannot be: beyond 64 bits.
+    /// An impossible range: beyond 64 bits.
     #[error("a region of {bytes} bytes at tagged offset {base} ends beyond 64 bits")]
     Range {
         /// Tagged offset of the first byte.
@@ -90,7 +90,7 @@ pub enum DomainFull {
         /// The length.
         bytes: u64,
     },
-    /// Of shared receive queues.
+    /// For shared receive queues.
     #[error("the domain has its {SHARED_QUEUES_MAX} shared receive queues")]
     Queues,
 }
@@ -98,7 +98,7 @@ pub enum DomainFull {
 /// A protection domain.
 #[derive(Debug)]
 pub struct Domain {
-    /// By the lower bits of their tags, which are as random as the others.
+    /// Indexed by the lower bits of their tags, which are as random as the others.
     regions: Box<[Option<(Stag, Registration)>]>,
     count: usize,
     regions_max: usize,
@@ -111,16 +111,17 @@ pub struct Domain {
 struct SharedQueue {
     generation: u32,
     receives: VecDeque<Receive>,
-    /// 0 of one that was dropped.
+    /// 0 if the queue was dropped.
     depth: usize,
 }
 
 impl Domain {
-    /// A domain for `regions_max` regions, at most [`REGIONS_MAX`]; `secret` is nobody else's.
+    /// A domain for `regions_max` regions, at most [`REGIONS_MAX`]; `secret` must be known to no
+    /// one else.
     #[must_use]
     pub fn new(regions_max: usize, secret: [u8; 16]) -> Self {
         let regions_max = regions_max.clamp(1, REGIONS_MAX);
-        // At most half full, so that draws seldom meet a taken place.
+        // At most half full, so that draws seldom hit a used place.
         let places = (2 * regions_max).next_power_of_two();
         Self {
             regions: vec![None; places].into_boxed_slice(),
@@ -151,7 +152,7 @@ impl Domain {
         Ok(stag)
     }
 
-    /// Ends a steering tag; what was registered under it.
+    /// Invalidates a steering tag; returns its registration.
     pub fn deregister(&mut self, stag: Stag) -> Option<Registration> {
         let place = self.place(stag);
         let (own, registration) = self.regions[place]?;
@@ -163,7 +164,7 @@ impl Domain {
         Some(registration)
     }
 
-    /// Regions that are registered.
+    /// Number of registered regions.
     #[must_use]
     pub fn regions(&self) -> usize {
         self.count
@@ -176,8 +177,8 @@ impl Domain {
         (*own == stag).then_some(registration)
     }
 
-    /// Place in memory that `bytes` bytes from the tagged offset `offset` have, if `pair` may use
-    /// them by `rights`. No bytes have their place, too: callers leave them out.
+    /// The memory of `bytes` bytes from the tagged offset `offset`, if `pair` may use them with
+    /// `rights`. A range of no bytes is checked, too: callers skip the check for those.
     ///
     /// # Errors
     /// [`Fault`]: the tag, the pair, the rights, the range, in this order.
@@ -197,14 +198,14 @@ impl Domain {
             return Err(Fault::Access);
         }
         let end = offset.checked_add(bytes).ok_or(Fault::Wrap)?;
-        // `register` made sure of the sum.
+        // The sum cannot overflow: `register` has checked it.
         if offset < registration.base || end > registration.base + registration.bytes {
             return Err(Fault::Bounds);
         }
         Ok((registration.region, offset - registration.base))
     }
 
-    /// Ends a steering tag for a peer of `pair`.
+    /// Invalidates a steering tag for a peer of `pair`.
     ///
     /// # Errors
     /// [`Fault`]: the tag, the pair, the right.
@@ -242,22 +243,22 @@ impl Domain {
         })
     }
 
-    /// Drops a shared queue, whose pairs find no receive any more; the receives that waited there.
+    /// Drops a shared queue, whose pairs find no receive any more; returns the receives in it.
     pub fn unshare_receives(&mut self, queue: SharedId) -> Vec<Receive> {
         let Some(place) = self.shared_mut(queue) else {
             return Vec::new();
         };
-        // Numbers of queues stay positive where they are signed.
+        // Numbers of queues stay positive as signed numbers.
         place.generation = (place.generation + 1) & (u32::MAX >> 1);
         place.depth = 0;
         std::mem::take(&mut place.receives).into()
     }
 
-    /// Gives a buffer to a shared receive queue.
+    /// Posts a buffer to a shared receive queue.
     ///
     /// # Errors
-    /// [`PostError`]: the queue is full, or there is none ([`PostError::Ended`]); a piece is not in
-    /// a region that may be written. One that is attached to a pair serves messages of that alone.
+    /// [`PostError`]: the queue is full, or does not exist ([`PostError::Ended`]); a piece is not
+    /// in a writable region. A buffer in a region of one pair serves messages of that pair only.
     pub fn post_shared(&mut self, queue: SharedId, receive: Receive) -> Result<(), PostError> {
         let place = self.shared(queue).ok_or(PostError::Ended)?;
         if place.receives.len() >= place.depth {
@@ -276,7 +277,7 @@ impl Domain {
         Ok(())
     }
 
-    /// Takes a receive back that no message has begun to fill: the first one of that number; false
+    /// Cancels a receive that no message has begun to fill: the first one with that number; false
     /// if there is none. It has no completion.
     pub fn cancel_shared(&mut self, queue: SharedId, id: u64) -> bool {
         let Some(place) = self.shared_mut(queue) else {
@@ -287,7 +288,7 @@ impl Domain {
         receive.is_some()
     }
 
-    /// Receives that wait in a shared queue.
+    /// Receives in a shared queue.
     #[must_use]
     pub fn shared_receives(&self, queue: SharedId) -> usize {
         self.shared(queue).map_or(0, |queue| queue.receives.len())
@@ -319,7 +320,7 @@ impl Domain {
             }
             stag = self.draw();
         }
-        // One of 2^64 times: the next free place, of which there are as many as taken ones.
+        // Practically never: takes the next free place; at least half of them are free.
         let places = self.regions.len();
         let first = self.place(stag);
         let free = (0..places).map(|step| (first + step) & (places - 1));

@@ -1,7 +1,7 @@
 //! Framed units of MPA (RFC 5044, sections 4 and 5): a length, a segment, padding, a CRC; markers.
 //!
-//! Must stay true: a unit is passed on only whole, with its CRC and markers right; one that lies
-//! whole in what came is passed on where it lies; no more than one unit is ever held.
+//! Must stay true: only a complete unit with correct CRC and markers is passed on; a unit that is
+//! contiguous in the input is passed on without a copy; at most one unit is buffered.
 
 use crate::wire::terminate::Cause;
 use crate::wire::word16;
@@ -33,24 +33,24 @@ fn markers_within(position: u64, bytes: usize) -> usize {
     1 + (bytes - before - 1) / (MARKER_DISTANCE as usize - MARKER_BYTES)
 }
 
-/// Reads a stream's units.
+/// Parser of a stream's units.
 #[derive(Debug)]
 pub(crate) struct Deframer {
     pub(crate) crc: bool,
     pub(crate) markers: bool,
-    /// Bytes of the stream before the unit that comes next.
+    /// Bytes of the stream before the next unit.
     position: u64,
     held: Vec<u8>,
 }
 
-/// Next thing in a stream.
+/// Result of one parsing step.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Step<'a> {
-    /// More bytes are needed; what there was is held.
+    /// More bytes are needed; the present ones are buffered.
     More,
-    /// A segment, where it came; the unit's position and its CRC.
+    /// A segment, in place; the unit's position and its CRC.
     There(&'a [u8], u64, u32),
-    /// A segment, in [`Deframer::take_held`]; the unit's position and its CRC.
+    /// A segment in the buffer, see [`Deframer::take_held`]; the unit's position and its CRC.
     Held(u64, u32),
 }
 
@@ -64,7 +64,7 @@ impl Deframer {
         }
     }
 
-    /// Bytes of the stream before the next that is awaited.
+    /// Bytes of the stream before the next expected one.
     pub(crate) fn awaited(&self) -> u64 {
         self.position + self.held.len() as u64
     }
@@ -74,7 +74,7 @@ impl Deframer {
         self.held.is_empty()
     }
 
-    /// Takes the next unit, or all bytes that there are of it, from the front of `bytes`.
+    /// Takes the next unit, or all of its bytes that are present, from the front of `bytes`.
     pub(crate) fn step<'a>(&mut self, bytes: &mut &'a [u8]) -> Result<Step<'a>, Cause> {
         if self.held.is_empty()
             && !self.markers
@@ -121,7 +121,7 @@ impl Deframer {
         Ok(Step::Held(position, crc))
     }
 
-    /// The segment of the last [`Step::Held`]; it is to be given back.
+    /// The segment of the last [`Step::Held`]; the buffer must be returned.
     pub(crate) fn take_held(&mut self) -> Vec<u8> {
         std::mem::take(&mut self.held)
     }
@@ -146,7 +146,7 @@ impl Deframer {
         let first = (MARKER_DISTANCE - self.position % MARKER_DISTANCE) % MARKER_DISTANCE;
         let (mut at, mut to) = (first as usize, first as usize);
         while at < self.held.len() {
-            // A unit of 64 KiB with its markers is a little longer than the pointer can say.
+            // A unit of 64 KiB with its markers slightly exceeds the range of the pointer.
             if word16(&self.held, at + 2) != Some(at as u16) {
                 return Err(Cause::Framing);
             }
@@ -161,7 +161,7 @@ impl Deframer {
     }
 }
 
-/// A unit's CRC as it came; it must be right where it is in use.
+/// A unit's received CRC, which must be correct if CRCs are in use.
 fn check_crc(unit: &[u8], is_used: bool) -> Result<u32, Cause> {
     let (covered, crc) = unit.split_at(unit.len() - CRC_BYTES);
     let crc = crate::wire::array(crc, 0).map_or(0, u32::from_le_bytes);
@@ -171,8 +171,8 @@ fn check_crc(unit: &[u8], is_used: bool) -> Result<u32, Cause> {
     Ok(crc)
 }
 
-/// The unit at the front of `bytes`, which must lie there whole, without markers, with a right CRC:
-/// its segment, its length, its CRC.
+/// The unit at the front of `bytes`, if it is complete, without markers, with a correct CRC: its
+/// segment, its length, its CRC.
 pub(crate) fn whole_unit(bytes: &[u8]) -> Option<(&[u8], usize, u32)> {
     let length = usize::from(word16(bytes, 0)?);
     let count = unit_bytes(length);
@@ -181,7 +181,7 @@ pub(crate) fn whole_unit(bytes: &[u8]) -> Option<(&[u8], usize, u32)> {
     Some((&unit[LENGTH_BYTES..LENGTH_BYTES + length], count, crc))
 }
 
-/// Writes a stream's units.
+/// Writer of a stream's units.
 #[derive(Debug)]
 pub(crate) struct Framer {
     pub(crate) crc: bool,
@@ -208,8 +208,8 @@ impl Framer {
         segment.min(usize::from(u16::MAX))
     }
 
-    /// Writes a unit to the front of `target`, which has room for it; `fill` writes the segment,
-    /// of `segment_bytes` bytes. The unit's length.
+    /// Writes a unit to the front of `target`, which has room for it; `fill` writes the segment of
+    /// `segment_bytes` bytes. Returns the unit's length.
     pub(crate) fn write<E>(
         &mut self,
         target: &mut [u8],
@@ -234,7 +234,8 @@ impl Framer {
         Ok(total)
     }
 
-    /// Makes room for markers, from the last to the first, and writes them; the unit's length.
+    /// Makes room for markers, from the last to the first, and writes them; returns the unit's
+    /// length.
     fn insert_markers(&self, target: &mut [u8], count: usize) -> usize {
         let markers = markers_within(self.position, count);
         let total = count + markers * MARKER_BYTES;
@@ -266,7 +267,7 @@ mod tests {
         target
     }
 
-    /// All segments of a stream that comes in pieces of `step` bytes.
+    /// All segments of a stream that arrives in pieces of `step` bytes.
     fn segments(
         deframer: &mut Deframer,
         stream: &[u8],

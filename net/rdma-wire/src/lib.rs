@@ -1,19 +1,19 @@
-//! iWARP without I/O: a stream's bytes in; placements into registered memory, completions and a
-//! stream's bytes out.
+//! iWARP without I/O: from a stream's bytes to placements in registered memory, completions and the
+//! bytes to send.
 //!
-//! - [`Pair`]: a queue pair on one stream. Its owner feeds it what came ([`Pair::receive`]), takes
-//!   what goes ([`Pair::transmit`]: one framed unit a call, which can be a segment of TCP), posts
-//!   work and polls completions.
+//! - [`Pair`]: a queue pair on one stream. Its owner passes received bytes ([`Pair::receive`]),
+//!   takes the bytes to send ([`Pair::transmit`]: one framed unit a call, which can be a segment of
+//!   TCP), posts work and polls completions.
 //! - [`Domain`]: a protection domain, the regions that peers may name by steering tags, and the
 //!   shared receive queues.
 //! - [`Memory`]: the bytes themselves, which this crate never holds.
 //! - [`wire`]: the formats alone.
 //!
 //! Why here: the engine, a kernel socket and a fuzzer run the same code. Must stay true: no I/O, no
-//! clock, no thread; nothing is placed that its steering tag, bounds, rights and attachment do not
-//! allow; every queue has the bound that it was made with; a peer's fault ends its own pair only,
-//! with the terminate code that the RFCs give it. One thread. Sources: RFC 5040 (RDMAP), RFC 5041
-//! (DDP), RFC 5044 (MPA), RFC 6581 (set-up of peers), RFC 7306 (atomics, immediate data).
+//! clock, no thread; data is placed only as its steering tag, bounds, rights and pair allow; every
+//! queue has a fixed bound; a peer's fault ends its own pair only, with the terminate code that the
+//! RFCs specify. One thread. Sources: RFC 5040 (RDMAP), RFC 5041 (DDP), RFC 5044 (MPA), RFC 6581
+//! (connection set-up), RFC 7306 (atomics, immediate data).
 
 mod domain;
 mod framing;
@@ -39,7 +39,7 @@ pub use piece::{MESSAGE_BYTES_MAX, PIECES_MAX, Piece, Pieces, Receive, SharedId}
 pub use refusal::{Fault, PostError};
 pub use work::{Atomic, Completion, Kind, Post, Remote, Status, Work};
 
-/// A steering tag: names a region to whoever knows it.
+/// A steering tag: gives access to a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Stag(pub u32);
 

@@ -1,13 +1,13 @@
-//! The bytes of regions, as their owner gives access to them.
+//! The bytes of regions, accessed through their owner.
 //!
-//! Must stay true: offsets that come here lie within what the region was registered with; whoever
-//! implements it says [`Gone`] where its memory is smaller.
+//! Must stay true: offsets passed here are within the registered range of the region; an
+//! implementation returns [`Gone`] if its memory is smaller.
 
-/// A region, as its owner calls it.
+/// A region, by its owner's number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RegionId(pub u64);
 
-/// The memory of a region is not there.
+/// The memory of a region is gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the memory of a registered region is not there")]
 pub struct Gone;
@@ -26,8 +26,8 @@ pub trait Memory {
     /// [`Gone`].
     fn fetch(&mut self, region: RegionId, offset: u64, target: &mut [u8]) -> Result<(), Gone>;
 
-    /// Replaces the aligned word of 8 bytes, in the machine's order, by what `change` makes of it,
-    /// in one step for all other users of this call; the word as it was.
+    /// Replaces the aligned word of 8 bytes, in native byte order, by the result of `change`,
+    /// atomically for all other users of this call; returns the old word.
     ///
     /// # Errors
     /// [`Gone`].
@@ -39,20 +39,20 @@ pub trait Memory {
     ) -> Result<u64, Gone>;
 }
 
-/// Regions on the heap of their only user.
+/// Regions on the heap with a single user.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Buffers {
     buffers: Vec<Option<Vec<u8>>>,
 }
 
 impl Buffers {
-    /// Takes `bytes` as a new region.
+    /// Adds `bytes` as a new region.
     pub fn add(&mut self, bytes: Vec<u8>) -> RegionId {
         self.buffers.push(Some(bytes));
         RegionId(self.buffers.len() as u64 - 1)
     }
 
-    /// The bytes of a region; none where there is no such region.
+    /// The bytes of a region; empty if there is no such region.
     #[must_use]
     pub fn bytes(&self, region: RegionId) -> &[u8] {
         let buffer = usize::try_from(region.0)
@@ -61,14 +61,14 @@ impl Buffers {
         buffer.and_then(Option::as_deref).unwrap_or_default()
     }
 
-    /// The bytes of a region, to be changed.
+    /// The bytes of a region, mutable.
     pub fn bytes_mut(&mut self, region: RegionId) -> &mut [u8] {
         let index = usize::try_from(region.0).ok();
         let buffer = index.and_then(|index| self.buffers.get_mut(index));
         buffer.and_then(Option::as_deref_mut).unwrap_or_default()
     }
 
-    /// Lets go of a region; its bytes.
+    /// Removes a region; its bytes.
     pub fn remove(&mut self, region: RegionId) -> Option<Vec<u8>> {
         let index = usize::try_from(region.0).ok()?;
         self.buffers.get_mut(index)?.take()

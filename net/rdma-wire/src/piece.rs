@@ -1,4 +1,4 @@
-//! Memory of ours that a message is gathered from or scattered to.
+//! Local memory that a message is gathered from or scattered to.
 
 use crate::Stag;
 use arrayvec::ArrayVec;
@@ -8,7 +8,7 @@ pub const PIECES_MAX: usize = 4;
 /// The longest message, in bytes.
 pub const MESSAGE_BYTES_MAX: u32 = 1 << 30;
 
-/// A piece of a region of ours.
+/// A piece of a local region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece {
     /// Its region.
@@ -19,19 +19,19 @@ pub struct Piece {
     pub bytes: u32,
 }
 
-/// Pieces, one after the other.
+/// Consecutive pieces.
 pub type Pieces = ArrayVec<Piece, PIECES_MAX>;
 
 /// A buffer for a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Receive {
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub id: u64,
-    /// Place for its bytes.
+    /// Memory for its bytes.
     pub pieces: Pieces,
 }
 
-/// Sum of lengths; none beyond the longest message.
+/// Sum of lengths; none if it exceeds the longest message.
 pub(crate) fn total(pieces: &[Piece]) -> Option<u32> {
     let sum: u64 = pieces.iter().map(|piece| u64::from(piece.bytes)).sum();
     u32::try_from(sum)
@@ -43,18 +43,18 @@ pub(crate) fn total(pieces: &[Piece]) -> Option<u32> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SharedId {
     pub(crate) index: u32,
-    /// Queues that had its place before.
+    /// Number of earlier queues in its place.
     pub(crate) generation: u32,
 }
 
 impl SharedId {
-    /// As a number.
+    /// Converts it to a number.
     #[must_use]
     pub fn number(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The queue of a number.
+    /// The queue with a number.
     #[must_use]
     pub fn from_number(number: u64) -> Self {
         Self {

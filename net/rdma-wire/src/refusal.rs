@@ -1,18 +1,18 @@
-//! Reasons for which access to memory or posted work is refused.
+//! Reasons to refuse access to memory or posted work.
 
 use crate::piece::{MESSAGE_BYTES_MAX, SharedId};
 
-/// Reasons for which a steering tag leads nowhere.
+/// Reasons to reject a steering tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
-    /// No region has it.
+    /// No region has this tag.
     #[error("no region has this steering tag")]
     Stag,
     /// The region is attached to another pair.
     #[error("the region belongs to another pair")]
     NotAssociated,
-    /// The region does not allow it.
+    /// The region does not allow the access.
     #[error("the region does not allow this use")]
     Access,
     /// The range ends beyond 2^64.
@@ -23,23 +23,23 @@ pub enum Fault {
     Bounds,
 }
 
-/// Reasons for which work is not taken.
+/// Reasons to refuse posted work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
-    /// As much is posted, or completed and not polled, as the pair was made for.
+    /// The bound of posted work, including completions that were not polled, is reached.
     #[error("the queue has its {0} entries; poll completions first")]
     Full(usize),
-    /// A piece of our memory is none.
+    /// A piece of local memory is invalid.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// Beyond [`MESSAGE_BYTES_MAX`].
+    /// Longer than [`MESSAGE_BYTES_MAX`].
     #[error("a message of more than {MESSAGE_BYTES_MAX} bytes")]
     TooLong,
-    /// The peer answers no reads.
+    /// The peer serves no reads.
     #[error("the peer answers no reads or atomics at all")]
     NoReads,
-    /// The pair has come to its end.
+    /// The pair has ended.
     #[error("the pair has ended")]
     Ended,
     /// Its receives come from a shared queue.

@@ -1,11 +1,11 @@
-//! Work that is posted to a pair, and what becomes of it.
+//! Work posted to a pair, and its completions.
 
 use crate::Stag;
 use crate::piece::{Piece, Pieces};
 use crate::refusal::Fault;
 use crate::wire::ddp::{AtomicRequest, COMPARE_SWAP, FETCH_ADD, SWAP};
 
-/// A place in a region of the peer.
+/// A location in a region of the peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Remote {
     /// Its steering tag.
@@ -14,14 +14,14 @@ pub struct Remote {
     pub offset: u64,
 }
 
-/// Change of a word of 8 bytes.
+/// Atomic change of a word of 8 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Atomic {
     /// Adds.
     Add(u64),
-    /// Adds fields: each bit of the mask is the highest of one, over which nothing is carried.
+    /// Adds fields: each bit of the mask is the highest bit of a field, where a carry is dropped.
     AddFields {
-        /// What is added.
+        /// The value to add.
         value: u64,
         /// The mask.
         mask: u64,
@@ -33,22 +33,22 @@ pub enum Atomic {
         /// The mask.
         mask: u64,
     },
-    /// Replaces it where it is what is expected.
+    /// Replaces the word if it has the expected value.
     CompareSwap {
-        /// The word that is expected.
+        /// The expected word.
         expected: u64,
-        /// The word instead.
+        /// The new word.
         new: u64,
     },
-    /// Replaces the bits of one mask where those of another are what is expected.
+    /// Replaces the bits of one mask if those of another have the expected value.
     CompareSwapBits {
-        /// The bits that are expected.
+        /// The expected bits.
         expected: u64,
-        /// Those that are looked at.
+        /// The mask of bits to compare.
         compared: u64,
         /// The new bits.
         new: u64,
-        /// Those that are replaced.
+        /// The mask of bits to replace.
         swapped: u64,
     },
 }
@@ -85,47 +85,47 @@ impl Atomic {
 /// Work for the send queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    /// Into the peer's next receive.
+    /// Sends to the peer's next receive.
     Send {
         /// Bytes of the message.
         pieces: Pieces,
-        /// A steering tag of the peer that ends with it.
+        /// A steering tag of the peer to invalidate.
         invalidate: Option<Stag>,
-        /// Asks for an event.
+        /// Requests an event.
         solicited: bool,
     },
-    /// Eight bytes into the peer's next completion of a receive.
+    /// Eight bytes in the peer's next completion of a receive.
     Immediate {
-        /// They.
+        /// The eight bytes.
         value: u64,
-        /// Asks for an event.
+        /// Requests an event.
         solicited: bool,
     },
-    /// Into a region of the peer.
+    /// Writes to a region of the peer.
     Write {
         /// Bytes of the message.
         pieces: Pieces,
-        /// Place.
+        /// Destination.
         remote: Remote,
     },
-    /// From a region of the peer.
+    /// Reads from a region of the peer.
     Read {
-        /// Place here.
+        /// Local destination.
         into: Piece,
-        /// Place there.
+        /// Remote source.
         remote: Remote,
     },
-    /// Changes an aligned word of a region of the peer; its old value comes with the completion.
+    /// Changes an aligned word of a region of the peer; the completion has its old value.
     Atomic {
         /// The change.
         atomic: Atomic,
-        /// Place.
+        /// Location of the word.
         remote: Remote,
     },
 }
 
 impl Work {
-    /// A completion's kind.
+    /// The kind of its completion.
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
@@ -153,18 +153,18 @@ impl Work {
 /// Work with its number.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Post {
-    /// Comes back with the completion.
+    /// Returned with the completion.
     pub id: u64,
     /// The work.
     pub work: Work,
-    /// It begins only after all earlier reads and atomics were answered.
+    /// Starts only after all earlier reads and atomics have completed.
     pub fence: bool,
 }
 
-/// Work that is done, or will never be.
+/// The completion of work, done or not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Completion {
-    /// As posted.
+    /// The number given at posting.
     pub id: u64,
     /// Kind of the work.
     pub kind: Kind,
@@ -174,11 +174,11 @@ pub struct Completion {
     pub bytes: u32,
     /// Immediate data of a receive.
     pub immediate: Option<u64>,
-    /// The steering tag of ours that ended with a receive.
+    /// The local steering tag that a receive has invalidated.
     pub invalidated: Option<Stag>,
-    /// The peer asks for an event.
+    /// The peer requested an event.
     pub solicited: bool,
-    /// A word as it was before its change.
+    /// The old word of an atomic.
     pub original: Option<u64>,
 }
 
@@ -202,10 +202,10 @@ pub enum Kind {
 /// Outcomes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
-    /// Done. For sends and writes: given to the stream; for others: answered.
+    /// Done. For sends and writes: passed to the stream; for others: the response has arrived.
     Done,
-    /// The pair ended before.
+    /// The pair ended before it was done.
     Flushed,
-    /// Memory of ours was not there any more.
+    /// Local memory was gone.
     Local(Fault),
 }

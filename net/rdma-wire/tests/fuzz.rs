@@ -5,7 +5,7 @@ use sidecore_rdma_wire::fuzzing::{Seen, fuzz_stream, seeds};
 use sidecore_rdma_wire::wire::terminate::Cause;
 use std::collections::BTreeMap;
 
-/// Faults that a peer can make a pair tell of.
+/// Faults that a peer can make a pair report.
 const TOLD: [Cause; 22] = [
     Cause::RequestStag,
     Cause::RequestBounds,
@@ -55,7 +55,7 @@ fn peers_of_all_kinds_do_what_the_model_says() {
             *told.entry(format!("{cause:?}")).or_default() += 1;
         }
     }
-    // The apparatus gets everywhere, or it proves little.
+    // The seeds must reach every case, otherwise the fuzzer proves little.
     if !cfg!(miri) {
         for cause in TOLD {
             assert!(

@@ -1,4 +1,4 @@
-//! Peers that do not keep the rules: each gets its own terminate code, and harms itself alone.
+//! Peers that violate the rules: each gets its own terminate code, and only harms itself.
 
 mod apparatus;
 
@@ -11,7 +11,7 @@ use sidecore_rdma_wire::{
     StartFault, State, Status, Work,
 };
 
-/// A unit of MPA, made without the crate: a length, a segment, padding, a CRC bit by bit.
+/// A unit of MPA, built without the crate: a length, a segment, padding, a CRC bit by bit.
 fn unit(segment: &[u8]) -> Vec<u8> {
     let mut unit = (segment.len() as u16).to_be_bytes().to_vec();
     unit.extend_from_slice(segment);
@@ -44,7 +44,7 @@ fn untagged(queue: u32, msn: u32, offset: u32) -> Target {
     }
 }
 
-/// The pair's last words.
+/// The terminate message of the pair.
 fn told(side: &mut Side) -> Terminate {
     let stream = side.transmit();
     let length = usize::from(u16::from_be_bytes([stream[0], stream[1]]));
@@ -59,7 +59,7 @@ fn told(side: &mut Side) -> Terminate {
     Terminate::read(payload).expect("a terminate message")
 }
 
-/// A responder with a receive of 100 bytes, and what a peer needs to know of it.
+/// A responder with a receive of 100 bytes, and the facts that a peer needs.
 fn responder() -> Side {
     let options = Options {
         ird: 2,
@@ -75,7 +75,7 @@ fn responder() -> Side {
 }
 
 /// Sends segments to a new responder: the last of them must end it with `cause`, all its work must
-/// be flushed and its memory untouched, but for what segments before the last placed.
+/// be flushed and its memory unchanged, except by earlier segments.
 fn expect(cause: Cause, segments: impl FnOnce(&mut Side) -> Vec<Vec<u8>>) {
     let mut b = responder();
     let segments = segments(&mut b);
@@ -100,7 +100,7 @@ fn expect(cause: Cause, segments: impl FnOnce(&mut Side) -> Vec<Vec<u8>>) {
     );
     assert_eq!(b.pair.end(), Some(&End::Sent(words)));
     assert_eq!(b.bytes(), before, "{cause:?}");
-    // It is over: nothing that comes or goes has an effect.
+    // It has ended: nothing sent or received has an effect.
     assert_eq!(b.pair.state(), State::Ended);
     let tag = b.stag;
     let offset = b.base;
@@ -183,7 +183,7 @@ fn tagged_segments_are_held_to_their_region() {
     expect(Cause::AccessRights, |b| {
         write(region(b, Access::REMOTE_READ, None), 0)
     });
-    // A tag that was good and is gone.
+    // A tag that was valid and is gone.
     expect(Cause::TaggedStag, |b| {
         let stag = region(b, all(), None);
         b.domain.deregister(stag);
@@ -249,7 +249,7 @@ fn invalidation_needs_its_right() {
             msn: 1,
             offset: 0,
         };
-        // No bytes: that a buffer is placed before the fault is found is allowed.
+        // No bytes: a buffer may be placed before the fault is found.
         vec![segment(true, Opcode::SendInvalidate, target, &[])]
     };
     expect(Cause::RequestStag, |_| with(Stag(5)));
@@ -338,10 +338,10 @@ fn answers_that_nobody_asked_for_end_the_pair() {
             &[0; 12],
         )]
     });
-    // Of a read that waits: another region, another place, too much, too little.
+    // For a pending read: another region, another offset, too much, too little.
     let wrong = |change: fn(&mut Side) -> Vec<u8>, cause| {
         let mut b = responder();
-        // The responder may send once it has heard of the initiator.
+        // The responder may send after it has received from the initiator.
         b.receive(&unit(&write(b.stag, b.base)[0]));
         let post = Post {
             id: 1,
@@ -465,7 +465,7 @@ fn an_initiator_tells_of_depths_and_of_no_way_to_be_ready() {
         peer_to_peer: true,
         ..Options::default()
     };
-    // The responder wants 5 reads at a time, 4 are answered.
+    // The responder requires 5 reads at a time, 4 are served.
     let mut a = replied([0x50, 2, 0, 4, 0x80, 9, 0x80, 5], options);
     assert_eq!(told(&mut a).cause(), Some(Cause::InsufficientReads));
     let mut a = replied([0x50, 2, 0, 4, 0x80, 9, 0, 4], options);
@@ -495,7 +495,7 @@ fn a_responder_sends_nothing_before_the_initiator_has() {
     };
     b.pair.post(work(b, 1), &b.domain).expect("room");
     assert!(b.transmit().is_empty() && !b.pair.wants_to_transmit());
-    // Any unit is enough; this one names a region that is not there, and has no bytes.
+    // Any unit is accepted; this one names a region that does not exist, and has no bytes.
     let nowhere = Target::Tagged {
         stag: Stag(0),
         offset: 0,
@@ -544,10 +544,10 @@ fn a_bad_peer_leaves_other_pairs_of_the_domain_alone() {
         pair: Some(b.pair.id()),
     };
     let mine = b.domain.register(mine).expect("room");
-    // It guesses; its own pair ends.
+    // A wrong guess; its own pair ends.
     bad.receive(&unit(&write(mine, 0)[0]), &mut b.domain, &mut b.memory);
     assert!(matches!(bad.state(), State::Ending));
-    // The other goes on.
+    // The other one continues.
     let remote = Remote {
         stag: mine,
         offset: 0,

@@ -1,4 +1,4 @@
-//! Two pairs against each other over a stream that is cut anywhere.
+//! Two pairs against each other over a stream that is cut at random places.
 
 mod apparatus;
 
@@ -159,7 +159,7 @@ fn every_kind_of_work_does_what_it_says() {
         };
         assert_eq!(b.completions(), [solicited, invalidated, immediate]);
         assert_eq!(b.domain.registration(extra), None);
-        // Memory, as plain assignments have it.
+        // Expected memory, by plain assignments.
         let mut expected = second.clone();
         expected[1000..6000].copy_from_slice(&first[..5000]);
         let message = [&first[100..103], &first[200..2200]].concat();
@@ -188,8 +188,8 @@ fn random_work_both_ways_ends_as_a_model_says() {
         let settings: Vec<_> = settings().collect();
         let (ours, theirs) = settings[choices.below(48) as usize];
         let mut both = opened(ours, theirs, BYTES);
-        // Each side writes, reads and receives in a half of its own, so that what both do at a time
-        // does not depend on who was first.
+        // Each side writes, reads and receives in its own half, so that the result does not depend
+        // on the order of concurrent operations.
         let mut models = [both[0].bytes().to_vec(), both[1].bytes().to_vec()];
         let mut expected = [Vec::new(), Vec::new()];
         let mut receives = [Vec::new(), Vec::new()];
@@ -199,7 +199,7 @@ fn random_work_both_ways_ends_as_a_model_says() {
             if from == 1 {
                 std::mem::swap(&mut a, &mut b);
             }
-            // Sources lie in the first quarter, targets of each kind in one of their own.
+            // Sources are in the first quarter, targets of each kind in their own quarter.
             let bytes = choices.below(3000);
             let (source, target) = (choices.below(1000), choices.below(1000));
             let copied = models[from][source as usize..(source + bytes) as usize].to_vec();
@@ -389,7 +389,7 @@ fn a_shared_queue_serves_several_pairs() {
         shared: Some(shared),
         ..Options::default()
     };
-    // A second connection of the same domain: its pair takes the place of the first, and back.
+    // A second connection of the same domain: its pair replaces the first one, and back.
     let mut pairs = Vec::new();
     for _ in 0..2 {
         let mut both = ends(Options::default(), options, BYTES);
@@ -475,7 +475,7 @@ fn queues_have_their_bounds_and_everything_posted_completes() {
         a.pair.post(write(a, id), &a.domain).expect("room");
     }
     assert_eq!(a.pair.post(write(a, 4), &a.domain), Err(PostError::Full(4)));
-    // Done but not polled counts, too.
+    // Work that is done but not polled counts, too.
     a.transmit();
     assert_eq!(a.pair.post(write(a, 4), &a.domain), Err(PostError::Full(4)));
     assert_eq!(a.pair.poll(), Some(done(0, Kind::Write, 10)));
@@ -529,7 +529,7 @@ fn a_segment_that_comes_early_is_placed_and_not_copied_again() {
         units.push((position, target[..count].to_vec()));
         position += count as u64;
     }
-    // All but the first are there before it: their bytes are in place.
+    // All but the first arrive before it: their bytes are in place.
     for (position, unit) in units[1..].iter().rev() {
         let placed = b
             .pair
@@ -539,7 +539,7 @@ fn a_segment_that_comes_early_is_placed_and_not_copied_again() {
     let first = units[0].1.len() - 2 - 14 - 4;
     assert_eq!(b.bytes()[first..9000], a.bytes()[first..9000]);
     assert_ne!(b.bytes()[..first], a.bytes()[..first]);
-    // In their turn they are not copied again: a mark made meanwhile stays.
+    // In order they are not copied again: a mark written meanwhile stays.
     b.memory.bytes_mut(b.region)[8000] ^= 0xff;
     for (_, unit) in &units {
         b.receive(unit);
@@ -567,7 +567,7 @@ fn an_empty_unit_says_ready_where_it_is_all_that_is_offered() {
         let mut both = opened(ours, theirs, BYTES);
         let [a, b] = &mut both;
         assert_eq!([a.pair.state(), b.pair.state()], [State::Open; 2]);
-        // The responder may send first, which it could not before RFC 6581.
+        // The responder may send first, which was impossible before RFC 6581.
         let pieces = a.pieces(0, 100);
         post_receive(a, 7, pieces);
         let work = Work::Send {
@@ -615,7 +615,7 @@ fn immediate_data_need_no_receive_where_that_is_agreed() {
     let expected = [immediate(0), immediate(1), done(1, Kind::Receive, 10)];
     assert_eq!(b.completions(), expected);
     assert_eq!(b.bytes()[..10], a.bytes()[40..50]);
-    // Solicited ones need one, as ever; and of the others no more come than there may be receives.
+    // Solicited ones still need a receive; and the number of others is bounded by that of receives.
     for value in 0..4 {
         let solicited = false;
         post(a, value, Work::Immediate { value, solicited });

@@ -1,4 +1,4 @@
-//! The formats: bytes as the RFCs and a kernel peer have them, and round trips.
+//! The formats: bytes from the RFCs and from a kernel peer, and round trips.
 
 use proptest::prelude::*;
 use sidecore_rdma_wire::Stag;
@@ -88,7 +88,7 @@ fn wrong_start_frames_are_told_as_early_as_they_show() {
     );
     assert_eq!(read(&start(REQUEST, &[0x40, 1, 0, 2, 7])), Ok(false));
     assert_eq!(read(&start(REQUEST, &[0x40, 1, 0, 2, 7, 8])), Ok(true));
-    // In revision 1 the enhanced flag means nothing.
+    // In revision 1 the enhanced flag is ignored.
     let bytes = start(REQUEST, &[0x50, 1, 0, 1, 7]);
     let (frame, _) = Start::read(&bytes, Side::Initiator)
         .expect("a frame")
@@ -154,7 +154,7 @@ fn each_cause_has_numbers_of_its_own() {
         assert_eq!(Cause::of(numbers), Some(cause));
     }
     assert_eq!(Cause::of([2, 0, 0x55]), None);
-    // A kernel peer that has both halves of the first byte the other way round.
+    // A kernel peer that swaps the halves of the first byte.
     let read = Terminate::read(&[0x02, 0x02, 0, 0]).expect("a message");
     assert_eq!((read.numbers, read.cause()), ([0, 2, 2], None));
 }

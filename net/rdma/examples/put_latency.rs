@@ -1,9 +1,9 @@
 //! Half a round trip of puts of 64 B, 64 KiB and 1 MiB between two devices, by polling memory.
 //!
-//! `put_latency kernel` has a thread for each end, over the kernel's loopback. `put_latency SOCKET
+//! `put_latency kernel` uses a thread for each end, over the kernel's loopback. `put_latency SOCKET
 //! ADDRESS` has both ends in one thread, each attached to the engine at SOCKET, so that two cores
-//! are enough: the engine has the other one. One line a length: bytes, median microseconds. A last
-//! argument `BYTES,ROUNDS` has that length alone measured, for a profiler.
+//! are enough: the engine uses the other one. One line per length: bytes, median microseconds. A
+//! last argument `BYTES,ROUNDS` measures that length alone, for a profiler.
 
 use sidecore_rdma::{
     Access, ConnectionId, Device, Event, Options, Pieces, Post, QueueId, Queues, Region, Remote,
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 
 type Failure = Box<dyn std::error::Error>;
 
-/// One of the two: it puts into the other's memory, and sees its own change.
+/// One of the two ends: it puts into the other's memory, and polls its own for a change.
 struct End {
     device: Device,
     queue: QueueId,
@@ -35,7 +35,7 @@ impl End {
         let mut device = Device::open(transport)?;
         let queue = device.create_queue(1024)?;
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
-        // What is put from, and behind it what is put into.
+        // The source of puts, followed by their target.
         let own = device
             .adapter_mut()
             .register(vec![0; 2 * LONGEST], access)?;
@@ -63,7 +63,7 @@ impl End {
         self.own.stag.0.to_be_bytes()
     }
 
-    /// Moves, and looks at events until the connection is open; true then.
+    /// Makes progress, and handles events until the connection is open; then true.
     fn open(&mut self) -> Result<bool, Failure> {
         self.device.progress()?;
         match self.device.next_event() {
@@ -119,7 +119,7 @@ impl End {
         Ok(())
     }
 
-    /// True once the other's put is there whole.
+    /// True once the other end's put has arrived completely.
     fn came(&mut self, bytes: usize, mark: u8) -> Result<bool, Failure> {
         if self.device.adapter().bytes(self.own)[LONGEST + bytes - 1] == mark {
             return Ok(true);
@@ -128,7 +128,7 @@ impl End {
         Ok(self.device.adapter().bytes(self.own)[LONGEST + bytes - 1] == mark)
     }
 
-    /// Waits for the other's put; `beside` moves the other where that is nobody else's to do.
+    /// Waits for the other end's put; `beside` drives that end if no other thread does.
     fn await_put(
         &mut self,
         bytes: usize,
@@ -151,7 +151,7 @@ impl End {
     }
 }
 
-/// A mark that differs from the one before, and from memory as it was.
+/// A mark that differs from the previous one, and from the initial memory.
 fn mark(round: usize) -> u8 {
     (round % 250 + 1) as u8
 }
@@ -166,7 +166,7 @@ fn answer(end: &mut End, lengths: &Lengths) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Measures from `end`; the other end is here, too, where there is one.
+/// Measures from `end`; the other end is driven, too, if there is one.
 fn measure(end: &mut End, mut other: Option<&mut End>, lengths: &Lengths) -> Result<(), Failure> {
     for &(bytes, rounds) in lengths {
         let mut times = Vec::with_capacity(rounds);

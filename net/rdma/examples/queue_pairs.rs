@@ -1,5 +1,5 @@
-//! Opens many queue pairs between two devices of this process, uses each both ways, and says what
-//! one takes: `queue_pairs COUNT kernel`, or `queue_pairs COUNT SOCKET ADDRESS` over the stack
+//! Opens many queue pairs between two devices of this process, uses each both ways, and reports the
+//! cost of one: `queue_pairs COUNT kernel`, or `queue_pairs COUNT SOCKET ADDRESS` over the stack
 //! whose engine listens at SOCKET and has ADDRESS. Over the kernel a pair takes two open files.
 
 #[path = "../tests/many/mod.rs"]

@@ -6,7 +6,7 @@ use sidecore_rdma_wire::{Domain, REGIONS_MAX, RegionId, Registration};
 
 /// Regions of an adapter.
 const OWN_REGIONS_MAX: usize = REGIONS_MAX / 4;
-/// Length of the part of the address space that a process can have.
+/// Size of a process's address space.
 const ADDRESS_SPACE_BYTES: u64 = 1 << 47;
 
 /// A protection domain with its memory.
@@ -14,7 +14,7 @@ const ADDRESS_SPACE_BYTES: u64 = 1 << 47;
 pub struct Adapter {
     pub(crate) domain: Domain,
     pub(crate) memory: Regions,
-    /// Buffer for units on their way to a stream that lends none.
+    /// Buffer for units to a stream that lends none.
     pub(crate) units: Vec<u8>,
     pairs: u32,
 }
@@ -26,13 +26,14 @@ pub struct Region {
     pub stag: Stag,
     /// Its length, in bytes.
     pub bytes: u64,
-    /// Tagged offset of its first byte: 0 for a vector, the address for memory of one's own.
+    /// Tagged offset of its first byte: 0 for a vector, the address for the application's own
+    /// memory.
     pub base: u64,
     id: RegionId,
 }
 
 impl Region {
-    /// `bytes` bytes of it from `at` on.
+    /// Its `bytes` bytes from `at` on.
     #[must_use]
     pub fn piece(&self, at: u64, bytes: u32) -> Piece {
         Piece {
@@ -42,7 +43,7 @@ impl Region {
         }
     }
 
-    /// A place in it, as a peer has to name it.
+    /// A location in it, for the peer.
     #[must_use]
     pub fn remote(&self, at: u64) -> Remote {
         Remote {
@@ -53,10 +54,10 @@ impl Region {
 }
 
 impl Adapter {
-    /// A domain whose steering tags nobody can guess.
+    /// A domain with unpredictable steering tags.
     ///
     /// # Errors
-    /// The system's, which has no random numbers.
+    /// The system's, if it has no random numbers.
     pub fn new() -> Result<Self, RdmaError> {
         let mut secret = [0; 16];
         let mut got = 0;
@@ -73,26 +74,27 @@ impl Adapter {
         })
     }
 
-    /// Registers `bytes`, which peers of all connections with this adapter may use by `access`.
+    /// Registers `bytes`, which peers of all connections with this adapter may use according to
+    /// `access`.
     ///
     /// # Errors
-    /// As many regions as there may be.
+    /// Too many regions.
     pub fn register(&mut self, bytes: Vec<u8>, access: Access) -> Result<Region, RdmaError> {
         let count = bytes.len() as u64;
         let id = self.memory.add(bytes);
         self.register_as(id, 0, count, access)
     }
 
-    /// Registers `bytes` bytes of the application's own memory; a peer names a place in it by its
-    /// address.
+    /// Registers `bytes` bytes of the application's own memory; a peer names a location in it by
+    /// its address.
     ///
     /// # Errors
-    /// As many regions as there may be.
+    /// Too many regions.
     ///
     /// # Safety
-    /// The memory is readable and writable until [`Self::deregister`]. From any call that makes
-    /// progress it may be read, and, where `access` allows it, written: no reference to it is alive
-    /// meanwhile.
+    /// The memory is readable and writable until [`Self::deregister`]. Any call that makes progress
+    /// may read it, and, if `access` allows it, write it: no reference to it may be alive during
+    /// such a call.
     #[allow(unsafe_code)] // hands the promise on to `Regions::lend`
     pub unsafe fn register_memory(
         &mut self,
@@ -105,14 +107,14 @@ impl Adapter {
         self.register_as(id, address.addr() as u64, bytes as u64, access)
     }
 
-    /// A steering tag for all memory of this process, by addresses, which no peer may name.
+    /// A steering tag for all memory of this process, by addresses, which no peer may use.
     ///
     /// # Errors
-    /// As many regions as there may be.
+    /// Too many regions.
     ///
     /// # Safety
-    /// Each piece that is posted with it is as [`Self::register_memory`] asks, until its
-    /// completion.
+    /// Each piece that is posted with it satisfies the conditions of [`Self::register_memory`],
+    /// until its completion.
     #[allow(unsafe_code)] // hands the promise on to `Regions::lend_everything`
     pub unsafe fn register_everything(&mut self) -> Result<Stag, RdmaError> {
         // SAFETY: the caller's promise is the one that is asked for.
@@ -150,19 +152,19 @@ impl Adapter {
         }
     }
 
-    /// Takes a region back; no peer reaches it any more. The bytes, where they were a vector.
+    /// Deregisters a region; peers lose access to it. Returns the bytes, if they were a vector.
     pub fn deregister(&mut self, region: Region) -> Option<Vec<u8>> {
         self.domain.deregister(region.stag);
         self.memory.remove(region.id)
     }
 
-    /// The bytes of a region as they are; none of memory that was registered by its address.
+    /// The bytes of a region; empty for memory that was registered by its address.
     #[must_use]
     pub fn bytes(&self, region: Region) -> &[u8] {
         self.memory.bytes(region.id)
     }
 
-    /// The bytes of a region, to be changed; likewise.
+    /// The bytes of a region, mutable; likewise.
     pub fn bytes_mut(&mut self, region: Region) -> &mut [u8] {
         self.memory.bytes_mut(region.id)
     }

@@ -9,7 +9,7 @@ use sidecore_rdma_wire::{Pair, PairId};
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// Numbers of the work that [`Connection::put`] and its like post: not the caller's.
+/// Number of the work posted by [`Connection::put`] and similar calls: not for callers.
 const OWN_ID: u64 = u64::MAX;
 
 /// A connection.
@@ -26,10 +26,10 @@ pub struct Connection<S> {
 pub struct Request<S>(Connection<S>);
 
 impl<S: Stream> Request<S> {
-    /// Awaits a request on a stream that a peer has opened.
+    /// Waits for a request on a stream that a peer has opened.
     ///
     /// # Errors
-    /// None comes in time, or it is none.
+    /// None arrives in time, or it is invalid.
     pub fn wait(
         stream: S,
         adapter: &mut Adapter,
@@ -52,12 +52,12 @@ impl<S: Stream> Request<S> {
     /// Posts a buffer, so that it is there before the peer's first message.
     ///
     /// # Errors
-    /// It is not taken.
+    /// The pair refuses it.
     pub fn post_receive(&mut self, adapter: &Adapter, receive: Receive) -> Result<(), RdmaError> {
         self.0.post_receive(adapter, receive)
     }
 
-    /// Accepts it.
+    /// Accepts the request.
     ///
     /// # Errors
     /// Too long private data; the connection's.
@@ -71,7 +71,7 @@ impl<S: Stream> Request<S> {
         Ok(self.0)
     }
 
-    /// Refuses it; what is left to say is said within `timeout`.
+    /// Rejects the request; the rejection is sent within `timeout`.
     ///
     /// # Errors
     /// As [`Self::accept`].
@@ -96,10 +96,10 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Asks the peer at the stream's other end for a connection; it is open on return.
+    /// Requests a connection from the peer at the stream's other end; it is open on return.
     ///
     /// # Errors
-    /// Refused ([`RdmaError::Ended`]), late; the connection's.
+    /// Rejected ([`RdmaError::Ended`]), late; the connection's.
     pub fn connect(
         stream: S,
         adapter: &mut Adapter,
@@ -109,17 +109,18 @@ impl<S: Stream> Connection<S> {
     ) -> Result<Self, RdmaError> {
         let pair = Pair::connect(PairId(adapter.next_pair()), options, private_data)?;
         let mut connection = Self::over(pair, stream);
-        // A message that the start says "ready" with goes on its own: it may settle, too.
+        // The message that reports "ready to receive" is sent without a call: settling applies to
+        // it, too.
         connection.drive(adapter, timeout, |pair| pair.state() == State::Open)?;
         Ok(connection)
     }
 
-    /// Holds the first messages back: Linux's siw may lose those that come right behind its reply.
+    /// Delays the first messages: Linux's siw may lose those directly after its reply.
     pub fn settle(&mut self, time: Duration) {
         self.flow.settles = Some(Instant::now() + time);
     }
 
-    /// The time of the first message: now, unless it is held back ([`Self::settle`]).
+    /// The time of the first message: now, unless it is delayed ([`Self::settle`]).
     pub(crate) fn first_message(&self) -> Instant {
         let now = Instant::now();
         self.flow.settles.map_or(now, |settles| settles.max(now))
@@ -131,7 +132,7 @@ impl<S: Stream> Connection<S> {
         self.flow.pair.private_data()
     }
 
-    /// The pair: its state, its end, what was agreed on.
+    /// The pair: its state, its end, the negotiated parameters.
     #[must_use]
     pub fn pair(&self) -> &Pair {
         &self.flow.pair
@@ -140,7 +141,7 @@ impl<S: Stream> Connection<S> {
     /// Posts work.
     ///
     /// # Errors
-    /// It is not taken.
+    /// The pair refuses it.
     pub fn post(&mut self, adapter: &Adapter, post: Post) -> Result<(), RdmaError> {
         Ok(self.flow.pair.post(post, &adapter.domain)?)
     }
@@ -148,12 +149,12 @@ impl<S: Stream> Connection<S> {
     /// Posts a buffer for a message of the peer.
     ///
     /// # Errors
-    /// It is not taken.
+    /// The pair refuses it.
     pub fn post_receive(&mut self, adapter: &Adapter, receive: Receive) -> Result<(), RdmaError> {
         Ok(self.flow.pair.post_receive(receive, &adapter.domain)?)
     }
 
-    /// The next completion, after moving what can be moved.
+    /// The next completion, after making progress.
     ///
     /// # Errors
     /// The connection's.
@@ -184,11 +185,11 @@ impl<S: Stream> Connection<S> {
         self.next_completion().ok_or(RdmaError::Late(timeout))
     }
 
-    /// Copies `from` to a place of the peer: done on return is giving it to the stream, behind
-    /// which every later message comes.
+    /// Copies `from` to a location of the peer. On return it was passed to the stream, and every
+    /// later message arrives after it.
     ///
     /// # Errors
-    /// Not taken, undone, late; the connection's.
+    /// Refused, flushed, late; the connection's.
     pub fn put(
         &mut self,
         adapter: &mut Adapter,
@@ -201,7 +202,7 @@ impl<S: Stream> Connection<S> {
         self.finish_own(adapter, work, timeout).map(drop)
     }
 
-    /// Copies from a place of the peer into `into`; it is there on return.
+    /// Copies from a location of the peer into `into`; it is there on return.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -216,7 +217,7 @@ impl<S: Stream> Connection<S> {
         self.finish_own(adapter, work, timeout).map(drop)
     }
 
-    /// Sends a message into the peer's next receive; given to the stream on return.
+    /// Sends a message to the peer's next receive; it was passed to the stream on return.
     ///
     /// # Errors
     /// As [`Self::put`].
@@ -253,7 +254,7 @@ impl<S: Stream> Connection<S> {
             self.drive(adapter, left, |pair| pair.completions() > 0)?;
             while let Some(completion) = self.flow.pair.poll() {
                 if (completion.id, completion.kind) != (OWN_ID, kind) {
-                    // Somebody else's: bounded by what the pair's queues may hold.
+                    // Other work's: their number is bounded by the pair's queues.
                     self.completions.push_back(completion);
                 } else if completion.status == Status::Done {
                     return Ok(completion);
@@ -264,7 +265,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Closes in order: what was posted is done, both streams end.
+    /// Closes in order: posted work is completed, both streams end.
     ///
     /// # Errors
     /// Late; the connection's.
@@ -280,7 +281,7 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Moves what can be moved without waiting; true if anything was.
+    /// Makes progress without waiting; true if any byte was moved.
     ///
     /// # Errors
     /// The connection's.
@@ -291,7 +292,7 @@ impl<S: Stream> Connection<S> {
         Ok(moved.anything)
     }
 
-    /// Moves bytes until `is_done`, or the end.
+    /// Makes progress until `is_done`, or the end.
     fn drive(
         &mut self,
         adapter: &mut Adapter,
@@ -304,13 +305,13 @@ impl<S: Stream> Connection<S> {
             if is_done(&self.flow.pair) {
                 return Ok(());
             }
-            // What a peer that has gone does not read any more is not waited for.
+            // Data that a closed peer does not read any more is not waited for.
             let is_sent = self.flow.is_drained() || self.flow.has_ended;
             if self.flow.pair.state() == State::Ended && is_sent {
                 let end = self.flow.pair.end().cloned();
                 return Err(RdmaError::Ended(end.unwrap_or(End::Lost)));
             }
-            // One that never stops sending is late all the same.
+            // A peer that never stops sending must not prevent the timeout.
             let now = Instant::now();
             if now >= until {
                 return Err(RdmaError::Late(timeout));

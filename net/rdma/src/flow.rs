@@ -1,6 +1,6 @@
-//! A queue pair's way to its stream and back.
+//! Transfer between a queue pair and its stream.
 //!
-//! Must stay true: nothing waits; one call moves at most [`ROUNDS_MAX`] buffers each way; a fault
+//! Must stay true: nothing blocks; one call moves at most [`ROUNDS_MAX`] buffers each way; an error
 //! of the stream ends the pair, whose work is then flushed.
 
 use crate::stream::Sent;
@@ -11,35 +11,35 @@ use std::time::{Duration, Instant};
 
 /// Reads and writes of the stream in one [`Flow::progress`].
 const ROUNDS_MAX: usize = 16;
-/// Bytes that are read, and written, at a time.
+/// Bytes read, and written, at a time.
 pub(crate) const BUFFER_BYTES: usize = 2 * SEGMENT_BYTES_MAX;
 
-/// A pair with what is on its way between it and its stream.
+/// A pair with the data in transit between it and its stream.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) pair: Pair,
-    /// Units on their way to a stream that lends no memory: those from `gone` on.
+    /// Units for a stream that lends no memory: those from `gone` on are pending.
     output: Vec<u8>,
     gone: usize,
-    /// Bytes that came behind a message that waits for a receive.
+    /// Bytes received after a message that waits for a receive.
     behind: Vec<u8>,
     is_shut: bool,
-    /// The peer's stream is over.
+    /// The peer's stream has ended.
     pub(crate) has_ended: bool,
-    /// Messages wait until then.
+    /// Messages are delayed until then.
     pub(crate) settles: Option<Instant>,
-    /// Time from the peer's reply to the first message, where that is to settle by itself.
+    /// Delay of the first message after the peer's reply, if it is sent without a call.
     pub(crate) settle: Duration,
 }
 
 /// Outcome of a [`Flow::progress`].
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Moved {
-    /// Bytes went one way or the other.
+    /// Bytes were moved in any direction.
     pub(crate) anything: bool,
-    /// There may be more at once: it stopped at its bound.
+    /// More may be possible at once: it stopped at its bound.
     pub(crate) has_more: bool,
-    /// The stream has no room for what is to go.
+    /// The stream has no room for pending data.
     pub(crate) is_blocked: bool,
 }
 
@@ -57,27 +57,27 @@ impl Flow {
         }
     }
 
-    /// True where no byte waits for room in the stream.
+    /// True if no byte waits for room in the stream.
     pub(crate) fn is_drained(&self) -> bool {
         self.gone == self.output.len()
     }
 
-    /// True while messages are held back.
+    /// True while messages are delayed.
     pub(crate) fn is_settling(&self) -> bool {
         self.settles.is_some_and(|settles| Instant::now() < settles)
     }
 
-    /// True while messages are, or will be, held back.
+    /// True while messages are, or will be, delayed.
     pub(crate) fn is_held(&self) -> bool {
         self.settle > Duration::ZERO || self.is_settling()
     }
 
-    /// True where both streams are over, or the peer's and ours has nothing to say.
+    /// True if both streams have ended, or the peer's has and ours has nothing to send.
     pub(crate) fn is_over(&self) -> bool {
         self.has_ended && (self.is_shut || self.pair.state() == State::Ended)
     }
 
-    /// Moves what can be moved; `buffer` is for streams that lend none.
+    /// Makes progress; `buffer` is for streams that lend none.
     ///
     /// # Errors
     /// The stream's.
@@ -112,7 +112,7 @@ impl Flow {
                 break;
             }
             self.write(stream, adapter, &mut moved)?;
-            // Less than was asked for: that was all, for now.
+            // Less than requested: there is no more for now.
             if !S::LENDS && count < buffer.len() {
                 moved.has_more = false;
                 break;
@@ -122,7 +122,7 @@ impl Flow {
         Ok(moved)
     }
 
-    /// Goes on where a message waited for a receive; false if one still does.
+    /// Continues after a message waited for a receive; false if one still does.
     fn resume(&mut self, adapter: &mut Adapter) -> bool {
         let behind = std::mem::take(&mut self.behind);
         let (domain, memory) = (&mut adapter.domain, &mut adapter.memory);
@@ -132,7 +132,7 @@ impl Flow {
         !self.pair.is_stalled()
     }
 
-    /// Sends what the pair has.
+    /// Sends the pair's pending data.
     ///
     /// # Errors
     /// The stream's.
@@ -186,7 +186,7 @@ impl Flow {
         adapter: &mut Adapter,
     ) -> io::Result<usize> {
         if self.is_drained() {
-            // One buffer for all connections: what the stream does not take is kept here.
+            // One buffer for all connections: data that the stream does not take is kept here.
             let mut units = std::mem::take(&mut adapter.units);
             units.resize(BUFFER_BYTES, 0);
             let count = fill(&mut self.pair, &mut units, adapter);
@@ -213,7 +213,7 @@ impl Flow {
     }
 }
 
-/// As many units as fit.
+/// Writes as many units as fit.
 fn fill(pair: &mut Pair, target: &mut [u8], adapter: &mut Adapter) -> usize {
     let mut count = 0;
     while target.len() - count >= SEGMENT_BYTES_MIN {

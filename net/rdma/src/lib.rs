@@ -1,17 +1,17 @@
 //! RDMA over TCP: put, get and send between memories of two processes, on the standard wire
 //! (iWARP).
 //!
-//! - [`Adapter`]: registered memory of this process, and who may do what with it.
-//! - [`Connection`]: a queue pair on a [`Stream`]: a kernel's TCP socket ([`TcpStream`]) or a
-//!   session of the stack ([`StackStream`]).
+//! - [`Adapter`]: registered memory of this process, and its access rights.
+//! - [`Connection`]: a queue pair on a [`Stream`]: a kernel TCP socket ([`TcpStream`]) or a session
+//!   of the stack ([`StackStream`]).
 //! - [`Device`]: listeners, many connections, completion queues and events in the manner of verbs,
-//!   polled or waited for.
+//!   for polling or waiting.
 //! - [`ping`]: the exchange of rdmacm-utils' `rping`, both sides of it; [`server`]: at addresses.
 //!
-//! Why here: the paper's "RDMA API" beside its socket API, with peers that others wrote. Must stay
-//! true: the protocol is `sidecore-rdma-wire`'s alone; here are sockets, clocks and waiting. A peer
-//! reaches what [`Adapter::register`] gave it the right to, and nothing else. One thread; calls
-//! that wait take a time limit.
+//! Why here: the paper's "RDMA API" in addition to its socket API, compatible with other
+//! implementations. Must stay true: the protocol is entirely in `sidecore-rdma-wire`; this crate
+//! has sockets, clocks and waiting. A peer reaches only memory that [`Adapter::register`] gave it
+//! the right to. One thread; calls that block take a time limit.
 //!
 //! [`TcpStream`]: std::net::TcpStream
 
@@ -45,43 +45,43 @@ use std::time::Duration;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RdmaError {
-    /// Of the socket.
+    /// An error of the socket.
     #[error("the connection: {0}")]
     Io(#[from] std::io::Error),
     /// Memory cannot be registered.
     #[error(transparent)]
     Memory(#[from] DomainFull),
-    /// Work is not taken.
+    /// Work is refused.
     #[error(transparent)]
     Post(#[from] PostError),
-    /// The start failed here.
+    /// The start failed on this side.
     #[error(transparent)]
     Start(#[from] StartFault),
-    /// The connection has come to its end.
+    /// The connection has ended.
     #[error("the connection has ended: {0:?}")]
     Ended(End),
-    /// Work is over without having been done.
+    /// Work was flushed or failed.
     #[error("the work is over without having been done: {0:?}")]
     Undone(Status),
-    /// Nothing happened in time.
+    /// The time limit was reached.
     #[error("nothing happened within {0:?}")]
     Late(Duration),
-    /// The engine of the stack does not take us.
+    /// The engine of the stack does not admit this process.
     #[error(transparent)]
     Engine(#[from] sidecore_net::sock::control::SockError),
-    /// A listener, connection or queue of another device, or one that is closed.
+    /// A listener, connection or queue of another device, or a closed one.
     #[error("there is no such {0} (any more)")]
     Unknown(&'static str),
-    /// As many as there may be.
+    /// The limit was reached.
     #[error("the device has its {1} {0}")]
     TooMany(&'static str, usize),
-    /// A client that never introduced itself: it was silent for too long, or made room for another.
+    /// A client that did not introduce itself: it was silent for too long, or was evicted.
     #[error("it did not introduce itself in time")]
     NotIntroduced,
-    /// A client for whom no place is left among those that are served.
+    /// A client without a place among those being served.
     #[error("all places are taken, in all or for this address")]
     NoPlace,
-    /// The peer does not speak the exchange that was expected.
+    /// The peer does not follow the expected exchange.
     #[error("the peer's message {0}")]
     Unexpected(&'static str),
 }

@@ -1,9 +1,9 @@
 //! The exchange of rdmacm-utils' `rping`: the client advertises a buffer with a text, the server
 //! reads it by RDMA, the client advertises another, the server writes the text there by RDMA; all
-//! in messages of 16 bytes (address, key, length, big-endian). Here are both sides of it.
+//! in messages of 16 bytes (address, key, length, big-endian). This module has both sides.
 //!
-//! Must stay true: what comes back is compared with what was sent; lengths that a peer advertises
-//! are held to [`TEXT_BYTES_MAX`].
+//! Must stay true: the returned text is compared with the original; lengths that a peer advertises
+//! are limited to [`TEXT_BYTES_MAX`].
 
 use crate::{
     Access, Adapter, Connection, Kind, Piece, Pieces, RdmaError, Receive, Region, Remote, Request,
@@ -11,25 +11,25 @@ use crate::{
 };
 use std::time::Duration;
 
-/// The longest text, in bytes, as `rping -S` has it.
+/// The longest text, in bytes, as in `rping -S`.
 pub const TEXT_BYTES_MAX: u32 = 65_535;
 /// The shortest.
 pub const TEXT_BYTES_MIN: u32 = 16;
 
 const MESSAGE_BYTES: u32 = 16;
-/// Receives that wait at a time.
+/// Receives posted at a time.
 const RECEIVES: u32 = 4;
 
-/// The exchange, as far as it came.
+/// Progress of the exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Pinged {
-    /// Rounds that were whole.
+    /// Completed rounds.
     pub rounds: u64,
-    /// Bytes that were carried each way.
+    /// Bytes transferred each way.
     pub bytes: u64,
 }
 
-/// Buffers of one side: messages to send, messages that come, texts.
+/// Buffers of one side: messages to send, received messages, texts.
 struct Buffers {
     sent: Region,
     received: Region,
@@ -69,7 +69,7 @@ impl Buffers {
 /// The client's side: `rounds` rounds of texts of `text_bytes` bytes; then it closes.
 ///
 /// # Errors
-/// The connection's; what comes back is not what was sent.
+/// The connection's; the returned text differs.
 pub fn ping<S: Stream>(
     connection: Connection<S>,
     adapter: &mut Adapter,
@@ -135,8 +135,8 @@ pub fn serve<S: Stream>(
     serve_introduced(request, adapter, timeout, timeout, || Ok(()))
 }
 
-/// The same for a server that many may connect to: the client's first message comes within
-/// `first`, and `introduced` is asked then whether the client is served.
+/// The same for a public server: the client's first message must arrive within `first`, and
+/// `introduced` then decides if the client is served.
 ///
 /// # Errors
 /// The connection's; that of `introduced`.
@@ -179,7 +179,7 @@ fn answer<S: Stream>(
         let Some(sink) = advertised(connection, adapter, buffers, timeout)? else {
             return Ok(pinged);
         };
-        // As the original: up to the text's end.
+        // As in the original: up to the text's end.
         let text = adapter.bytes(buffers.text);
         let end = text
             .iter()
@@ -201,7 +201,7 @@ fn whole(region: Region) -> Piece {
     region.piece(0, region.bytes as u32)
 }
 
-/// Tells the peer of a region.
+/// Announces a region to the peer.
 fn advertise<S: Stream>(
     connection: &mut Connection<S>,
     adapter: &mut Adapter,
@@ -217,7 +217,7 @@ fn advertise<S: Stream>(
     connection.send(adapter, whole(buffers.sent), timeout)
 }
 
-/// The peer's next message, its buffer being posted again; none where it has closed.
+/// The peer's next message; its buffer is posted again. None if the peer has closed.
 fn message<S: Stream>(
     connection: &mut Connection<S>,
     adapter: &mut Adapter,
@@ -248,7 +248,7 @@ fn message<S: Stream>(
     Ok(Some(message))
 }
 
-/// A region that the peer tells of, and its length.
+/// A region announced by the peer, and its length.
 fn advertised<S: Stream>(
     connection: &mut Connection<S>,
     adapter: &mut Adapter,
@@ -272,7 +272,7 @@ fn advertised<S: Stream>(
     Ok(Some((remote, bytes)))
 }
 
-/// Printable letters from a place that moves with the rounds, a zero at the end.
+/// Printable letters from a position that depends on the round, with a zero at the end.
 fn text_of(round: u64, bytes: usize) -> Vec<u8> {
     let first = format!("rdma-ping-{round}: ");
     let letters = (0..).map(|index: u64| b'A' + ((round + index) % 26) as u8);

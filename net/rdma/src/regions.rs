@@ -1,15 +1,15 @@
-//! Bytes of registered regions: vectors that were given, and memory of the application's own.
+//! Bytes of registered regions: vectors, and the application's own memory.
 //!
-//! Must stay true: an offset that comes here was checked against the region's registration
-//! (`Domain::check`), and is checked against its length once more; memory of the application's own
-//! is touched only between its registration and its deregistration.
+//! Must stay true: an offset passed here was checked against the region's registration
+//! (`Domain::check`), and is checked against its length once more; the application's own memory is
+//! accessed only between its registration and its deregistration.
 #![allow(unsafe_code)] // memory that the application registers by its address
 
 use sidecore_rdma_wire::{Gone, Memory, RegionId};
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The whole address space, for pieces of the process's own that nobody registers.
+/// The whole address space, for unregistered memory of the process itself.
 pub(crate) const EVERYTHING: RegionId = RegionId(u64::MAX);
 
 /// All regions of an adapter.
@@ -32,11 +32,11 @@ impl Regions {
         self.insert(Bytes::Owned(bytes))
     }
 
-    /// Takes note of `count` bytes at `address`.
+    /// Registers `count` bytes at `address`.
     ///
     /// # Safety
     /// They are readable and writable until [`Self::remove`], and no reference to them is used
-    /// while one of [`Memory`]'s calls runs.
+    /// during any of [`Memory`]'s calls.
     pub(crate) unsafe fn lend(&mut self, address: *mut u8, count: usize) -> RegionId {
         self.insert(Bytes::Lent(address.expose_provenance(), count))
     }
@@ -44,8 +44,8 @@ impl Regions {
     /// Makes [`EVERYTHING`] a region.
     ///
     /// # Safety
-    /// Every range that is used with it is as [`Self::lend`] asks, from its posting to its
-    /// completion.
+    /// Every range that is used with it satisfies the conditions of [`Self::lend`], from its
+    /// posting to its completion.
     pub(crate) unsafe fn lend_everything(&mut self) {
         self.has_everything = true;
     }
@@ -59,7 +59,7 @@ impl Regions {
         RegionId(index as u64)
     }
 
-    /// Lets go of a region; the bytes, where they were given.
+    /// Removes a region; the bytes, if it is a vector.
     pub(crate) fn remove(&mut self, region: RegionId) -> Option<Vec<u8>> {
         let index = usize::try_from(region.0).ok()?;
         let bytes = self.regions.get_mut(index)?.take()?;
@@ -70,7 +70,7 @@ impl Regions {
         }
     }
 
-    /// Bytes that were given; none of other regions.
+    /// Bytes of a vector; empty for other regions.
     pub(crate) fn bytes(&self, region: RegionId) -> &[u8] {
         match usize::try_from(region.0).map(|index| self.regions.get(index)) {
             Ok(Some(Some(Bytes::Owned(bytes)))) => bytes,
@@ -78,7 +78,7 @@ impl Regions {
         }
     }
 
-    /// The same, to be changed.
+    /// The same, mutable.
     pub(crate) fn bytes_mut(&mut self, region: RegionId) -> &mut [u8] {
         match usize::try_from(region.0).map(|index| self.regions.get_mut(index)) {
             Ok(Some(Some(Bytes::Owned(bytes)))) => bytes,
@@ -86,7 +86,7 @@ impl Regions {
         }
     }
 
-    /// The place of `count` bytes of a region.
+    /// The memory of `count` bytes of a region.
     fn range(&mut self, region: RegionId, offset: u64, count: usize) -> Result<*mut u8, Gone> {
         let start = usize::try_from(offset).map_err(|_| Gone)?;
         let end = start.checked_add(count).ok_or(Gone)?;
@@ -110,8 +110,8 @@ impl Regions {
 impl Memory for Regions {
     fn place(&mut self, region: RegionId, offset: u64, bytes: &[u8]) -> Result<(), Gone> {
         let target = self.range(region, offset, bytes.len())?;
-        // SAFETY: `range` found that many bytes in a vector of ours, or in memory whose owner
-        // promised it (`lend`); `bytes` are of a stream's buffer, which is neither.
+        // SAFETY: `range` found that many bytes in a vector of ours, or in memory that its owner
+        // promised (`lend`); `bytes` are in a stream's buffer, which is neither.
         unsafe { ptr::copy_nonoverlapping(bytes.as_ptr(), target, bytes.len()) };
         Ok(())
     }
@@ -134,13 +134,13 @@ impl Memory for Regions {
             // SAFETY: eight bytes as in `place`, aligned; the application's threads may change them
             // by atomic instructions, too.
             let word = unsafe { AtomicU64::from_ptr(word.cast()) };
-            // AcqRel: what the application wrote before its own change of the word is seen, and
-            // what was placed before this change is seen by who reads it.
+            // AcqRel: the application's writes before its own change of the word are visible, and
+            // data placed before this change is visible to a reader of the word.
             let old =
                 word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| Some(change(old)));
             return Ok(old.unwrap_or_else(|old| old));
         }
-        // A vector of bytes may begin anywhere: nobody else has it.
+        // A vector of bytes may be unaligned: it has no other user.
         let mut old = [0; 8];
         self.fetch(region, offset, &mut old)?;
         let old = u64::from_ne_bytes(old);

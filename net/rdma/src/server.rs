@@ -1,10 +1,9 @@
-//! Serving rping's exchange, and taking part in it, at addresses: on kernel sockets or on the
-//! stack.
+//! Both sides of rping's exchange at addresses: on kernel sockets or on the stack.
 //!
-//! Must stay true: a client that is slow, silent or at fault ends or delays its own connection
-//! only; no more than [`CLIENTS_MAX`] are served at a time, of one address half of them; those that
-//! have not introduced themselves are limited apart from these, in number and time
-//! ([`Admission`]); no passing error of the listener ends the server.
+//! Must stay true: a client that is slow, silent or at fault ends or delays only its own
+//! connection; at most [`CLIENTS_MAX`] are served at a time, and half as many from one address;
+//! clients that have not introduced themselves are limited separately, in number and time
+//! ([`Admission`]); a temporary error of the listener does not end the server.
 
 use crate::ping::{self, Pinged};
 use crate::{Adapter, Connection, Options, RdmaError, Request, StackStream, Stream};
@@ -22,9 +21,9 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Clients that are served at a time; more are closed at once.
+/// Clients served at a time; more are closed at once.
 pub const CLIENTS_MAX: usize = 64;
-/// The longest time from a client's connection to its first message.
+/// Time limit from a client's connection to its first message.
 pub const INTRODUCTION_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The connections of a server.
@@ -48,31 +47,30 @@ pub struct Exchange {
     pub options: Options,
     /// The longest wait for a peer.
     pub timeout: Duration,
-    /// The client's first message waits this long: Linux's siw may lose one that comes right behind
-    /// its reply.
+    /// Delay of the client's first message: Linux's siw may lose one directly after its reply.
     pub settle: Duration,
 }
 
-/// Serves clients of a kernel's socket, each on a thread of its own, until `told`, which hears of
-/// each that has ended, says no. Blocks.
+/// Serves clients of a kernel socket, each on its own thread, until `told` returns false; it is
+/// called for each client that has ended. Blocks.
 ///
 /// # Errors
 /// The listener's.
 ///
 /// # Panics
-/// When `told` does, once those that are being served have ended.
+/// If `told` panics, once the clients being served have ended.
 pub fn serve_kernel(
     listener: &TcpListener,
     exchange: &Exchange,
     told: impl Fn(SocketAddr, Result<Pinged, RdmaError>) -> bool + Sync,
 ) -> Result<(), RdmaError> {
-    // A client that has gone again by the time that it is accepted holds nobody up.
+    // accept must not block if the client is gone before it is called.
     listener.set_nonblocking(true)?;
     let over = &eventfd(0, EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
     let desk = &Desk::new(limits(exchange));
     let told = &told;
     thread::scope(|scope| {
-        // Dropped in a panic, too: those that are silent do not delay the end.
+        // Dropped in a panic, too: silent clients must not delay the end.
         let _closing = Closing(desk);
         while awaits_client(listener, over)? {
             let (stream, peer) = match listener.accept() {
@@ -96,7 +94,7 @@ pub fn serve_kernel(
             };
             let thread = thread::Builder::new().name(format!("rdma-{id}"));
             if thread.spawn_scoped(scope, serve).is_err() {
-                // Its stream went with the closure: it is closed.
+                // The closure has dropped its stream, which is closed.
                 desk.leave(id);
             }
         }
@@ -104,7 +102,7 @@ pub fn serve_kernel(
     })
 }
 
-/// Ends all that are silent when dropped.
+/// Closes all silent connections when dropped.
 struct Closing<'a>(&'a Desk);
 
 impl Drop for Closing<'_> {
@@ -113,17 +111,17 @@ impl Drop for Closing<'_> {
     }
 }
 
-/// Ends the serving when dropped, in a panic too: what accepts would wait for ever.
+/// Ends serving when dropped, even in a panic: the accept loop would wait for ever.
 struct EndsServing<'a>(&'a OwnedFd);
 
 impl Drop for EndsServing<'_> {
     fn drop(&mut self) {
-        // Fails only where it has been said 2^64 - 1 times.
+        // Fails only if the counter overflows after 2^64 - 1 writes.
         rustix::io::write(self.0, &1_u64.to_ne_bytes()).ok();
     }
 }
 
-/// Waits for a client; false when it is over.
+/// Waits for a client; false at the end of serving.
 fn awaits_client(listener: &TcpListener, over: &OwnedFd) -> io::Result<bool> {
     loop {
         let mut places = [
@@ -139,8 +137,8 @@ fn awaits_client(listener: &TcpListener, over: &OwnedFd) -> io::Result<bool> {
     }
 }
 
-/// Serves clients of the stack at `local`, one after the other, those first that have said
-/// something, until `told` says no.
+/// Serves clients of the stack at `local`, one after the other, those that have sent something
+/// first, until `told` returns false.
 ///
 /// # Errors
 /// The engine's.
@@ -194,7 +192,7 @@ impl Waiting {
         }
     }
 
-    /// Takes the sessions that have come, and closes those that are crowded out or silent.
+    /// Accepts new sessions, and closes those that are evicted or silent.
     fn accept(&mut self, client: &mut Client, listener: Socket) {
         let now = self.begun.elapsed();
         let mut closed = self.admission.expire(now);
@@ -211,13 +209,13 @@ impl Waiting {
         }
         for id in closed {
             if let Some((session, _)) = self.sessions.remove(&id) {
-                // The engine is gone, at worst.
+                // Fails at worst because the engine is gone.
                 client.close(session).ok();
             }
         }
     }
 
-    /// The oldest that has said something.
+    /// The oldest session that has sent something.
     fn next(&mut self, client: &Client) -> Option<(Socket, SocketAddr)> {
         let mut sessions = self.sessions.iter();
         let has_spoken = |session: Socket| client.readiness(session).readable;
@@ -226,7 +224,7 @@ impl Waiting {
         self.sessions.remove(&id)
     }
 
-    /// The time until something is due, `longest` at most.
+    /// Time until the next deadline, `longest` at most.
     fn nap(&self, longest: Duration) -> Duration {
         let due = self.admission.deadline();
         due.map_or(longest, |due| {
@@ -235,10 +233,10 @@ impl Waiting {
     }
 }
 
-/// Takes part as the client, from a kernel's socket; how far it came, and the time of the rounds.
+/// Takes part as the client, on a kernel socket; returns its progress, and the time of the rounds.
 ///
 /// # Errors
-/// The connection's; another text comes back.
+/// The connection's; the returned text differs.
 pub fn ping_kernel(
     peer: SocketAddr,
     exchange: &Exchange,
@@ -249,10 +247,10 @@ pub fn ping_kernel(
     ping_one(kernel_stream(stream)?, exchange, rounds, text_bytes)
 }
 
-/// Takes part as the client, from the stack.
+/// Takes part as the client, on the stack.
 ///
 /// # Errors
-/// The connection's; another text comes back.
+/// The connection's; the returned text differs.
 pub fn ping_stack(
     mut client: Client,
     peer: SocketAddr,
@@ -289,7 +287,7 @@ fn serve_one(
         has_place.then_some(()).ok_or(RdmaError::NoPlace)
     });
     match served {
-        // Without a message an orderly end is one by this server, which made room, as a rule.
+        // Without a message, an orderly end usually means that this server has evicted the client.
         Ok(_) | Err(RdmaError::Late(_) | RdmaError::Ended(_) | RdmaError::Io(_))
             if desk.is_unintroduced(id) =>
         {
@@ -308,7 +306,7 @@ fn serve_stream<S: Stream>(
     let begun = Instant::now();
     let first = INTRODUCTION_TIME_MAX.min(exchange.timeout);
     let request = Request::wait(stream, &mut adapter, exchange.options, first)?;
-    // Of the same time: a client does not begin anew by each of its steps.
+    // Part of the same time limit: a client's steps do not restart it.
     let left = first.saturating_sub(begun.elapsed());
     ping::serve_introduced(request, &mut adapter, left, exchange.timeout, introduced)
 }
@@ -330,5 +328,5 @@ fn failed(error: sidecore_net::sock::client::ClientError) -> RdmaError {
     RdmaError::Io(std::io::Error::other(error))
 }
 
-/// Pause after the process had no descriptor left for a client.
+/// Pause after an accept failed for lack of descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);

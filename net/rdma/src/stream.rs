@@ -1,7 +1,6 @@
-//! Streams that a connection runs on.
+//! Streams for connections.
 //!
-//! Must stay true: reading and writing never wait; [`Stream::wait`] does, at most as long as it is
-//! told.
+//! Must stay true: reading and writing never block; [`Stream::wait`] does, at most for its timeout.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidecore_net::sock::client::{Client, ClientError, Socket};
@@ -15,7 +14,7 @@ use std::time::Duration;
 /// Outcomes of [`Stream::send`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sent {
-    /// So many bytes went.
+    /// Number of bytes sent.
     Bytes(usize),
     /// There is no room now.
     NoRoom,
@@ -25,23 +24,23 @@ pub enum Sent {
 
 /// A stream of bytes both ways.
 pub trait Stream {
-    /// It lends memory of its own, and hands out what is there piece by piece.
+    /// True if it lends its own memory, and returns received data piece by piece.
     const LENDS: bool = false;
 
-    /// Reads what is there: none where nothing is, 0 bytes at the end.
+    /// Reads available data: none if there is none, 0 bytes at the end.
     ///
     /// # Errors
     /// The connection's.
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>>;
 
-    /// Writes what there is room for; 0 where there is none.
+    /// Writes as much as there is room for; 0 if there is none.
     ///
     /// # Errors
     /// The connection's.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize>;
 
-    /// Passes what is there to `take`, where it lies or by way of `buffer`: how much it was; none
-    /// where nothing is, 0 bytes at the end.
+    /// Passes available data to `take`, in place or through `buffer`; the number of bytes: none if
+    /// there is no data, 0 at the end.
     ///
     /// # Errors
     /// The connection's.
@@ -57,7 +56,7 @@ pub trait Stream {
         Ok(count)
     }
 
-    /// Sends what `fill` writes into memory of the stream's own, of which it says how much it is.
+    /// Sends the data that `fill` writes into the stream's own memory; `fill` returns its length.
     ///
     /// # Errors
     /// The connection's.
@@ -65,20 +64,20 @@ pub trait Stream {
         Ok(Sent::NotLent)
     }
 
-    /// Writes no more.
+    /// Ends writing.
     ///
     /// # Errors
     /// The connection's.
     fn shutdown(&mut self) -> io::Result<()>;
 
-    /// Waits until something can be read, or written where `writing`, at most for `timeout`.
+    /// Waits until it is readable, or writable if `writing`, at most for `timeout`.
     ///
     /// # Errors
     /// The connection's.
     fn wait(&mut self, writing: bool, timeout: Duration) -> io::Result<()>;
 }
 
-/// A kernel's socket, which must not block (`set_nonblocking`).
+/// A kernel socket, which must not block (`set_nonblocking`).
 impl Stream for TcpStream {
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
         read(self, target)
@@ -97,7 +96,7 @@ impl Stream for TcpStream {
     }
 }
 
-/// The same, of which somebody else keeps a handle to end it.
+/// The same, with another handle through which it can be shut down.
 impl Stream for Arc<TcpStream> {
     fn read(&mut self, target: &mut [u8]) -> io::Result<Option<usize>> {
         read(self, target)
@@ -133,7 +132,7 @@ fn write(mut stream: &TcpStream, bytes: &[u8]) -> io::Result<usize> {
 
 fn shutdown(stream: &TcpStream) -> io::Result<()> {
     match TcpStream::shutdown(stream, Shutdown::Write) {
-        // The peer was faster.
+        // The peer has closed first.
         Err(error) if error.kind() == ErrorKind::NotConnected => Ok(()),
         other => other,
     }
@@ -177,7 +176,7 @@ impl StackStream {
 
 impl Drop for StackStream {
     fn drop(&mut self) {
-        // Whether the engine is still there or not, nobody waits for it.
+        // Errors are ignored: nothing waits for the engine here.
         if let Ok(mut client) = self.client.try_borrow_mut() {
             client.close(self.socket).ok();
             client.poll(Duration::ZERO).ok();
@@ -228,12 +227,12 @@ impl StackStream {
     }
 }
 
-/// A session of an attachment, for the length of a call.
+/// A session of an attachment, for the duration of a call.
 #[derive(Debug)]
 pub(crate) struct Session<'a> {
     pub(crate) client: &'a mut Client,
     pub(crate) socket: Socket,
-    /// Chunks that it may have with the engine at a time: the others of the attachment have theirs.
+    /// Chunks that it may have with the engine at a time; the rest is for other sessions.
     pub(crate) chunks_max: u32,
 }
 
@@ -286,7 +285,7 @@ impl Stream for Session<'_> {
 
     fn shutdown(&mut self) -> io::Result<()> {
         self.client.shutdown(self.socket).map_err(failed)?;
-        // An engine of this thread sends it now: nobody may wait for anything after it.
+        // An engine on this thread sends it now: the caller may not call again.
         self.client.poll(Duration::ZERO).map(drop).map_err(failed)
     }
 
@@ -296,8 +295,8 @@ impl Stream for Session<'_> {
 }
 
 impl Session<'_> {
-    /// False while it is being opened, and while it has its share of chunks. One that is over says
-    /// so where it is written to.
+    /// False while it is being opened, and while it uses its share of chunks. A session that has
+    /// ended reports that when it is written to.
     fn is_writable(&self) -> bool {
         let is_open = self.client.is_connected(self.socket);
         (is_open && self.client.sending(self.socket) < self.chunks_max)

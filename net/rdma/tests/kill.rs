@@ -10,7 +10,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
-/// Tells a run of this test's program that it is the end which is killed.
+/// Environment variable for the child process that is killed.
 const ADDRESS: &str = "SIDECORE_TEST_KILLED_AT";
 
 /// A child that does not outlive its test.
@@ -31,7 +31,7 @@ fn options() -> Options {
     }
 }
 
-/// The end that is killed: it connects, and says nothing more.
+/// The end that is killed: it connects, and sends nothing more.
 #[test]
 fn victim() {
     let Ok(address) = std::env::var(ADDRESS) else {
@@ -77,7 +77,7 @@ fn connected(device: &mut Device, queue: QueueId, address: SocketAddr) -> (Guard
 }
 
 fn read(region: Region, bytes: u32) -> Work {
-    // Of a key that nobody gave: the peer would refuse it, if it lived.
+    // With a key that does not exist: a living peer would reject it.
     Work::Read {
         into: region.piece(0, bytes),
         remote: region.remote(0),
@@ -97,7 +97,7 @@ fn the_other_end_gets_errors_and_others_go_on() {
     let region = adapter
         .register(vec![0; 1 << 20], Access::LOCAL_WRITE)
         .unwrap();
-    // Stopped, so that it answers nothing any more.
+    // Stopped, so that it does not reply any more.
     let pid = killed.0.id().to_string();
     assert!(
         Command::new("kill")
@@ -106,7 +106,7 @@ fn the_other_end_gets_errors_and_others_go_on() {
             .unwrap()
             .success()
     );
-    // The signal is there when `kill` has ended; the process stops at its next look at it.
+    // The signal is pending when `kill` returns; the process stops when it next handles signals.
     let begun = Instant::now();
     let stopped = format!("{pid} (");
     while !std::fs::read_to_string(format!("/proc/{pid}/stat"))
@@ -155,10 +155,10 @@ fn the_other_end_gets_errors_and_others_go_on() {
     }
     flushed.sort_unstable();
     assert_eq!(flushed, [0, 1, 2, 7]);
-    // A process that ends closes its streams between two units, as if in order.
+    // A process that exits closes its streams between two units, as if in order.
     assert!(matches!(end, Some(End::Lost | End::Orderly)));
     device.close(connection).unwrap();
-    // The other one is as it was.
+    // The other one is unaffected.
     assert!(device.pair(other).is_some_and(|pair| pair.end().is_none()));
     let post = Post {
         id: 8,

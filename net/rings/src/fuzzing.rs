@@ -1,7 +1,7 @@
-//! Both sides' shared memory, under a fuzzer: whatever one side writes, the accesses of the other
-//! one stay inside the rings, and say no more bytes than those hold.
+//! Fuzzing of the shared memory of both sides: whatever one side writes, the accesses of the other
+//! one stay inside the rings, and report no more bytes than they hold.
 //!
-//! Input bytes are decisions, one by one; after the last all are 0. What an input does follows from
+//! Input bytes are decisions, one by one; after the last all are 0. An input's effect depends on
 //! its bytes alone.
 
 use crate::stream::Served;
@@ -11,7 +11,7 @@ use crate::{
 };
 use sidecore_sys::{SharedMap, Sharing};
 
-/// Decisions out of an input.
+/// Decisions from an input.
 struct Decisions<'d>(&'d [u8]);
 
 impl Decisions<'_> {
@@ -38,7 +38,7 @@ impl Decisions<'_> {
         }
     }
 
-    /// A position: a plausible one mostly.
+    /// A position, usually a plausible one.
     fn position(&mut self) -> u64 {
         match self.byte() % 4 {
             0 => self.byte().into(),
@@ -68,10 +68,10 @@ thread_local! {
     };
 }
 
-/// A stream's memory and a process's segment, of which either side may write any word at any time.
+/// A stream's memory and a process's segment, in which either side may write any word at any time.
 pub fn fuzz_rings(data: &[u8]) {
     MEMORY.with(|memory| {
-        // Without memory there is nothing to see.
+        // Without memory there is nothing to test.
         if let Some(memory) = memory {
             play(memory, Decisions(data));
         }

@@ -1,11 +1,11 @@
-//! Rings between a supervised program's sockets and who serves them, in shared memory.
+//! Rings in shared memory between a supervised program's sockets and its supervisor.
 //!
-//! Why here: the supervisor of `sidecore net run` and the library that it has programs load agree
-//! on one layout, and on who may write what; neither may trust the other's bytes. README.md has the
-//! layout and the requests.
+//! Why here: the supervisor of `sidecore net run` and the preload library of programs share one
+//! layout, and rules for writing it; neither may trust the other's bytes. README.md has the layout
+//! and the requests.
 //!
-//! Must stay true: no access leaves the mapping, whatever the other side wrote; nothing here makes
-//! a system call or waits, except for another thread of the same program that copies.
+//! Must stay true: no access leaves the mapping, whatever the other side writes; nothing here makes
+//! a system call or waits, except for a copy by another thread of the same program.
 
 #[doc(hidden)]
 pub mod fuzzing;
@@ -25,13 +25,13 @@ pub use stream::{Broken, Held, Lock, Served, Stream, StreamState};
 pub const SEGMENT_BYTES: usize = 16 << 10;
 /// Bytes of each of a stream's rings.
 pub const RING_BYTES: usize = 32 << 10;
-/// Bytes of each of the rings of a stream that moves much.
+/// Bytes of each large ring, for a stream with much data.
 pub const LARGE_RING_BYTES: usize = 512 << 10;
 /// Bytes of a stream's large rings.
 pub const LARGE_BYTES: usize = 2 * LARGE_RING_BYTES;
-/// Streams whose memory is one piece.
+/// Streams that share one block of memory.
 pub const SLAB_STREAMS: u32 = 8;
-/// Bytes of that piece.
+/// Bytes of that block.
 pub const SLAB_BYTES: usize = SLAB_STREAMS as usize * STREAM_BYTES;
 /// Bytes of a stream's memory.
 pub const STREAM_BYTES: usize = (4 << 10) + 2 * RING_BYTES;

@@ -1,21 +1,21 @@
-//! Names of local sockets by which a listener's sessions come to the program that accepts.
+//! Names of local sockets by which a listener's sessions reach the accepting program.
 //!
 //! Why here: the supervisor binds the far end of a session to such a name before it connects to the
-//! program's listening end; accept(2) gives the name to the library in the program, which reads the
-//! peer's address in it. Must stay true: any bytes can be read; a name is only believed where the
-//! kernel says who connected (SO_PEERCRED). Pure.
+//! program's listening end; accept(2) returns the name to the preload library, which reads the
+//! peer's address from it. Must stay true: any bytes can be parsed; a name is trusted only if the
+//! kernel reports the expected process as its creator (SO_PEERCRED). Pure.
 
-/// The bytes of an abstract name, without the zero at their head.
+/// The bytes of an abstract name, without the leading zero.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Name {
     /// Role of the socket.
     pub role: Role,
     /// The supervisor's process.
     pub process: u32,
-    /// Different for each name of a supervisor's, and not to be guessed from another's.
+    /// Unique for each name of a supervisor, and not predictable from others.
     pub number: u64,
-    /// `struct sockaddr` of the session's peer, and then of its own end, as the one who accepts is
-    /// to see them; zeros behind.
+    /// `struct sockaddr` of the session's peer, and then of its own end, as the accepting program
+    /// sees them; padded with zeros.
     pub ends: [[u8; ADDRESS_BYTES]; 2],
 }
 
@@ -24,9 +24,9 @@ pub struct Name {
 pub enum Role {
     /// The program's listening end.
     Listener,
-    /// Shows that a session waits at the supervisor.
+    /// Announces that a session waits at the supervisor.
     Token,
-    /// The supervisor's end of a session of the stack's.
+    /// The supervisor's end of a session of the stack.
     Session,
     /// Another program's end of a session.
     Program,
@@ -44,7 +44,7 @@ impl Name {
         }
     }
 
-    /// Its bytes: printable, so that a table of all sockets stays one (/proc/net/unix).
+    /// Its bytes, printable, so that the table of all sockets (/proc/net/unix) stays readable.
     #[must_use]
     pub fn bytes(&self) -> [u8; NAME_BYTES] {
         let mut raw = [0; RAW_BYTES];
@@ -66,7 +66,7 @@ impl Name {
         bytes
     }
 
-    /// Reads a name; none where the bytes are another's.
+    /// Parses a name; none if the bytes are something else.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let bytes: &[u8; NAME_BYTES] = bytes.try_into().ok()?;
@@ -95,7 +95,7 @@ impl Name {
         })
     }
 
-    /// The peer's `struct sockaddr`, as long as its family has it; none where that is none.
+    /// The peer's `struct sockaddr`, with the length of its family; none if it is invalid.
     #[must_use]
     pub fn peer(&self) -> Option<&[u8]> {
         let family = u16::from_ne_bytes(*self.ends[0].first_chunk()?);
@@ -106,7 +106,8 @@ impl Name {
         }
     }
 
-    /// True if both ends have addresses of the loopback: sessions there are open to every user.
+    /// True if both ends are loopback addresses: sessions there are open to every process of the
+    /// user.
     #[must_use]
     pub fn is_of_loopback(&self) -> bool {
         self.ends.iter().all(is_loopback)
@@ -129,7 +130,7 @@ impl Role {
     }
 }
 
-/// An address without what is always zero in it: family, port, IP address.
+/// An address without its constant zeros: family, port, IP address.
 fn shorten(address: &[u8; ADDRESS_BYTES]) -> [u8; SHORT_BYTES] {
     let mut short = [0; SHORT_BYTES];
     let family = u16::from_ne_bytes([address[0], address[1]]);
@@ -171,8 +172,8 @@ fn is_loopback(address: &[u8; ADDRESS_BYTES]) -> bool {
     }
 }
 
-/// First bytes from who has accepted a session of the stack's, before the program's own: so the
-/// supervisor knows where the near end is.
+/// First bytes from the process that has accepted a session of the stack, before the program's own:
+/// they tell the supervisor the location of the near end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hello {
     /// The thread that accepted.
@@ -182,7 +183,7 @@ pub struct Hello {
 }
 
 impl Hello {
-    /// Its bytes, to a session of this number.
+    /// Its bytes, for a session with this number.
     #[must_use]
     pub fn bytes(self, number: u64) -> [u8; HELLO_BYTES] {
         let mut bytes = [0; HELLO_BYTES];
@@ -192,7 +193,7 @@ impl Hello {
         bytes
     }
 
-    /// Reads it; none where the bytes are a program's own.
+    /// Parses it; none if the bytes are a program's own.
     #[must_use]
     pub fn read(bytes: &[u8], number: u64) -> Option<Self> {
         let bytes: &[u8; HELLO_BYTES] = bytes.try_into().ok()?;
@@ -206,24 +207,24 @@ impl Hello {
     }
 }
 
-/// Facts of the descriptor of a connect(2), which a library says in the sixth argument, so that the
-/// supervisor need not look them up. Who says it wrong harms itself alone.
+/// Facts about the descriptor of a connect(2), which the library passes in the sixth argument to
+/// save the supervisor a look-up. A process that passes wrong ones only harms itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {
-    /// It goes when its process executes another program.
+    /// `FD_CLOEXEC`.
     pub closes_on_exec: bool,
-    /// No epoll has it.
+    /// No epoll instance contains it.
     pub has_no_epoll: bool,
 }
 
 impl Hint {
-    /// As an argument.
+    /// Encodes it as an argument.
     #[must_use]
     pub fn argument(self) -> u64 {
         HINT | u64::from(self.closes_on_exec) | u64::from(self.has_no_epoll) << 1
     }
 
-    /// Reads an argument; none where it is another's.
+    /// Decodes an argument; none if it is something else.
     #[must_use]
     pub fn of(argument: u64) -> Option<Self> {
         (argument & !3 == HINT).then_some(Self {
@@ -235,18 +236,18 @@ impl Hint {
 
 /// Bytes of a name.
 pub const NAME_BYTES: usize = 9 + (RAW_BYTES * 8).div_ceil(6);
-/// Bytes of an address in it: a `struct sockaddr_in6`.
+/// Bytes of an address in a name: a `struct sockaddr_in6`.
 pub const ADDRESS_BYTES: usize = 28;
 /// Bytes of a [`Hello`].
 pub const HELLO_BYTES: usize = 16;
-/// Sixth argument of a call that the library makes by itself: accept4(2) with it, and getsockopt(2)
-/// with 1 more, do not stop at the filter; listen(2) with it says that the process accepts so.
+/// Sixth argument of calls by the library itself: the filter passes accept4(2) with it, and
+/// getsockopt(2) with 1 more, to the kernel; in listen(2) it requests direct accepts.
 pub const BY_ITSELF: u64 = 0x5349_4445_434f_5245;
 const HINT: u64 = 0x5349_4445_6869_6e00;
 const HELLO: u64 = 0x6865_6c6c_6f20_7369;
 /// The first bytes of each name.
 pub const MARK: &[u8; 8] = b"sidecore";
-/// Process, number and addresses, before they are made printable.
+/// Process, number and addresses, before they are encoded as printable bytes.
 const RAW_BYTES: usize = 12 + 2 * SHORT_BYTES;
 const SHORT_BYTES: usize = 19;
 const FIRST_LETTER: u8 = b'0';

@@ -4,11 +4,11 @@ use crate::{LARGE_BYTES, LARGE_RING_BYTES, RING_BYTES, SLAB_STREAMS, STREAM_BYTE
 use sidecore_sys::SharedSlice;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-/// A position of the other side's is impossible.
+/// The other side's position is invalid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Broken;
 
-/// View of a stream's memory, and of its large rings, where it has them.
+/// View of a stream's memory, and of its large rings, if it has them.
 #[derive(Debug, Clone, Copy)]
 pub struct Stream<'m>(SharedSlice<'m>, Option<SharedSlice<'m>>);
 
@@ -28,24 +28,24 @@ pub struct StreamState {
     pub readable_bytes: usize,
     /// Room for bytes to write.
     pub writable_bytes: usize,
-    /// The peer sends no more than what is there to read.
+    /// The peer sends nothing after the readable bytes.
     pub ended: bool,
     /// The session failed: an errno, or 0.
     pub error: i32,
 }
 
-/// Result of asking for the lock.
+/// Result of trying to take the lock.
 #[derive(Debug)]
 pub enum Lock<'m> {
-    /// The program's, until it is dropped.
+    /// Held by the program, until it is dropped.
     Held(Held<'m>),
-    /// Another thread of the program has it.
+    /// Another thread of the program holds it.
     Busy,
     /// The supervisor has taken the stream back.
     TakenBack,
 }
 
-/// A program's hold of a stream: it may copy.
+/// A program's lock of a stream: it may copy.
 #[derive(Debug)]
 pub struct Held<'m> {
     stream: Stream<'m>,
@@ -55,26 +55,26 @@ pub struct Held<'m> {
 /// The supervisor's positions in a stream.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Served {
-    /// Bytes taken from the program.
+    /// Bytes read from the program.
     taken: u64,
     /// Bytes written to it.
     given: u64,
-    /// The program has begun to write to its large ring.
+    /// The program writes to its large ring.
     takes_large: bool,
-    /// Bytes to it take its large ring.
+    /// Bytes to the program go to its large ring.
     gives_large: bool,
-    /// Its small ring was full.
+    /// The small ring was full.
     wants_large: bool,
 }
 
 impl<'m> Stream<'m> {
-    /// Over memory of [`STREAM_BYTES`]; none where it is shorter.
+    /// A view of memory of [`STREAM_BYTES`]; none if it is shorter.
     #[must_use]
     pub fn over(memory: SharedSlice<'m>) -> Option<Self> {
         (memory.len() >= STREAM_BYTES).then_some(Self(memory, None))
     }
 
-    /// Over the memory of a slab's streams: that of this number.
+    /// The view of the stream with this number in a slab.
     #[must_use]
     pub fn of_slab(slab: SharedSlice<'m>, number: u32) -> Option<Self> {
         let start = (number % SLAB_STREAMS) as usize * STREAM_BYTES;
@@ -87,7 +87,7 @@ impl<'m> Stream<'m> {
         Self(self.0, memory.filter(|it| it.len() >= LARGE_BYTES))
     }
 
-    /// Supervisor: begins anew, before the program knows of it.
+    /// Supervisor: initializes it, before the program knows of it.
     pub fn begin(self) {
         for at in [WRITTEN, TAKEN, GIVEN, READ] {
             self.set_position(at, 0);
@@ -104,13 +104,13 @@ impl<'m> Stream<'m> {
         self.store(LOCK, FREE);
     }
 
-    /// Program: asks for the lock.
+    /// Program: tries to take the lock.
     #[must_use]
     pub fn lock(self) -> Lock<'m> {
         let Some(lock) = self.0.overlay::<AtomicU32>(LOCK) else {
             return Lock::TakenBack;
         };
-        // Acquire: sees what the last holder did.
+        // Acquire: sees the writes of the last holder.
         match lock.compare_exchange(FREE, COPIES, Ordering::Acquire, Ordering::Relaxed) {
             Ok(_) => Lock::Held(Held { stream: self, lock }),
             Err(COPIES) => Lock::Busy,
@@ -118,7 +118,7 @@ impl<'m> Stream<'m> {
         }
     }
 
-    /// Supervisor: takes the stream back; false while the program copies, unless `by_force`, where
+    /// Supervisor: takes the stream back; false while the program copies, unless `by_force`, when
     /// the program is gone.
     #[must_use]
     pub fn take_back(self, by_force: bool) -> bool {
@@ -136,25 +136,25 @@ impl<'m> Stream<'m> {
         }
     }
 
-    /// Program: the waiters to be told of news: the epoll that has the stream, who waits to read,
-    /// who waits to write; [`Self::tells`].
+    /// Program: sets a waiter to notify: 0 the epoll instance that contains the stream, 1 a waiting
+    /// reader, 2 a waiting writer; see [`Self::tells`].
     pub fn tell(self, whom: usize, waiter: Option<u32>) {
         if whom < TELL_COUNT {
             self.store(TELL + whom * 4, waiter.map_or(0, |waiter| waiter + 1));
         }
     }
 
-    /// Supervisor: the waiters to be told of news.
+    /// Supervisor: the waiters to notify.
     pub fn tells(self) -> impl Iterator<Item = u32> + use<'m> {
         (0..TELL_COUNT).filter_map(move |index| self.load(TELL + index * 4).checked_sub(1))
     }
 
-    /// Program: readiness, without the lock: a look.
+    /// Program: readiness, without the lock; it may be outdated.
     ///
     /// # Errors
     /// [`Broken`].
     pub fn state(self) -> Result<StreamState, Broken> {
-        // The end is looked at first: bytes came before it.
+        // The end is read first: the bytes were written before it.
         let ended = self.load(ENDED) != 0;
         let error = self.load(ERROR).cast_signed();
         let (read, given) = (self.position(READ), self.position(GIVEN));
@@ -176,13 +176,13 @@ impl<'m> Stream<'m> {
         self.load(LOCK) == OVER
     }
 
-    /// Program: has the supervisor tell when there is room to write. To be followed by a fence and
-    /// one more look.
+    /// Program: makes the supervisor notify when there is room to write. To be followed by a fence
+    /// and another check.
     pub fn wait_for_room(self) {
         self.store(PROGRAM_WAITS, 1);
     }
 
-    /// Supervisor: bytes that the program wrote and that are not taken.
+    /// Supervisor: number of bytes that the program wrote and that were not read.
     ///
     /// # Errors
     /// [`Broken`].
@@ -192,13 +192,13 @@ impl<'m> Stream<'m> {
         between(served.taken, written, self.room(is_large))
     }
 
-    /// Supervisor: takes bytes that the program wrote, as many as there are and `target` holds.
+    /// Supervisor: reads bytes that the program wrote, as many as there are and fit into `target`.
     ///
     /// # Errors
     /// [`Broken`].
     pub fn take(self, served: &mut Served, target: &mut [u8]) -> Result<usize, Broken> {
         let count = self.waiting(served)?.min(target.len());
-        // After the position, which is published behind it.
+        // After the position, which is published after it.
         served.takes_large |= self.is_large(Way::Up)?;
         self.copy_out(
             Way::Up,
@@ -207,12 +207,12 @@ impl<'m> Stream<'m> {
             &mut target[..count],
         );
         served.taken += count as u64;
-        // Release: the bytes were read before the program may write over them.
+        // Release: the bytes were read before the program may overwrite them.
         self.set_position(TAKEN, served.taken);
         Ok(count)
     }
 
-    /// Supervisor: true if the program waits for room; it is told once. After [`Self::take`] and a
+    /// Supervisor: true if the program waits for room; returned once. After [`Self::take`] and a
     /// fence.
     #[must_use]
     pub fn program_waits(self) -> bool {
@@ -227,7 +227,7 @@ impl<'m> Stream<'m> {
         let room = self.room(served.gives_large);
         let unread = between(self.position(READ), served.given, room)?;
         if unread == 0 && served.wants_large && !served.gives_large && self.may_grow() {
-            // Nothing lies in the small ring: whoever sees a later position sees this.
+            // The small ring is empty: a thread that sees a later position sees this, too.
             served.gives_large = true;
             self.store(DOWN_IS_LARGE, 1);
         }
@@ -240,18 +240,18 @@ impl<'m> Stream<'m> {
             &source[..count],
         );
         served.given += count as u64;
-        // Release: the bytes are there before they are told.
+        // Release: the bytes are visible before the position.
         self.set_position(GIVEN, served.given);
         Ok(count)
     }
 
-    /// Supervisor: has the program tell when there is room. To be followed by a fence and one more
-    /// [`Self::give`].
+    /// Supervisor: makes the program notify when there is room. To be followed by a fence and
+    /// another [`Self::give`].
     pub fn wait_for_reading(self) {
         self.store(SUPERVISOR_WAITS, 1);
     }
 
-    /// Supervisor: what the program has not read, after [`Self::take_back`].
+    /// Supervisor: the bytes that the program has not read, after [`Self::take_back`].
     ///
     /// # Errors
     /// [`Broken`].
@@ -274,7 +274,7 @@ impl<'m> Stream<'m> {
         self.store(ENDED, 1);
     }
 
-    /// Program: it has the large rings mapped, which may be used from now on.
+    /// Program: announces that the large rings are mapped and may be used.
     pub fn show_large(self) {
         if self.1.is_some() {
             self.store(LARGE_IS_THERE, 1);
@@ -291,7 +291,7 @@ impl<'m> Stream<'m> {
         self.1.is_some() && self.load(LARGE_IS_THERE) != 0
     }
 
-    /// True if bytes of a direction take the large ring, as who writes them says.
+    /// True if bytes of a direction go to the large ring, as published by their writer.
     fn is_large(self, way: Way) -> Result<bool, Broken> {
         let is_large = match way {
             Way::Down => self.load(DOWN_IS_LARGE),
@@ -339,7 +339,7 @@ impl<'m> Stream<'m> {
         word.map_or(0, |word| word.swap(value, Ordering::AcqRel))
     }
 
-    /// A direction's ring: its memory, where it begins there, and its bytes.
+    /// A direction's ring: its memory, its offset there, and its size in bytes.
     fn ring(self, way: Way, is_large: bool) -> (SharedSlice<'m>, usize, usize) {
         match (self.1.filter(|_| is_large), way) {
             (Some(large), Way::Down) => (large, 0, LARGE_RING_BYTES),
@@ -369,15 +369,15 @@ impl<'m> Stream<'m> {
 }
 
 impl Held<'_> {
-    /// Reads as many bytes as there are and `target` holds; they stay where `peeks`, from `skip`
-    /// bytes on.
+    /// Reads as many bytes as there are and fit into `target`; with `peeks` they stay, and the
+    /// first `skip` bytes are skipped.
     ///
     /// # Errors
     /// [`Broken`].
     pub fn read(&mut self, target: &mut [u8], peeks: bool, skip: usize) -> Result<usize, Broken> {
         let stream = self.stream;
         let (read, given) = (stream.position(READ), stream.position(GIVEN));
-        // After the position, which is published behind it.
+        // After the position, which is published after it.
         let is_large = stream.is_large(Way::Down)?;
         let there = between(read, given, stream.room(is_large))?;
         let count = there.saturating_sub(skip).min(target.len());
@@ -389,7 +389,7 @@ impl Held<'_> {
         Ok(count)
     }
 
-    /// Passes over `count` bytes to read, or as many as there are.
+    /// Skips `count` bytes, or as many as there are.
     ///
     /// # Errors
     /// [`Broken`].
@@ -413,7 +413,7 @@ impl Held<'_> {
         let mut is_large = stream.is_large(Way::Up)?;
         let waiting = between(stream.position(TAKEN), written, stream.room(is_large))?;
         if waiting == 0 && !is_large && source.len() > RING_BYTES / 2 && stream.may_grow() {
-            // Nothing lies in the small ring: whoever sees a later position sees this.
+            // The small ring is empty: a thread that sees a later position sees this, too.
             is_large = true;
             stream.store(UP_IS_LARGE, 1);
         }
@@ -434,7 +434,7 @@ impl Held<'_> {
         !stream.may_grow() && (fills(READ, GIVEN, Way::Down) || fills(TAKEN, WRITTEN, Way::Up))
     }
 
-    /// True if the supervisor waits for room; it is told once. After a read and a fence.
+    /// True if the supervisor waits for room; returned once. After a read and a fence.
     #[must_use]
     pub fn supervisor_waits(&self) -> bool {
         let stream = self.stream;
@@ -444,14 +444,14 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        // Where the supervisor has taken it by force, it stays taken.
+        // If the supervisor has taken it by force, it stays taken.
         let lock = self.lock;
         lock.compare_exchange(COPIES, FREE, Ordering::Release, Ordering::Relaxed)
             .ok();
     }
 }
 
-/// Bytes from one position to a later one, which are at most a ring's.
+/// Bytes from one position to a later one, at most a ring's size.
 fn between(from: u64, to: u64, room: usize) -> Result<usize, Broken> {
     let bytes = to.wrapping_sub(from);
     match usize::try_from(bytes) {

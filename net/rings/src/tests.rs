@@ -77,7 +77,7 @@ fn what_one_side_writes_the_other_reads() {
     }));
 }
 
-/// Either side runs as it likes, while rings grow under both.
+/// Each side runs at its own speed, while rings grow under both.
 #[test]
 fn bytes_keep_their_order_while_rings_grow() {
     const BYTES: u64 = 12 << 20;
@@ -201,7 +201,7 @@ fn a_stream_is_taken_back_once_nobody_copies() {
     drop(held);
     assert!(stream.take_back(false));
     assert!(matches!(stream.lock(), Lock::TakenBack));
-    // By force, under who copies: it stays taken.
+    // By force, while a thread copies: it stays taken.
     stream.begin();
     let held = stream.lock();
     assert!(stream.take_back(true));

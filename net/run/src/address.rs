@@ -1,17 +1,17 @@
-//! Addresses as programs hand them to the kernel: `struct sockaddr_in` and `sockaddr_in6`.
+//! Socket addresses in the kernel ABI: `struct sockaddr_in` and `struct sockaddr_in6`.
 //!
 //! Must stay true: any bytes can be read. Pure.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// An address that a program gave.
+/// An address that a program passed to a system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Given {
-    /// IPv4 or IPv6; IPv4 mapped into IPv6 comes as IPv4.
+    /// IPv4 or IPv6; an IPv4-mapped IPv6 address is reported as IPv4.
     Inet(SocketAddr),
-    /// None: a datagram socket is to forget its peer.
+    /// `AF_UNSPEC`: a datagram socket dissolves its association with a peer.
     Unspecified,
-    /// Of another family, or too short: the kernel's business.
+    /// Another family, or too short: the call is left to the kernel.
     Other,
 }
 
@@ -29,7 +29,7 @@ pub(crate) fn read(bytes: &[u8]) -> Given {
             };
             Given::Inet(SocketAddr::new(Ipv4Addr::from(*ip).into(), port))
         }
-        // Without the scope, as before RFC 2553.
+        // `sin6_scope_id` may be missing, as before RFC 2553.
         libc::AF_INET6 if bytes.len() >= V6_BYTES - 4 => {
             let (Some(port), Some(ip)) = (port(rest), rest[6..].first_chunk::<16>()) else {
                 return Given::Other;
@@ -40,12 +40,12 @@ pub(crate) fn read(bytes: &[u8]) -> Given {
     }
 }
 
-/// `struct sockaddr_in6` where `is_v6` (IPv4 mapped into it), else `struct sockaddr_in`.
+/// `struct sockaddr_in6` where `is_v6` (IPv4 as an IPv4-mapped address), else `struct sockaddr_in`.
 pub(crate) fn write(address: SocketAddr, is_v6: bool) -> Vec<u8> {
     let port = address.port().to_be_bytes();
     if is_v6 {
         let ip = match address.ip() {
-            // Not bound: any address of either family.
+            // An unbound socket: the unspecified address of the requested family.
             IpAddr::V4(ip) if ip.is_unspecified() => Ipv6Addr::UNSPECIFIED,
             IpAddr::V4(ip) => ip.to_ipv6_mapped(),
             IpAddr::V6(ip) => ip,
@@ -63,7 +63,7 @@ pub(crate) fn write(address: SocketAddr, is_v6: bool) -> Vec<u8> {
     parts.concat()
 }
 
-/// The same address, as IPv4 where it is mapped into IPv6.
+/// The same address; an IPv4-mapped IPv6 address becomes IPv4.
 pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(plain_ip(address.ip()), address.port())
 }
@@ -80,7 +80,7 @@ pub(crate) fn plain_ip(ip: IpAddr) -> IpAddr {
 const V4_BYTES: usize = 16;
 /// Bytes of `struct sockaddr_in6`.
 const V6_BYTES: usize = 28;
-/// The most bytes of an address that are looked at: `struct sockaddr_storage`.
+/// Bytes of an address that are read at most: `struct sockaddr_storage`.
 pub(crate) const BYTES_MAX: usize = 128;
 
 #[cfg(test)]

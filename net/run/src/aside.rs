@@ -1,7 +1,8 @@
-//! Work that may wait for others, on threads of its own: closing files that are no sockets, and
-//! writing notices.
+//! Work that may block, on threads of its own: closing files that are not sockets, and writing
+//! notices.
 //!
-//! Must stay true: nothing here waits in the caller's thread; what does not fit is bounded.
+//! Must stay true: the caller does not block while the queues have room; they are bounded: beyond
+//! that, a line is dropped, and a file is closed by the caller.
 
 use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
@@ -9,24 +10,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
-/// Something to do.
+/// One item of work.
 enum Work {
     Close(OwnedFd),
     Say(String),
 }
 
-/// Closes a file whose closing may wait: another process may serve its file system.
+/// Closes a file whose close may block: another process may serve its file system (FUSE).
 pub(crate) fn close(file: OwnedFd) {
     hand_over(&CLOSING, Work::Close(file));
 }
 
-/// Writes a line to the log. The other end of standard error may read slowly, or not at all: lines
-/// beyond a bound are dropped.
+/// Writes a line to the log. The reader of standard error may be slow or absent: lines beyond the
+/// bound of the queue are dropped.
 pub(crate) fn say(line: String) {
     hand_over(&SAYING, Work::Say(line));
 }
 
-/// Waits until all lines are written, at most for `limit`.
+/// Waits until all lines are written, for at most `limit`.
 pub(crate) fn finish(limit: Duration) {
     let begun = Instant::now();
     while UNSAID.load(Ordering::Acquire) > 0 && begun.elapsed() < limit {
@@ -59,7 +60,7 @@ fn start() -> Option<SyncSender<Work>> {
             }
         }
     };
-    // Without a thread nothing is said.
+    // Without a thread, files stay open and lines are dropped; the caller must not block instead.
     thread.spawn(work).ok()?;
     Some(sender)
 }
@@ -67,5 +68,5 @@ fn start() -> Option<SyncSender<Work>> {
 static CLOSING: OnceLock<Option<SyncSender<Work>>> = OnceLock::new();
 static SAYING: OnceLock<Option<SyncSender<Work>>> = OnceLock::new();
 static UNSAID: AtomicUsize = AtomicUsize::new(0);
-/// Files to close, and lines to write, that wait.
+/// Bound of each queue: files to close, lines to write.
 const WAITING_MAX: usize = 64;

@@ -1,11 +1,12 @@
 //! The thread that made a call, as /proc and its process descriptor show it.
 //!
-//! Must stay true: nothing here waits for the thread, and nothing is believed that it says: memory
-//! is copied out before it is judged, numbers are bounded. A thread's number may be another's once
-//! its call does not wait any more: what was reached by the number (memory, descriptors, /proc) is
-//! used only after a look, behind the access, that the call still waits; a descriptor of a thread
-//! without a call is known by the inode of its file. Files that are no sockets are not
-//! touched: asking about one, or closing it, may wait for another process (FUSE).
+//! Must stay true: nothing here waits for the thread, and nothing that it supplies is trusted:
+//! memory is copied before it is checked, and numbers are bounded. The kernel may reuse a thread's
+//! number once its call no longer waits. Anything reached by that number (memory, descriptors,
+//! /proc) is therefore used only after a check, made behind the access, that the call still waits.
+//! A descriptor of a thread without a pending call is identified by the inode of its file. Files
+//! that are not sockets are never queried or closed here: either may block on another process
+//! (FUSE).
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::io::Errno;
@@ -17,25 +18,25 @@ use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-/// One call and who made it.
+/// One call and the thread that made it.
 #[derive(Debug)]
 pub(crate) struct Caller<'l> {
     pub(crate) call: Call,
     listener: &'l Listener,
-    /// Its memory, once something was written there.
+    /// Its memory, opened at the first write.
     memory: Option<Memory>,
-    /// The file behind a descriptor, once it was fetched.
+    /// The file behind a descriptor, once it was duplicated into this process.
     fetched: RefCell<Option<(i32, Rc<OwnedFd>)>>,
-    /// A descriptor that was asked about, and the file behind it.
+    /// The last descriptor that was looked up, and the inode of its socket.
     known: Cell<Option<(i32, Option<u64>)>>,
 }
 
 /// Flags of a descriptor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Flags {
-    /// Calls on it do not wait.
+    /// `O_NONBLOCK`.
     pub(crate) is_nonblocking: bool,
-    /// It goes when its process executes another program.
+    /// `FD_CLOEXEC`.
     pub(crate) closes_on_exec: bool,
 }
 
@@ -50,12 +51,13 @@ impl<'l> Caller<'l> {
         }
     }
 
-    /// The process of the thread that made the call, by its leading thread.
+    /// The thread group leader of the calling thread: its process.
     pub(crate) fn leader(&self) -> Option<i32> {
         leader(self.call.thread).filter(|_| self.is_waiting())
     }
 
-    /// True while the call waits for its answer: the thread's number is its own.
+    /// True while the call waits for its answer, so that the thread's number cannot have been
+    /// reused.
     pub(crate) fn is_waiting(&self) -> bool {
         self.listener.is_waiting(self.call.id)
     }
@@ -65,7 +67,7 @@ impl<'l> Caller<'l> {
         (self.call.arguments[index] as u32).cast_signed()
     }
 
-    /// The number of the file behind a descriptor, where that is a socket.
+    /// The inode of the file behind a descriptor, if that is a socket.
     pub(crate) fn inode(&self, descriptor: i32) -> Option<u64> {
         if let Some((of, inode)) = self.known.get()
             && of == descriptor
@@ -74,8 +76,8 @@ impl<'l> Caller<'l> {
         }
         let by_name = || socket_inode(self.call.thread, descriptor).filter(|_| self.is_waiting());
         let inode = match self.call.number {
-            // These look at the file anyway. Without a descriptor for it the socket is still not
-            // one that the kernel may have.
+            // These calls need the file anyway. If it cannot be duplicated, the socket may still be
+            // one of ours, so the inode is read from /proc.
             libc::SYS_connect | libc::SYS_getsockopt => match self.fetch(descriptor) {
                 Ok(file) => inode_of_socket(&file),
                 Err(_) => by_name(),
@@ -86,7 +88,7 @@ impl<'l> Caller<'l> {
         inode
     }
 
-    /// A descriptor has another file now.
+    /// Drops what is cached of the descriptor: it refers to another file now.
     pub(crate) fn forget_inode(&self) {
         self.known.set(None);
         if let Some((_, file)) = self.fetched.take()
@@ -121,10 +123,11 @@ impl<'l> Caller<'l> {
         }
     }
 
-    /// A descriptor of ours for the same file.
+    /// A duplicate, in this process, of the file behind a descriptor.
     ///
     /// # Errors
-    /// The kernel's: `EBADF`; `EPERM` where this process may not look into that one.
+    /// The kernel's: `EBADF`; `EPERM` where this process may not trace that one; `ESRCH` where the
+    /// call no longer waits.
     pub(crate) fn fetch(&self, descriptor: i32) -> Result<Rc<OwnedFd>, Errno> {
         if let Some((of, file)) = &*self.fetched.borrow()
             && *of == descriptor
@@ -141,7 +144,7 @@ impl<'l> Caller<'l> {
         Ok(file)
     }
 
-    /// Copies memory of the process.
+    /// Copies memory from the calling process.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -154,7 +157,7 @@ impl<'l> Caller<'l> {
         Ok(copy)
     }
 
-    /// Writes memory of the process.
+    /// Writes to the memory of the calling process.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -171,8 +174,9 @@ impl<'l> Caller<'l> {
         written.map_err(fault)
     }
 
-    /// Writes a value whose room and length are in the number of 32 bits at `length`: an address
-    /// (accept(2)) or an option (getsockopt(2)). The length becomes that of the whole.
+    /// Writes a value whose capacity and length are in the 32-bit number at `length`: an address
+    /// (accept(2)) or an option (getsockopt(2)). The length becomes that of the whole value, even
+    /// if it was truncated.
     ///
     /// # Errors
     /// `EFAULT`; `EINVAL` for a negative length.
@@ -188,7 +192,7 @@ impl<'l> Caller<'l> {
         self.write(length, &(value.len() as u32).to_ne_bytes())
     }
 
-    /// A number of 32 bits.
+    /// Reads a 32-bit number.
     ///
     /// # Errors
     /// `EFAULT`.
@@ -200,13 +204,13 @@ impl<'l> Caller<'l> {
             .ok_or(Errno::FAULT)
     }
 
-    /// The hint of the caller's library on descriptor and call, by the sixth argument.
+    /// The preload library's hint on the descriptor and the call, in the sixth argument.
     pub(crate) fn hint(&self) -> Option<Hint> {
         Hint::of(self.call.arguments[5])
     }
 }
 
-/// The errors of memory that are a program's to know.
+/// Maps an error of the memory access to one that the program may see.
 fn fault(error: Errno) -> Errno {
     match error {
         Errno::SRCH => Errno::SRCH,
@@ -214,17 +218,17 @@ fn fault(error: Errno) -> Errno {
     }
 }
 
-/// The number of a file, where that is a socket. Of no other file is the status asked: that may
-/// wait for the process that serves its file system.
+/// The inode of a file, if it is a socket. fstat(2) is not called for other files: it may block on
+/// the process that serves their file system.
 fn inode_of_socket(file: &OwnedFd) -> Option<u64> {
     rustix::net::sockopt::socket_type(file).ok()?;
     Some(rustix::fs::fstat(file).ok()?.st_ino)
 }
 
-/// A descriptor of ours for a thread's socket of this number; none where the thread's descriptor
-/// is another file by now.
+/// A duplicate of a thread's socket with this inode; none if the thread's descriptor refers to
+/// another file by now.
 pub(crate) fn fetch_socket(thread: i32, descriptor: i32, inode: u64) -> Option<OwnedFd> {
-    // A look first: most of those that are gone are found so.
+    // A readlink first: it is cheaper, and most closed sockets are found by it.
     if socket_inode(thread, descriptor) != Some(inode) {
         return None;
     }
@@ -236,7 +240,7 @@ pub(crate) fn fetch_socket(thread: i32, descriptor: i32, inode: u64) -> Option<O
     None
 }
 
-/// The number of the file behind a thread's descriptor, where that is a socket.
+/// The inode of the file behind a thread's descriptor, if that is a socket.
 pub(crate) fn socket_inode(thread: i32, descriptor: i32) -> Option<u64> {
     let path = format!("/proc/{thread}/fd/{descriptor}");
     let name = rustix::fs::readlink(path, Vec::with_capacity(64)).ok()?;
@@ -245,7 +249,7 @@ pub(crate) fn socket_inode(thread: i32, descriptor: i32) -> Option<u64> {
     number.parse().ok()
 }
 
-/// The descriptors of a thread that are the socket of this number.
+/// A thread's descriptors of the socket with this inode.
 pub(crate) fn descriptors_of(thread: i32, inode: u64) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{thread}/fd")) else {
         return Vec::new();
@@ -258,7 +262,7 @@ pub(crate) fn descriptors_of(thread: i32, inode: u64) -> Vec<i32> {
         .collect()
 }
 
-/// A descriptor of ours for the file behind a thread's.
+/// A duplicate of the file behind a thread's descriptor.
 ///
 /// # Errors
 /// The kernel's.
@@ -273,7 +277,7 @@ pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
         };
         if let Some(at) = known.iter().position(|it| it.thread == thread) {
             match get(&known[at]) {
-                // The number is another thread's now.
+                // The thread has ended and its number belongs to another one.
                 Err(Errno::SRCH) => known.remove(at),
                 result => return result,
             };
@@ -292,8 +296,8 @@ pub(crate) fn fetch(thread: i32, descriptor: i32) -> Result<OwnedFd, Errno> {
     })
 }
 
-/// A thread that has made calls. Its handle names it alone: as long as that is alive, the number
-/// is its own.
+/// A thread that has made calls. Its pidfd refers to this thread alone: while the thread is alive,
+/// its number is not reused.
 struct Known {
     thread: i32,
     process: OwnedFd,
@@ -304,12 +308,12 @@ thread_local! {
     static KNOWN: RefCell<VecDeque<Known>> = const { RefCell::new(VecDeque::new()) };
 }
 
-/// Threads whose handles are kept open.
+/// Threads whose pidfds are kept open.
 const KNOWN_MAX: usize = 32;
 
 fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
     let pid = Pid::from_raw(thread).ok_or(Errno::SRCH)?;
-    // PIDFD_THREAD, Linux 6.9: threads need not have their process's descriptors.
+    // PIDFD_THREAD, Linux 6.9: a thread may have a descriptor table of its own.
     let of_thread = PidfdFlags::from_bits_retain(libc::O_EXCL.cast_unsigned());
     match rustix::process::pidfd_open(pid, of_thread) {
         Err(Errno::INVAL) => {}
@@ -321,13 +325,13 @@ fn open_process(thread: i32) -> Result<OwnedFd, Errno> {
     rustix::process::pidfd_open(leader, PidfdFlags::empty())
 }
 
-/// The process of a thread, by its leading thread.
+/// The thread group leader of a thread.
 fn leader(thread: i32) -> Option<i32> {
     let known = KNOWN.with_borrow(|known| {
         let it = known.iter().find(|it| it.thread == thread)?;
         let mut polled = [PollFd::new(&it.process, PollFlags::IN)];
         let none = rustix::time::Timespec::default();
-        // Readable once it has ended.
+        // A pidfd becomes readable when its thread ends.
         let is_alive = rustix::event::poll(&mut polled, Some(&none)) == Ok(0);
         it.leader.filter(|_| is_alive)
     });

@@ -1,17 +1,17 @@
-//! The way of datagrams into and out of a program's own UDP socket.
+//! The path of datagrams into and out of a program's own UDP socket.
 //!
-//! A program keeps the UDP socket that it opened: what it reads, writes, polls and asks of it is
-//! the kernel's, with the kernel's limits, errors and control messages. Here it is bound to the
-//! kernel's loopback, at a port of no meaning; the supervisor has a socket there for each, the
-//! *far* end, to which the program's is connected while it has a peer. What comes for the program
-//! is sent to its socket by the far end, or, while it has no peer, by a *sender*: a socket that
-//! stands for who sent and to where.
+//! A program keeps the UDP socket that it opened: its reads, writes, polls and options are handled
+//! by the kernel, with the kernel's limits, errors and control messages. The supervisor binds it to
+//! the kernel's loopback, at an arbitrary port, and opens one socket there for each, the *far* end.
+//! The program's socket is connected to the far end while it has a peer. Datagrams for the program
+//! are sent to its socket by the far end or, while it has no peer, by a *sender*: a socket that
+//! represents one pair of source and destination.
 //!
-//! A far end that is *parked* takes nothing, so that the kernel refuses what the program writes, as
-//! it does where nobody has the peer's port.
+//! A *parked* far end receives nothing, so that the kernel refuses the program's writes, as it does
+//! where no socket has the peer's port.
 //!
-//! Must stay true: no copy of a program's socket is kept longer than a call waits for it, so that
-//! its port becomes free when the last program lets go; a bounded number of senders.
+//! Must stay true: no duplicate of a program's socket is kept longer than a call waits for it, so
+//! that its port becomes free when the last program closes it; the number of senders is bounded.
 
 use crate::control::Marks;
 use rustix::io::Errno;
@@ -28,16 +28,16 @@ pub(crate) struct Carrier {
     pub(crate) far: OwnedFd,
     /// The far end's address.
     pub(crate) at: SocketAddr,
-    /// The address of the program's socket with the kernel.
+    /// The address of the program's socket on the kernel's loopback.
     pub(crate) near: SocketAddr,
-    /// The program's socket, while a call of its waits.
+    /// A duplicate of the program's socket, while one of its calls waits.
     pub(crate) watched: Option<Rc<OwnedFd>>,
-    /// The carriage that the program's socket sends with; none: it is to be asked.
+    /// The options with which the program's socket sends; none: to be queried again.
     pub(crate) habits: Option<Habits>,
 }
 
 impl Carrier {
-    /// Makes a far end; [`Self::settle`] binds the program's socket.
+    /// Opens a far end; [`Self::settle`] binds the program's socket.
     ///
     /// # Errors
     /// The kernel's: no descriptors left, no loopback.
@@ -55,9 +55,9 @@ impl Carrier {
         })
     }
 
-    /// Binds the program's socket, unless it is, and takes what it sends from now on. `shared` are
-    /// those of its options for which the kernel would choose a port that others have, too: they
-    /// are taken from it.
+    /// Binds the program's socket, unless it is bound, and receives what it sends from now on.
+    /// `shared` are its options (such as SO_REUSEPORT) with which the kernel might choose a port
+    /// that other sockets have, too; they are cleared first.
     ///
     /// # Errors
     /// The kernel's: no loopback.
@@ -79,17 +79,18 @@ impl Carrier {
         self.unpark()
     }
 
-    /// Takes nothing that the program writes: the kernel refuses it.
+    /// Stops receiving from the program: the kernel refuses its writes.
     pub(crate) fn park(&self) -> Result<(), Errno> {
         rustix::net::connect(&self.far, &self.at)
     }
 
-    /// Takes what the program writes.
+    /// Receives what the program writes.
     pub(crate) fn unpark(&self) -> Result<(), Errno> {
         rustix::net::connect(&self.far, &self.near)
     }
 
-    /// True if the program's socket is of this family; IPv4 as IPv6 where a machine lacks IPv6.
+    /// The family of control messages for the program's socket; none for IPv4-mapped addresses on a
+    /// machine without IPv6.
     fn marks_are_v6(&self) -> Option<bool> {
         match self.at.ip() {
             IpAddr::V4(_) => Some(false),
@@ -97,8 +98,8 @@ impl Carrier {
         }
     }
 
-    /// Puts a datagram into the program's socket: through the far end, or by a sender. Lost where
-    /// that is full; false where no program has it any more.
+    /// Sends a datagram to the program's socket, from the far end or from a sender. It is lost if
+    /// the socket's buffer is full. Returns false if no program has the socket any more.
     pub(crate) fn deliver(&self, by: Option<&OwnedFd>, payload: &[u8], marks: Marks) -> bool {
         let file = by.unwrap_or(&self.far);
         let control = self.marks_are_v6().map(|is_v6| marks.write(is_v6));
@@ -112,11 +113,11 @@ impl Carrier {
         );
         let error = match sent {
             Err(error) => Some(error),
-            // The kernel's answer is there before the call returns, or comes with the next one.
+            // The kernel reports a refusal before the call returns, or with the next call.
             Ok(_) => pending_error(file),
         };
         if error == Some(Errno::CONNREFUSED) {
-            // Of a sender that hears errors: what it was about.
+            // Drains the error queue of a sender with IP_RECVERR, or its next call would fail.
             message::receive(file.as_fd(), &mut [], &mut [], libc::MSG_ERRQUEUE).ok();
             return is_live(self.near);
         }
@@ -124,7 +125,7 @@ impl Carrier {
     }
 }
 
-/// True if a program has the socket at `near` yet.
+/// True if a program still has the socket at `near`.
 pub(crate) fn is_live(near: SocketAddr) -> bool {
     let probe = datagram_socket(near.is_ipv6());
     let Ok(probe) = probe else {
@@ -133,22 +134,22 @@ pub(crate) fn is_live(near: SocketAddr) -> bool {
     rustix::net::bind(&probe, &near) == Err(Errno::ADDRINUSE)
 }
 
-/// Sockets that stand for where datagrams come from and were sent to.
+/// Sockets that represent pairs of source and destination of datagrams.
 #[derive(Debug, Default)]
 pub(crate) struct Senders {
     files: HashMap<Way, (Rc<OwnedFd>, u16)>,
     ways: HashMap<(bool, u16), Way>,
     order: VecDeque<Way>,
-    /// Far ends that stand for the one peer of their sockets.
+    /// Far ends, each of which represents the one peer of its socket.
     far_ends: HashMap<(bool, u16), Way>,
-    /// A socket of each family that throws away what comes.
+    /// One socket per family that discards all datagrams.
     sinks: [Option<SocketAddr>; 2],
     sink_files: Vec<OwnedFd>,
-    /// A port of each family at which nobody listens.
+    /// One bound port per family without a listener.
     nobodies: [Option<(OwnedFd, SocketAddr)>; 2],
 }
 
-/// From where to where, by sockets of which family (IPv6).
+/// A source, a destination, and the family of the sockets (IPv6).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct Way {
     pub(crate) from: SocketAddr,
@@ -172,13 +173,13 @@ impl Senders {
             self.ways.remove(&(oldest.is_v6, port));
         }
         let (file, at) = bound(way.is_v6)?;
-        // Unconnected sockets hear of refusals so.
+        // Unconnected sockets get errors of ICMP only with these options.
         let on = 1i32.to_ne_bytes();
         for (level, name) in [
             (libc::IPPROTO_IP, libc::IP_RECVERR),
             (libc::IPPROTO_IPV6, libc::IPV6_RECVERR),
         ] {
-            // Of the other family.
+            // One of the two fails: it belongs to the other family.
             socket_option::set(file.as_fd(), level, name, &on).ok();
         }
         let file = Rc::new(file);
@@ -188,7 +189,7 @@ impl Senders {
         Ok(file)
     }
 
-    /// Has a far end stand for a way from now on, or for none.
+    /// Makes a far end represent a pair of addresses, or none.
     pub(crate) fn set_far(&mut self, at: SocketAddr, way: Option<Way>) {
         let key = (at.is_ipv6(), at.port());
         match way {
@@ -197,8 +198,8 @@ impl Senders {
         };
     }
 
-    /// The way that a datagram came to a socket of this family, by the address that the kernel says
-    /// it is from; none: it is a stranger's.
+    /// The pair that a sender or far end represents, by the source address of a datagram from the
+    /// kernel; none: another program sent it.
     pub(crate) fn way(&self, is_v6: bool, by: SocketAddr) -> Option<Way> {
         let key = (is_v6, by.port());
         let way = self.ways.get(&key).or_else(|| self.far_ends.get(&key));
@@ -206,7 +207,7 @@ impl Senders {
         way.copied().filter(|_| is_home)
     }
 
-    /// A TCP port at which nobody listens, nor will.
+    /// A TCP port without a listener, which is kept bound so that none can appear.
     ///
     /// # Errors
     /// The kernel's: no descriptors left.
@@ -220,7 +221,7 @@ impl Senders {
         Ok(at)
     }
 
-    /// An address to which nothing gets, so that the kernel may judge what is sent.
+    /// An address that discards datagrams, so that the kernel checks the arguments of a send.
     ///
     /// # Errors
     /// The kernel's: no descriptors left.
@@ -237,15 +238,15 @@ impl Senders {
     }
 }
 
-/// The carriage that a program's socket sends with, by its options.
+/// The options with which a program's socket sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Habits {
     pub(crate) marks: Marks,
-    /// Bytes of each of several datagrams that are sent at once (UDP_SEGMENT).
+    /// Bytes of each datagram if one write sends several (UDP_SEGMENT).
     pub(crate) segment_bytes: Option<u16>,
 }
 
-/// The carriage that a program's socket sends with.
+/// Queries the options with which a program's socket sends.
 pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
     let number = |level, name| {
         let value = socket_option::get(near.as_fd(), level, name, 4).ok()?;
@@ -271,7 +272,8 @@ pub(crate) fn habits_of(near: &OwnedFd, is_v6: bool) -> Habits {
     }
 }
 
-/// True if both sockets are of one network namespace, or the kernel (before Linux 5.14) cannot say.
+/// True if both sockets are in one network namespace, or the kernel (before Linux 5.14) cannot
+/// tell.
 pub(crate) fn share_network(one: &OwnedFd, other: &OwnedFd) -> bool {
     let of = |file: &OwnedFd| {
         socket_option::get(file.as_fd(), libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, 8).ok()
@@ -279,7 +281,7 @@ pub(crate) fn share_network(one: &OwnedFd, other: &OwnedFd) -> bool {
     of(one) == of(other)
 }
 
-/// A UDP socket of this network with the options of one of another.
+/// A UDP socket of this network namespace with the options of a socket of another one.
 ///
 /// # Errors
 /// The kernel's.
@@ -287,14 +289,14 @@ pub(crate) fn alike(other: &OwnedFd, is_v6: bool) -> Result<OwnedFd, Errno> {
     let file = datagram_socket(is_v6)?;
     for (level, name) in COPIED {
         if let Ok(value) = socket_option::get(other.as_fd(), level, name, 16) {
-            // Of the other family.
+            // Fails for options of the other family.
             socket_option::set(file.as_fd(), level, name, &value).ok();
         }
     }
     Ok(file)
 }
 
-/// A UDP socket that does not wait.
+/// A nonblocking UDP socket.
 ///
 /// # Errors
 /// The kernel's.
@@ -346,12 +348,12 @@ fn pending_error(file: &OwnedFd) -> Option<Errno> {
 }
 
 const V4_HOMES: [IpAddr; 1] = [IpAddr::V4(Ipv4Addr::LOCALHOST)];
-/// IPv4's, mapped, where the machine has no IPv6.
+/// The second is for machines without IPv6.
 const V6_HOMES: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::LOCALHOST),
     IpAddr::V6(Ipv4Addr::LOCALHOST.to_ipv6_mapped()),
 ];
-/// Options by which a far end learns what datagrams were sent with.
+/// Options with which a far end receives the TTL and the type of service of a datagram.
 const MARKED: [[(i32, i32); 2]; 2] = [
     [
         (libc::IPPROTO_IP, libc::IP_RECVTTL),
@@ -362,7 +364,7 @@ const MARKED: [[(i32, i32); 2]; 2] = [
         (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
     ],
 ];
-/// Options that go with a socket into another network.
+/// Options that are copied to a socket in another network namespace.
 const COPIED: [(i32, i32); 13] = [
     (libc::SOL_SOCKET, libc::SO_RCVTIMEO),
     (libc::SOL_SOCKET, libc::SO_SNDTIMEO),
@@ -378,7 +380,7 @@ const COPIED: [(i32, i32); 13] = [
     (libc::IPPROTO_IPV6, libc::IPV6_RECVHOPLIMIT),
     (libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS),
 ];
-/// Ways that are remembered; a datagram of an earlier one that still waits is lost.
+/// Senders that are kept; a datagram of an evicted one that the program has not read is lost.
 const SENDERS_MAX: usize = 512;
 
 #[cfg(test)]
@@ -415,7 +417,8 @@ mod tests {
         let first = senders.sender(way(1)).unwrap();
         assert!(Rc::ptr_eq(&first, &senders.sender(way(1)).unwrap()));
         assert_eq!(senders.way(false, at(&first)), Some(way(1)));
-        // Of the other family, and from elsewhere, it is a stranger's.
+        // By another family, and from an address outside of the loopback, it belongs to another
+        // program.
         assert_eq!(senders.way(true, at(&first)), None);
         let elsewhere = SocketAddr::from(([192, 0, 2, 1], at(&first).port()));
         assert_eq!(senders.way(false, elsewhere), None);

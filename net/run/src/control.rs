@@ -1,12 +1,12 @@
-//! Control messages about datagrams (ip(7), ipv6(7), cmsg(3)), as programs write and read them.
+//! Control messages of datagrams (ip(7), ipv6(7), cmsg(3)), as programs write and read them.
 //!
-//! The kernel makes and checks them on a program's own socket; here is what is particular to
-//! addresses that the kernel does not have. Must stay true: any bytes can be read. Pure.
+//! The kernel makes and checks them on a program's own socket. This module handles only addresses
+//! that the kernel does not have. Must stay true: any bytes can be parsed. Pure.
 
 use sidecore_sys::control_message::{ControlMessage, ControlMessages, HEADER_BYTES};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Everything that a datagram carries beside bytes and addresses; none: as the system sends.
+/// The metadata of a datagram in addition to payload and addresses; none: the system's default.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Marks {
     /// Time to live, or hop limit.
@@ -15,28 +15,28 @@ pub(crate) struct Marks {
     pub(crate) class: Option<i32>,
 }
 
-/// Control messages of a datagram that is to be sent.
+/// Control messages of a datagram to send.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Asked {
     pub(crate) marks: Marks,
     /// The address to send from.
     pub(crate) source: Option<IpAddr>,
-    /// The payload is several datagrams of so many bytes (UDP_SEGMENT).
+    /// Bytes of each datagram if the payload is several (UDP_SEGMENT).
     pub(crate) segment_bytes: Option<u16>,
-    /// All of them, without addresses that the kernel does not have.
+    /// The control messages for the kernel, without addresses that it does not have.
     pub(crate) for_kernel: Vec<u8>,
 }
 
 impl Asked {
-    /// Reads control messages, where `is_stacks` tells of addresses that the kernel does not have.
-    /// Malformed messages, and those not about datagrams, are the kernel's to judge.
+    /// Parses control messages. `is_stacks` is true for addresses that the kernel does not have.
+    /// Malformed and unrelated messages are passed to the kernel, which checks them.
     pub(crate) fn read(control: &[u8], is_stacks: impl Fn(IpAddr) -> bool) -> Self {
         let mut asked = Self::default();
         let mut judged = 0;
         for block in ControlMessages::new(control) {
             let value = &control[block.value.clone()];
             let number = || value.first_chunk().map(|it| i32::from_ne_bytes(*it));
-            // IP_TOS may be a byte.
+            // IP_TOS is an `int` or a single byte.
             let small = || number().or_else(|| value.first().map(|it| i32::from(*it)));
             judged = block.whole.end;
             let mut is_kernels = true;
@@ -62,6 +62,7 @@ impl Asked {
                 }
                 _ => {}
             }
+            // The kernel must not see a source address of the stack's, which it does not have.
             if matches!(
                 (block.level, block.kind),
                 (libc::IPPROTO_IP, libc::IP_PKTINFO) | (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO)
@@ -72,6 +73,7 @@ impl Asked {
                 asked.for_kernel.extend(&control[block.whole]);
             }
         }
+        // The kernel also gets what follows the last complete message, and reports the error.
         asked
             .for_kernel
             .extend(control.get(judged..).unwrap_or(&[]));
@@ -81,7 +83,7 @@ impl Asked {
 }
 
 impl Marks {
-    /// As control messages for a socket of this family.
+    /// Encodes them as control messages for a socket of this family.
     pub(crate) fn write(self, is_v6: bool) -> Vec<u8> {
         let (level, hops, class) = if is_v6 {
             (libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, libc::IPV6_TCLASS)
@@ -102,14 +104,14 @@ impl Marks {
         control
     }
 
-    /// From control messages that the kernel made.
+    /// Decodes control messages that the kernel made.
     pub(crate) fn read(control: &[u8]) -> Self {
         Asked::read(control, |_| false).marks
     }
 }
 
-/// Sets the address that a datagram was sent to in the control messages that the kernel made of it,
-/// as far as those came whole.
+/// Replaces the destination address in control messages that the kernel made, unless they were
+/// truncated.
 pub(crate) fn set_destination(control: &mut [u8], to: IpAddr) {
     let blocks: Vec<ControlMessage> = ControlMessages::new(control).collect();
     for block in blocks {

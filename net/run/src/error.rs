@@ -1,4 +1,4 @@
-//! Errors of a run.
+//! Errors of running a program.
 
 use rustix::io::Errno;
 use sidecore_net::setup::SetupError;
@@ -16,7 +16,7 @@ pub enum RunError {
     /// The stack cannot be brought up.
     #[error(transparent)]
     Setup(#[from] SetupError),
-    /// The kernel does not hand calls over.
+    /// The kernel does not pass system calls to the supervisor.
     #[error(
         "the kernel hands no calls over ({0}); it must be Linux 5.9 or newer, and nobody else may \
          supervise this process so (container runtimes do)"
@@ -46,7 +46,7 @@ pub enum RunError {
         /// Why.
         source: std::io::Error,
     },
-    /// Calls of programs come no more, or their answers do not reach them.
+    /// Calls of programs can no longer be received or answered.
     #[error("{0}; calls about sockets of programs that go on fail from here on")]
     Calls(SysError),
     /// The supervisor ended before its program.

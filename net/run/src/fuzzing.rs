@@ -1,7 +1,9 @@
-//! The bytes that others say to a supervisor, under a fuzzer: names of sockets that come to its
-//! doors and to listening ends, links beside doors, addresses and control messages of programs.
+//! Fuzz targets for input that a supervisor gets from other processes: names of sockets that
+//! connect to its rendezvous sockets and listening near ends, links next to rendezvous sockets,
+//! addresses and control messages of programs.
 //!
-//! Must stay true: what is let in at a door has addresses of the loopback's alone, and the door's.
+//! Must stay true: a connection is accepted only with addresses of the loopback that match the
+//! rendezvous socket.
 
 use crate::address::{self, Given};
 use crate::control::{self, Asked};
@@ -11,7 +13,7 @@ use sidecore_net_rings::{ADDRESS_BYTES, HELLO_BYTES, Hello, Hint, NAME_BYTES, Na
 use sidecore_sys::control_message::judge_for_tcp;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// An input: its first byte says what the rest is.
+/// Runs one input: its first byte selects the parser for the rest.
 pub fn fuzz_doors(data: &[u8]) {
     let Some((kind, data)) = data.split_first() else {
         return;
@@ -47,7 +49,7 @@ pub fn fuzz_doors(data: &[u8]) {
             let mut control = data.to_vec();
             control::set_destination(&mut control, Ipv4Addr::LOCALHOST.into());
             control::set_destination(&mut control, Ipv6Addr::LOCALHOST.into());
-            // Judged or refused.
+            // Any result is fine, as long as nothing panics.
             let _ = judge_for_tcp(data);
         }
         _ => {
@@ -55,13 +57,13 @@ pub fn fuzz_doors(data: &[u8]) {
             if let Some(hello) = Hello::read(data, number) {
                 assert_eq!(hello.bytes(number), data, "{HELLO_BYTES} bytes say it");
             }
-            // Said, or another's.
+            // Either result is fine: a hint, or another sixth argument.
             let _ = Hint::of(number);
         }
     }
 }
 
-/// A name of these bytes as a supervisor writes it.
+/// A name built from these bytes, in the form that a supervisor writes.
 fn named(data: &[u8]) -> Name {
     let mut bytes = data.iter().copied().chain(std::iter::repeat(0));
     let mut byte = || bytes.next().unwrap_or_default();
@@ -80,7 +82,7 @@ fn visit(name: &Name) {
     assert_eq!(bytes.len(), NAME_BYTES, "names have one length");
     let again = Name::read(&bytes);
     assert!(again.is_some(), "a name that was written is read");
-    // What it says of addresses is what arrives; bytes that no family has do not.
+    // The addresses survive the round trip, unless the bytes fit no family.
     let Some(name) = again else {
         return;
     };
@@ -105,7 +107,7 @@ fn visit(name: &Name) {
     }
 }
 
-/// Inputs to begin with.
+/// Seed inputs.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();

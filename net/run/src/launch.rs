@@ -1,9 +1,10 @@
-//! A program, its supervisor, and who waits for both.
+//! A program, its supervisor, and the process that waits for both.
 //!
-//! Three processes: the one that was called, which waits and passes signals on; the supervisor, its
-//! child, which outlives it where the program has left others behind (daemons); and the program,
-//! the supervisor's child, so that the supervisor may look into it wherever only ancestors may.
-//! Must stay true: the program's exit status and signals are those of who was called.
+//! Three processes: the one that the user started, which waits and forwards signals; the
+//! supervisor, its child, which outlives it if the program has left daemons behind; and the
+//! program, a child of the supervisor, so that the supervisor may trace it even where only
+//! ancestors may (Yama). Must stay true: the program's exit status and termination signal become
+//! those of the first process.
 
 use crate::error::{RunError, system};
 use crate::loopback::Rendezvous;
@@ -28,14 +29,14 @@ use std::process::Command;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 
-/// The stack for programs.
+/// The stack that programs use.
 #[derive(Debug, Clone)]
 pub enum Engine {
-    /// One that runs, by its socket; whose it may be.
+    /// A running one, by its control socket, and the users that are trusted as its owner.
     At(PathBuf, Trust),
-    /// One in the supervisor, by its configuration.
+    /// One hosted in the supervisor, by its configuration.
     Hosted(Box<Setup>),
-    /// None: the loopback alone.
+    /// No stack: the loopback alone.
     None,
 }
 
@@ -44,18 +45,18 @@ pub enum Engine {
 pub struct Options {
     /// The stack.
     pub engine: Engine,
-    /// Serve `127.0.0.0/8` and `::1` among programs that run so.
+    /// Serve `127.0.0.0/8` and `::1` among supervised programs.
     pub has_loopback: bool,
-    /// Leave no address but the loopback's to the kernel.
+    /// Take all addresses from the kernel except the loopback's.
     pub is_all: bool,
-    /// Folder in which programs of several runs find one another on the loopback.
+    /// Folder through which programs of several supervisors find each other on the loopback.
     pub rendezvous: PathBuf,
-    /// Libraries that programs are to preload (`LD_PRELOAD`): the one that moves sessions' bytes by
-    /// rings, and those that were there. None: as it is.
+    /// Value of `LD_PRELOAD` for programs: the library that moves bytes of sessions by rings, then
+    /// any that the user set. None: the environment stays as it is.
     pub preload: Option<OsString>,
 }
 
-/// How a program ended.
+/// Outcome of a program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Status {
     /// With this exit status.
@@ -64,14 +65,15 @@ pub enum Status {
     Killed(i32),
 }
 
-/// Starts `supervisor`, a command that calls [`supervise`] and to whose arguments are added a
-/// number, `--` and the program, and waits until the program has ended. Signals that others send
-/// to this process go on to the program, and end the supervisor where there is no program yet;
-/// those from the terminal come to both anyway.
+/// Starts `supervisor` and waits until the program has ended. `supervisor` is a command that calls
+/// [`supervise`]; a descriptor number, `--` and the program are appended to its arguments. Signals
+/// that other processes send to this one are forwarded to the program; before there is a program,
+/// they end the supervisor. Signals from the terminal reach both anyway.
 ///
 /// # Errors
 /// [`RunError`].
 pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunError> {
+    // The supervisor writes two words to the pipe: the program's number, and how it ended.
     let (reader, writer) = rustix::pipe::pipe().map_err(system("pipe"))?;
     rustix::io::fcntl_setfd(&reader, rustix::io::FdFlags::CLOEXEC).map_err(system("fcntl"))?;
     let passing = Passing::begin()?;
@@ -90,7 +92,7 @@ pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunE
     let mut word = [0; 4];
     if status.read_exact(&mut word).is_err() {
         passing.end();
-        // It has said why, or a signal has ended it.
+        // The supervisor has printed the reason, or a signal has ended it.
         let ended = child.wait().ok();
         let signal = ended.and_then(|status| status.signal());
         return Ok(match (signal, ended.and_then(|status| status.code())) {
@@ -108,19 +110,19 @@ pub fn run(mut supervisor: Command, program: &[OsString]) -> Result<Status, RunE
     })
 }
 
-/// Passes signals on, on a thread of its own.
+/// Forwards signals, on a thread of its own.
 struct Passing {
     to: Arc<Mutex<Receivers>>,
     handle: Handle,
     thread: std::thread::JoinHandle<()>,
 }
 
-/// The processes that signals go to.
+/// The processes that receive forwarded signals.
 #[derive(Default)]
 struct Receivers {
-    /// As long as there is no program.
+    /// The supervisor, until there is a program.
     supervisor: Option<Pid>,
-    /// The program, by a handle: its number is another process's once it has ended.
+    /// The program, by a pidfd: its number may be reused once it has ended.
     program: Option<(Pid, OwnedFd)>,
     /// Signals that came before there was a program.
     heard: Vec<Signal>,
@@ -165,7 +167,7 @@ impl Passing {
         let mut to = locked(&self.to);
         to.supervisor = None;
         to.program = Pid::from_raw(program).and_then(|pid| {
-            // None where it has ended already.
+            // None if the program has ended already.
             let handle = rustix::process::pidfd_open(pid, PidfdFlags::empty()).ok()?;
             Some((pid, handle))
         });
@@ -176,7 +178,7 @@ impl Passing {
 
     fn end(self) {
         self.handle.close();
-        // It has nothing to say.
+        // The thread returns no value; a panic in it does not matter here.
         self.thread.join().ok();
     }
 }
@@ -185,16 +187,16 @@ impl Receivers {
     fn hear(&mut self, signal: Signal) {
         if let Some((pid, program)) = &self.program {
             rustix::process::pidfd_send_signal(program, signal).ok();
-            // A program that is stopped hears what ends it once it goes on.
+            // A stopped program handles the terminating signal only after SIGCONT.
             if ENDING.contains(&signal) && is_stopped(*pid) {
                 rustix::process::pidfd_send_signal(program, Signal::CONT).ok();
             }
             return;
         }
-        // Should it start the program all the same, that hears of it then.
+        // Kept: if the supervisor starts the program nevertheless, the signal is forwarded to that.
         self.heard.push(signal);
         if let Some(supervisor) = self.supervisor.filter(|_| ENDING.contains(&signal)) {
-            // Not waited for as long as this is set: the number is its own.
+            // The child is not reaped while this is set, so its number cannot have been reused.
             rustix::process::kill_process(supervisor, signal).ok();
         }
     }
@@ -206,7 +208,7 @@ fn locked(receivers: &Mutex<Receivers>) -> MutexGuard<'_, Receivers> {
 
 fn is_stopped(pid: Pid) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-    // Behind the name, which may have any bytes.
+    // Fields start behind the last parenthesis: the command name may contain any bytes.
     status.is_ok_and(|text| {
         text.rsplit(')')
             .next()
@@ -214,8 +216,8 @@ fn is_stopped(pid: Pid) -> bool {
     })
 }
 
-/// Supervises `program` and all that it starts, until the last of them has ended. `to` is a pipe to
-/// [`run`], which is told the program's number and how it ended.
+/// Supervises `program` and its descendants, until the last of them has ended. `to` is a pipe to
+/// [`run`], which receives the program's process number and how it ended.
 ///
 /// # Errors
 /// [`RunError`]; nothing was started then.
@@ -234,7 +236,7 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
         None
     };
     ignore_signals()?;
-    // Daemons that the program leaves behind become children of this process.
+    // Daemons that the program leaves behind are reparented to this process.
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
         .map_err(system("prctl"))?;
     let (listener, pid) = start(program, options)?;
@@ -250,14 +252,14 @@ pub fn supervise(options: &Options, program: &[OsString], to: i32) -> Result<(),
     let supervisor = Supervisor::new(listener, client, attach, scope, rendezvous)
         .map_err(system("epoll_create"))?;
     supervisor.run()?;
-    // Nobody is left under the filter, so all children end; how the program ended is still to be
-    // told.
+    // No process is left under the filter, so all children end. The reaping thread may still have
+    // to report the program's exit status.
     reaping.join().ok();
     crate::aside::finish(LAST_WORDS_MAX);
     Ok(())
 }
 
-/// Puts the filter over a thread and has it start the program.
+/// Installs the filter on a new thread, which then starts the program.
 fn start(program: &[OsString], options: &Options) -> Result<(Listener, i32), RunError> {
     let [name, arguments @ ..] = program else {
         return Err(RunError::Program {
@@ -279,7 +281,7 @@ fn start(program: &[OsString], options: &Options) -> Result<(Listener, i32), Run
                 Ok(_) => Some(command.spawn()),
                 Err(_) => None,
             };
-            // Who receives has gone only where this process ends.
+            // The receiver is gone only when this process ends.
             sender.send((listener, spawned)).ok();
         });
     starting.map_err(|source| RunError::System {
@@ -298,14 +300,15 @@ fn start(program: &[OsString], options: &Options) -> Result<(Listener, i32), Run
     }
 }
 
-/// Waits for all children; tells how the program ended.
+/// Waits for all children; reports how the program ended.
 fn reap(program: i32, mut to: File) {
     loop {
         let waited = rustix::process::wait(WaitOptions::empty());
         let (pid, status) = match waited {
             Ok(Some(waited)) => waited,
             Err(Errno::INTR) | Ok(None) => continue,
-            // None left; one that comes to this process later is collected when it ends.
+            // No child is left; a daemon that is reparented later is collected when this process
+            // ends.
             Err(_) => return,
         };
         if pid.as_raw_nonzero().get() == program {
@@ -319,7 +322,7 @@ fn reap(program: i32, mut to: File) {
     }
 }
 
-/// Attaches again after the stack was gone.
+/// Attaches again after the engine was gone.
 struct Again {
     path: PathBuf,
     options: ClientOptions,
@@ -341,6 +344,8 @@ fn attach(options: &Options) -> Result<Attached, RunError> {
         never_waits: true,
         ..ClientOptions::default()
     };
+    // The scope of a hosted stack follows from its configuration; an engine elsewhere is asked for
+    // it.
     match &options.engine {
         Engine::None => Ok((None, None, Scope::default())),
         Engine::Hosted(setup) => {
@@ -371,7 +376,7 @@ fn attach(options: &Options) -> Result<Attached, RunError> {
     }
 }
 
-/// What a stack says of itself.
+/// The addresses and networks that a running engine reports.
 fn scope_of(path: &Path, trust: &Trust) -> Result<Scope, RunError> {
     let status: serde_json::Value =
         serde_json::from_str(&status_of(path, trust)?).unwrap_or_default();
@@ -390,12 +395,12 @@ fn scope_of(path: &Path, trust: &Trust) -> Result<Scope, RunError> {
     })
 }
 
-/// What a person types at the terminal, and what service managers send to all processes of a
-/// service, is for the program; the supervisor ends when nobody is left.
+/// Signals from the terminal, and from service managers that signal all processes of a service, are
+/// for the program; the supervisor ends when no process is left.
 fn ignore_signals() -> Result<(), RunError> {
     let heard = Arc::new(AtomicBool::new(false));
     for signal in [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGTERM] {
-        // A handler, unlike SIG_IGN, is not the program's, too.
+        // A handler, unlike SIG_IGN, is reset in the program by execve(2).
         signal_hook::flag::register(signal, Arc::clone(&heard)).map_err(|source| {
             RunError::System {
                 call: "sigaction",
@@ -406,12 +411,12 @@ fn ignore_signals() -> Result<(), RunError> {
     Ok(())
 }
 
-/// Each session takes a descriptor here.
+/// Raises the limit of open files: each session needs a descriptor here.
 fn raise_descriptors() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
-    // Without it there are fewer sessions.
+    // If it fails, fewer sessions fit.
     setrlimit(Resource::Nofile, limit).ok();
 }
 
@@ -422,9 +427,9 @@ fn own_pipe(number: i32) -> Result<OwnedFd, RunError> {
     })
 }
 
-/// Signals that end a program, unless it does otherwise.
+/// Signals that end a program by default.
 const ENDING: &[Signal] = &[Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT];
-/// Signals that go on to the program.
+/// Signals that are forwarded to the program.
 const PASSED_ON: &[i32] = &[
     libc::SIGTERM,
     libc::SIGHUP,
@@ -435,7 +440,7 @@ const PASSED_ON: &[i32] = &[
     libc::SIGWINCH,
     libc::SIGCONT,
 ];
-/// Notices that standard error does not take are dropped after so long.
+/// Notices that standard error does not take within this time are dropped.
 const LAST_WORDS_MAX: std::time::Duration = std::time::Duration::from_millis(100);
-/// Chunks of 16 KiB, for each direction, of all sessions together.
+/// Chunks of 16 KiB for each direction, shared by all sessions.
 const CHUNKS: u32 = 1024;

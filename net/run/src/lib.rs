@@ -1,19 +1,20 @@
 //! Unmodified programs on the stack.
 //!
-//! A supervisor has the kernel hand it the socket calls of a program and of all that the program
-//! starts ([`sidecore_sys::seccomp`]). A TCP socket that is bound or connected to an address of the
-//! stack's is taken from the kernel: in its descriptor's place comes one end of a local pair, whose
-//! other end the supervisor joins to a session of the stack. A UDP socket stays, and is bound to
-//! the kernel's loopback, where the supervisor has its other end. Reading, writing, polling,
-//! duplicating, passing on, inheriting and closing are the kernel's own and never come here, so
-//! nothing in the program changes, and static programs are served as any other.
+//! A supervisor intercepts the socket calls of a program and its descendants by seccomp user
+//! notification ([`sidecore_sys::seccomp`]). A TCP socket that is bound or connected to one of the
+//! stack's addresses is taken from the kernel: one end of a local socket pair replaces it in its
+//! descriptor, and the supervisor joins the other end to a session of the stack. A UDP socket
+//! stays, and is bound to the kernel's loopback, where the supervisor has a socket, too. The kernel
+//! itself handles reading, writing, polling, duplicating, passing, inheriting and closing, so the
+//! program is unchanged, and statically linked programs work like any other.
 //!
 //! The fifth source document ends with its sockets direct protocol, which was to "support
-//! applications using standard sockets"; this is that, for today's programs. README.md says which
-//! calls are answered how.
+//! applications using standard sockets"; this crate does that for today's programs. README.md lists
+//! the calls and their answers.
 //!
-//! Must stay true: a socket that is not the stack's behaves as if nobody watched; a program can do
-//! no more through the supervisor than it could do by attaching to the stack itself.
+//! Must stay true: a socket that is not the stack's behaves as if there were no supervisor; a
+//! program gains no rights by the supervisor that it would not have by attaching to the stack
+//! itself.
 
 mod address;
 mod aside;

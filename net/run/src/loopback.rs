@@ -1,12 +1,12 @@
-//! The meeting point of programs of different supervisors on the loopback.
+//! The rendezvous of programs of different supervisors on the loopback.
 //!
-//! A listener has a socket, its *door*, in a folder of its user, named by its address. Another
-//! supervisor opens a session by connecting to it a socket whose own name has both addresses
-//! ([`Name`]): the kernel makes both ends, so that each program's end is a file that no other
-//! process has. Must stay true: nothing here waits; the folder is reached through its descriptor
-//! alone; a door lets in, and a visitor trusts, only the own user, as the kernel says it
-//! (SO_PEERCRED); addresses outside of the loopback's are not let in; a name that a killed
-//! supervisor left behind is taken over.
+//! A listener has a local socket, its *door*, in a folder of its user, named by its address.
+//! Another supervisor opens a session by connecting a socket to it whose own name has both
+//! addresses ([`Name`]). The kernel makes both ends, so that each program's end is a file that no
+//! other process has. Must stay true: nothing here blocks; the folder is reached through its
+//! descriptor alone; a door accepts, and a visitor trusts, only processes of the own user, verified
+//! by SO_PEERCRED; addresses outside of the loopback are rejected; a name that a killed supervisor
+//! left behind is replaced.
 
 use crate::socket::{From, Pending, local_stream};
 use crate::supervisor::named::{Maker, connect_named, ends_of, is_made_by, read_name};
@@ -26,7 +26,7 @@ use std::rc::Rc;
 #[derive(Debug)]
 pub(crate) struct Rendezvous(Rc<Folder>);
 
-/// One listening name.
+/// One listening address.
 #[derive(Debug)]
 pub(crate) struct Door {
     listener: OwnedFd,
@@ -34,21 +34,21 @@ pub(crate) struct Door {
     local: SocketAddr,
     folder: Rc<Folder>,
     name: OsString,
-    /// The link with the name of the listener's near end, where its program accepts from that by
-    /// itself.
+    /// The link with the name of the listener's near end, if its program accepts from that
+    /// directly.
     near: Option<OsString>,
     owner: u64,
 }
 
 impl Rendezvous {
-    /// In the folder at `path`, which is made if need be. The folder is the own user's and closed
-    /// to others; nobody but root can exchange it, or a folder above it.
+    /// Opens the folder at `path`, or creates it. The folder belongs to the own user and is closed
+    /// to other users; only root can replace it or one of its parents.
     ///
     /// # Errors
-    /// It cannot be made, or is not so.
+    /// It cannot be created, or does not meet these conditions.
     pub(crate) fn at(path: &Path) -> std::io::Result<Self> {
-        // Servers for other users may be in the folder above, which may be sticky (`/tmp`): it is
-        // checked below, as all others on the way.
+        // The folder above may hold servers of other users and be sticky (`/tmp`): its owner and
+        // mode are checked below, like those of all other parents.
         let above = path.parent().unwrap_or(path);
         if !above.exists() {
             Folder::create_trusted(above, 0o755).map_err(|error| error.into_io())?;
@@ -65,7 +65,7 @@ impl Rendezvous {
             return Err(std::io::Error::other(error));
         }
         if status.st_mode & 0o077 != 0 {
-            // Made by an earlier version, in which other users were let in.
+            // Created by an earlier version, which let other users in.
             rustix::fs::fchmod(&folder, Mode::from_raw_mode(0o700))?;
         }
         Ok(Self(Rc::new(folder)))
@@ -82,6 +82,8 @@ impl Rendezvous {
         owner: u64,
         near: Option<(Name, bool)>,
     ) -> Result<Vec<Door>, Errno> {
+        // A dual-stack listener has a name for each family, because peers look for the address that
+        // they connect to.
         let mut places = vec![local];
         if local.ip().is_unspecified() && local.is_ipv6() && !is_v6_only {
             places.push(SocketAddr::from(([0, 0, 0, 0], local.port())));
@@ -91,7 +93,7 @@ impl Rendezvous {
             if self.is_taken(&name)? {
                 return Err(Errno::ADDRINUSE);
             }
-            // Left behind by a supervisor that was killed.
+            // Left behind by a supervisor that was killed: nothing accepts there.
             self.0.remove_file(&name).ok();
             let listener = local_stream(true)?;
             let address = SocketAddrUnix::new(self.0.reach(&name))?;
@@ -99,6 +101,7 @@ impl Rendezvous {
             rustix::net::listen(&listener, DOOR_BACKLOG)?;
             let link = link_of(&name);
             self.0.remove_file(&link).ok();
+            // Best effort: without the link, sessions go through this door.
             let near = near.and_then(|(name, is_v6)| {
                 let target = text_of(&name, is_v6);
                 rustix::fs::symlinkat(target, &*self.0, &link).ok()?;
@@ -120,13 +123,14 @@ impl Rendezvous {
     fn is_taken(&self, name: &OsStr) -> Result<bool, Errno> {
         let probe = local_stream(true)?;
         match rustix::net::connect(&probe, &SocketAddrUnix::new(self.0.reach(name))?) {
-            // EAGAIN: its queue is full.
+            // EAGAIN: the accept queue is full.
             Ok(()) | Err(Errno::AGAIN) => Ok(true),
             Err(_) => Ok(false),
         }
     }
 
-    /// Opens a session to the listener at `peer`: the near end. `name` is the new end's own.
+    /// Opens a session to the listener at `peer` and returns the near end. `name` is the new end's
+    /// own.
     ///
     /// # Errors
     /// `ECONNREFUSED` where no program of this user listens.
@@ -136,7 +140,7 @@ impl Rendezvous {
             let door = SocketAddrUnix::new(self.0.reach(&name_of(at)))?;
             match connect_named(name, &door, Maker::User) {
                 Err(Errno::NOENT | Errno::CONNREFUSED) => {}
-                // Its queue is full.
+                // The accept queue is full.
                 Err(Errno::AGAIN) => return Err(Errno::CONNREFUSED),
                 visited => return visited,
             }
@@ -144,13 +148,14 @@ impl Rendezvous {
         Err(Errno::CONNREFUSED)
     }
 
-    /// The near end of the listener at `local`, where its program accepts from that by itself; true
-    /// if it is of IPv6.
+    /// The name of the near end of the listener at `local`, if its program accepts from it
+    /// directly; true if it is IPv6.
     pub(crate) fn near_of(&self, local: SocketAddr) -> Option<(Name, bool)> {
         let exact = name_of(local);
         match self.read_link(&link_of(&exact)) {
             Some(text) => return read_text(&text),
-            // It is at exactly this address, but not so.
+            // A listener at exactly this address without direct accepts takes precedence over
+            // `any`.
             None if rustix::fs::statat(&*self.0, &exact, AtFlags::SYMLINK_NOFOLLOW).is_ok() => {
                 return None;
             }
@@ -176,7 +181,7 @@ impl Door {
         self.owner
     }
 
-    /// The next session that came, of those that a look takes in; others are passed over.
+    /// The next session in the accept queue; visitors of other users are skipped, up to a bound.
     pub(crate) fn next(&self) -> Option<Pending> {
         for _ in 0..VISITORS_MAX {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -194,8 +199,8 @@ impl Door {
     }
 }
 
-/// The addresses of a visitor's name: the own one and the peer's; none where they are not of the
-/// loopback's, or not of the door at `door`.
+/// The addresses in a visitor's name, local and peer; none if they are not of the loopback, or do
+/// not match the door at `door`.
 pub(crate) fn judge(door: SocketAddr, name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     let (local, peer) = ends_of(name).filter(|_| name.role == Role::Program)?;
     let is_here = door.ip().is_unspecified() || door.ip() == local.ip();
@@ -222,14 +227,14 @@ fn any_of(ip: IpAddr) -> IpAddr {
     }
 }
 
-/// Name of the link with a listener's near end, beside its door.
+/// Name of the link with a listener's near end, next to its door.
 fn link_of(door: &OsStr) -> OsString {
     let mut link = door.to_owned();
     link.push(".near");
     link
 }
 
-/// A listener's name, and whether it is of IPv6, as a link's target.
+/// A listener's name and its address family, as a link's target.
 fn text_of(name: &Name, is_v6: bool) -> String {
     let family = if is_v6 { 6 } else { 4 };
     format!("{}-{:x}-{family}", name.process, name.number)
@@ -244,7 +249,7 @@ pub(crate) fn read_text(text: &str) -> Option<(Name, bool)> {
 }
 
 const DOOR_BACKLOG: i32 = 4096;
-/// Visitors that one look takes in.
+/// Visitors that one call of [`Door::next`] accepts.
 const VISITORS_MAX: usize = 1024;
 /// Longer than a link's target.
 const LINK_BYTES: usize = 64;

@@ -1,12 +1,12 @@
-//! Epolls that had a descriptor before its socket was taken from the kernel.
+//! Epoll instances that had a descriptor before its socket was taken from the kernel.
 //!
-//! Programs may put a socket into an epoll before they connect it (nginx does). An epoll has files,
-//! not numbers: the one that comes into the descriptor's place is not in it. So the old one is
-//! taken out and the new one put in, with the same number, events and data; that needs a table of
-//! descriptors in which the number is free, which is a thread's of its own.
+//! Programs may add a socket to an epoll instance before they connect it (nginx does). An epoll
+//! instance holds files, not descriptor numbers: the file that replaces the socket is not in it. So
+//! the old file is removed and the new one added, with the same number, events and data. That needs
+//! a descriptor table in which the number is free: a thread with a table of its own.
 //!
-//! Must stay true: a process that has no epoll pays a look into a table, one whose epoll is large
-//! not more than a look at its beginning, unless it has put sockets there too early before.
+//! Must stay true: a process without an epoll instance pays one table look-up; one with a large
+//! instance pays for reading its beginning only, unless it has added sockets too early before.
 
 use crate::caller::{self, Caller};
 use std::collections::{HashMap, HashSet};
@@ -15,16 +15,16 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-/// Where processes have epolls.
+/// Epoll instances of the processes.
 #[derive(Debug, Default)]
 pub(crate) struct Migration {
-    /// The descriptors of epolls, by thread.
+    /// The descriptors of epoll instances, by thread.
     epolls: HashMap<i32, Vec<i32>>,
-    /// Threads that have put a socket into an epoll before they connected it.
+    /// Threads that have added a socket to an epoll instance before they connected it.
     early: HashSet<i32>,
 }
 
-/// Places where a descriptor was.
+/// The epoll instances that held a descriptor.
 #[derive(Debug)]
 pub(crate) struct Moved {
     descriptor: i32,
@@ -32,7 +32,7 @@ pub(crate) struct Moved {
     places: Vec<(OwnedFd, Watched)>,
 }
 
-/// A line of an epoll's table.
+/// An entry of an epoll instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Watched {
     events: u32,
@@ -40,15 +40,16 @@ struct Watched {
 }
 
 impl Migration {
-    /// There may be an epoll that is not known.
+    /// Drops the cached tables: there may be an epoll instance that is not known.
     pub(crate) fn forget(&mut self) {
         self.epolls.clear();
         self.early.clear();
     }
 
-    /// Looks where a descriptor of the caller's is, before it is replaced.
+    /// Finds the epoll instances with a descriptor of the caller, before it is replaced.
     pub(crate) fn begin(&mut self, caller: &Caller<'_>, descriptor: i32) -> Option<Moved> {
         let thread = caller.call.thread;
+        // The library knows that its process has no epoll instance, so no table has to be read.
         if caller.call.number == libc::SYS_connect
             && caller.int(0) == descriptor
             && caller.hint().is_some_and(|hint| hint.has_no_epoll)
@@ -59,6 +60,7 @@ impl Migration {
             .epolls
             .entry(thread)
             .or_insert_with(|| epolls_of(thread));
+        // A long table is read in full only for a thread that added a socket too early before.
         let bytes_max = if self.early.contains(&thread) {
             usize::MAX
         } else {
@@ -78,7 +80,7 @@ impl Migration {
             Some((file, watched))
         });
         let places = places.collect();
-        // They are the caller's: it waited all the time.
+        // The files belong to the caller: its call has waited all the time.
         caller.is_waiting().then_some(Moved {
             descriptor,
             old,
@@ -86,7 +88,7 @@ impl Migration {
         })
     }
 
-    /// Puts the new file where the old one was.
+    /// Replaces the old file by the new one.
     pub(crate) fn end(&self, moved: Moved, new: &OwnedFd) {
         for (epoll, watched) in &moved.places {
             let done = sidecore_sys::epoll_entry::exchange(
@@ -104,7 +106,7 @@ impl Migration {
     }
 }
 
-/// The descriptors of a thread that are epolls.
+/// The descriptors of a thread that are epoll instances.
 fn epolls_of(thread: i32) -> Vec<i32> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{thread}/fd")) else {
         return Vec::new();
@@ -117,8 +119,7 @@ fn epolls_of(thread: i32) -> Vec<i32> {
         .collect()
 }
 
-/// The line of `descriptor` in an epoll's table, as /proc shows it; of a long table, the first
-/// `bytes_max` bytes are looked at.
+/// The entry of `descriptor` in an epoll instance, from /proc; at most `bytes_max` bytes are read.
 fn watched(thread: i32, epoll: i32, descriptor: i32, bytes_max: usize) -> Option<Watched> {
     let file = File::open(format!("/proc/{thread}/fdinfo/{epoll}")).ok()?;
     let mut text = String::new();
@@ -141,7 +142,7 @@ fn watched(thread: i32, epoll: i32, descriptor: i32, bytes_max: usize) -> Option
     })
 }
 
-/// About 250 entries. A program that never put a socket into an epoll too early while that had
-/// fewer is taken not to do so.
+/// About 250 entries. A thread that never added a socket too early, while its instances were
+/// smaller than this, is assumed not to do so.
 const LOOKED_AT_BYTES: usize = 16 << 10;
 const EPOLL: &str = "anon_inode:[eventpoll]";

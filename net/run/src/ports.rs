@@ -1,7 +1,7 @@
-//! Who has which local address among the sockets taken from the kernel: bind(2)'s rules.
+//! Local addresses of the sockets taken from the kernel, by bind(2)'s rules.
 //!
-//! As Linux has them: addresses that overlap clash, unless both sockets allow it (SO_REUSEPORT, or
-//! SO_REUSEADDR while neither listens). Must stay true: what is released is free at once. Pure.
+//! As in Linux, overlapping addresses conflict, unless both sockets allow it (SO_REUSEPORT, or
+//! SO_REUSEADDR while neither listens). Must stay true: a released port is free at once. Pure.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -15,11 +15,11 @@ pub(crate) enum Transport {
     Udp,
 }
 
-/// A local address and who may share it.
+/// A local address and its rules of sharing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) ip: IpAddr,
-    /// `::` that takes no IPv4.
+    /// IPV6_V6ONLY.
     pub(crate) is_v6_only: bool,
     /// SO_REUSEADDR.
     pub(crate) reuses_address: bool,
@@ -29,14 +29,14 @@ pub(crate) struct Claim {
     pub(crate) listens: bool,
 }
 
-/// All of them.
+/// All claims.
 #[derive(Debug, Default)]
 pub(crate) struct Ports {
     claims: HashMap<(Transport, u16), Vec<(u64, Claim)>>,
 }
 
 impl Ports {
-    /// Takes `port` for the socket `of`, or changes its claim; false where another has it.
+    /// Claims `port` for the socket `of`, or changes its claim; false if another claim conflicts.
     #[must_use]
     pub(crate) fn take(&mut self, transport: Transport, port: u16, of: u64, claim: Claim) -> bool {
         let claims = self.claims.entry((transport, port)).or_default();
@@ -51,7 +51,7 @@ impl Ports {
         true
     }
 
-    /// Lets go of `port` for the socket `of`.
+    /// Releases `port` for the socket `of`.
     pub(crate) fn release(&mut self, transport: Transport, port: u16, of: u64) {
         if let Some(claims) = self.claims.get_mut(&(transport, port)) {
             claims.retain(|(other, _)| *other != of);
@@ -61,7 +61,7 @@ impl Ports {
         }
     }
 
-    /// True if nobody has `port`.
+    /// True if no socket has `port`.
     pub(crate) fn is_free(&self, transport: Transport, port: u16) -> bool {
         !self.claims.contains_key(&(transport, port))
     }
@@ -72,8 +72,8 @@ impl Ports {
         claims.map(|(of, _)| *of).collect()
     }
 
-    /// The sockets that take what is sent to `to`: those at exactly this address, else those at
-    /// any.
+    /// The sockets that receive traffic to `to`: those bound to exactly this address, else those
+    /// bound to the unspecified one.
     pub(crate) fn at(&self, transport: Transport, to: SocketAddr) -> Vec<u64> {
         let Some(claims) = self.claims.get(&(transport, to.port())) else {
             return Vec::new();
@@ -91,7 +91,7 @@ impl Ports {
     }
 }
 
-/// True if `other` may not come beside `one`, which is there.
+/// True if the claim `other` conflicts with the existing claim `one`.
 fn clash(transport: Transport, one: &Claim, other: &Claim) -> bool {
     let apart = |v6: &Claim, v4: &Claim| v6.is_v6_only && v6.ip.is_ipv6() && v4.ip.is_ipv4();
     let overlap = !apart(one, other)
@@ -104,7 +104,7 @@ fn clash(transport: Transport, one: &Claim, other: &Claim) -> bool {
     overlap && !shared
 }
 
-/// True if the claim is to any address, among them `ip`.
+/// True if the claim is of an unspecified address that includes `ip`.
 fn takes_any(claim: &Claim, ip: IpAddr) -> bool {
     match claim.ip {
         IpAddr::V4(any) if any.is_unspecified() => ip.is_ipv4() || ip.is_unspecified(),
@@ -162,7 +162,7 @@ mod tests {
         };
         assert!(ports.take(Transport::Tcp, 1, 1, shares));
         assert!(ports.take(Transport::Tcp, 1, 2, shares));
-        // The first of those bound may listen; then nobody else may.
+        // The first of the bound sockets may listen; then no other may.
         assert!(ports.take(Transport::Tcp, 1, 1, listens));
         assert!(!ports.take(Transport::Tcp, 1, 2, listens));
         assert!(!ports.take(Transport::Tcp, 1, 3, claim("0.0.0.0")));

@@ -1,17 +1,16 @@
-//! Whose a socket is: the stack's, the loopback's, or the kernel's.
+//! The server of a socket by its address: the stack, the loopback, or the kernel.
 //!
-//! Must stay true: the answer follows from the address alone, so that a person can foretell it.
-//! Pure.
+//! Must stay true: the answer follows from the address alone, so that users can predict it. Pure.
 
 use crate::address::plain_ip;
 use std::net::IpAddr;
 
-/// Who serves a socket that is not the kernel's.
+/// The server of a socket that was taken from the kernel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Server {
     /// The stack.
     Stack,
-    /// The supervisor, which joins both ends.
+    /// The supervisor, which joins both ends of the session.
     Loopback,
 }
 
@@ -20,11 +19,11 @@ pub(crate) enum Server {
 pub(crate) struct Scope {
     /// The stack's addresses.
     pub(crate) addresses: Vec<IpAddr>,
-    /// Networks that the stack reaches: an address in each, and the bits of its prefix.
+    /// Networks that the stack reaches: an address in each, and the prefix length in bits.
     pub(crate) networks: Vec<(IpAddr, u8)>,
-    /// `127.0.0.0/8` and `::1` are served among programs.
+    /// `127.0.0.0/8` and `::1` are served among supervised programs.
     pub(crate) has_loopback: bool,
-    /// There is a stack, and all but the loopback is its.
+    /// There is a stack, and it serves all addresses but the loopback's.
     pub(crate) is_all: bool,
 }
 
@@ -34,8 +33,8 @@ impl Scope {
         !self.addresses.is_empty()
     }
 
-    /// Who serves a socket that is bound to `ip`; none: the kernel. An unspecified address is the
-    /// stack's where there is one; the loopback listens there, too.
+    /// The server of a socket that is bound to `ip`; none: the kernel. The stack serves an
+    /// unspecified address if there is one; the loopback accepts there, too.
     pub(crate) fn of_local(&self, ip: IpAddr) -> Option<Server> {
         let ip = plain_ip(ip);
         if ip.is_unspecified() {
@@ -48,15 +47,15 @@ impl Scope {
         if ip.is_loopback() {
             return self.has_loopback.then_some(Server::Loopback);
         }
-        // An address that is not the stack's is the kernel's to judge, unless all is ours.
+        // The kernel rejects addresses that neither has, unless the stack serves all.
         let is_stacks = self.addresses.contains(&ip) || self.is_all && self.has_stack();
         is_stacks.then_some(Server::Stack)
     }
 
-    /// Who takes what is sent to `ip`; none: the kernel.
+    /// The server of traffic to `ip`; none: the kernel.
     pub(crate) fn of_peer(&self, ip: IpAddr) -> Option<Server> {
         let ip = plain_ip(ip);
-        // To no address is to this host, as the kernel has it.
+        // As in the kernel, the unspecified address as a destination is this host.
         if ip.is_loopback() || ip.is_unspecified() {
             return self.has_loopback.then_some(Server::Loopback);
         }

@@ -1,9 +1,9 @@
 //! State of the sockets that were taken from the kernel.
 //!
-//! What a program holds is its *near* end of a pair; the supervisor has the *far* one, unless both
-//! are programs'. For datagrams the near end is the socket that the program opened
-//! (`crate::carrier`). Must stay true: no copy of a near end is kept, so that a far end hangs up
-//! when the last program lets go.
+//! A program holds the *near* end of a pair; the supervisor has the *far* one, unless both ends
+//! belong to programs. For datagrams the near end is the socket that the program opened
+//! (`crate::carrier`). Must stay true: no duplicate of a near end is kept, so that the far end gets
+//! a hang-up when the last program closes the near one.
 
 use crate::address::plain;
 use crate::caller::Flags;
@@ -24,20 +24,19 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Instant;
 
-/// One socket, named by the inode of its near end.
+/// One socket, identified by the inode of its near end.
 #[derive(Debug)]
 pub(crate) struct Socket {
     pub(crate) transport: Transport,
     pub(crate) is_v6: bool,
     pub(crate) is_v6_only: bool,
-    /// The supervisor's end; none where another program has it.
+    /// The supervisor's end; none if another program has it.
     pub(crate) far: Option<OwnedFd>,
-    /// The kernel's socket that the program opened, or that of the listener: options are kept
-    /// there.
+    /// The kernel's socket that the program opened, or that of the listener: it stores the options.
     pub(crate) kernel: Rc<OwnedFd>,
-    /// Options that were set since, of a socket that shares `kernel` with others.
+    /// Options that were set later, if this socket shares `kernel` with others.
     pub(crate) options: Vec<(i32, i32, Vec<u8>)>,
-    /// True if `kernel` is this socket's alone.
+    /// True if `kernel` is used by this socket alone.
     pub(crate) owns_kernel: bool,
     /// The address that bind(2) gave it.
     pub(crate) bound: IpAddr,
@@ -46,32 +45,33 @@ pub(crate) struct Socket {
     pub(crate) state: State,
     /// Calls that wait.
     pub(crate) waiting: VecDeque<Waiting>,
-    /// Who used it last: a thread and its descriptor.
+    /// The last user: a thread and its descriptor.
     pub(crate) holder: (i32, i32),
-    /// SO_LINGER of no time: closing resets.
+    /// SO_LINGER with a time of zero: close resets the connection.
     pub(crate) resets_on_close: bool,
-    /// Of a socket for datagrams: it has no pair, and `kernel` is the carrier's far end.
+    /// For datagrams: there is no pair, and `kernel` is the carrier's far end.
     pub(crate) carrier: Option<Carrier>,
-    /// The process that has rings for it, and its number there, until it is forgotten.
+    /// The process that has rings for the socket, and the socket's number there, until it is
+    /// detached.
     pub(crate) ring_place: Option<(usize, u32)>,
-    /// The number of its name, where its listener is accepted from directly, or it is one.
+    /// The number of its name, if its listener is accepted from directly, or it is such a listener.
     pub(crate) named: Option<u64>,
-    /// Questions to the stack, while a call waits for the answers.
+    /// Requests to the stack that a call waits for.
     pub(crate) asked: Option<Asked>,
 }
 
-/// Sockets of the stack's that are being opened for one here.
+/// Sockets of the stack that are being opened for a socket here.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) purpose: Purpose,
-    /// Those that are not answered.
+    /// Requests without an answer.
     pub(crate) openings: Vec<Opening>,
     pub(crate) engines: Vec<Session>,
     pub(crate) refused: Option<Errno>,
 }
 
 impl Asked {
-    /// True if a socket for datagrams is on its way from the kernel's network.
+    /// True if a datagram socket is being moved from the kernel's network to the stack.
     pub(crate) fn is_adopting(&self) -> bool {
         matches!(self.purpose, Purpose::Datagrams(_))
     }
@@ -80,21 +80,21 @@ impl Asked {
 /// The call that waits for the stack's answers.
 #[derive(Debug)]
 pub(crate) enum Purpose {
-    /// listen(2), which is made again.
+    /// listen(2), which is repeated.
     Listen,
-    /// Any that takes a socket for datagrams from the kernel.
+    /// Any call that takes a datagram socket from the kernel.
     Datagrams(Adopting),
-    /// None: the stack was gone, and is back.
+    /// No call: the engine was gone, and is back.
     Again,
 }
 
-/// A socket for datagrams on its way from the kernel's network.
+/// A datagram socket that is being moved from the kernel's network to the stack.
 #[derive(Debug)]
 pub(crate) struct Adopting {
-    /// The program's own, or the one that comes in its place.
+    /// The program's own socket, or the one that replaces it.
     pub(crate) near: Rc<OwnedFd>,
     pub(crate) is_near: bool,
-    /// Options that are taken from it.
+    /// Options that are cleared before it is bound.
     pub(crate) shared: Vec<i32>,
     pub(crate) flags: Flags,
 }
@@ -105,7 +105,7 @@ pub(crate) const NOBODY: (i32, i32) = (0, -1);
 /// State of a socket.
 #[derive(Debug)]
 pub(crate) enum State {
-    /// Bound, no more.
+    /// Bound only.
     Bound,
     /// Listens.
     Listening(Listening),
@@ -113,13 +113,13 @@ pub(crate) enum State {
     Connecting(Connecting),
     /// A session of the stack, joined to the pair.
     Open(Stream),
-    /// Joined to another program's socket; true once connect(2) has told.
+    /// Joined to another program's socket; true once connect(2) has reported it.
     Joined(bool),
-    /// A session could not be opened; the error until it was told.
+    /// The session could not be opened; holds the error until a call reports it.
     Failed(Option<Errno>),
     /// Sends and receives datagrams.
     Datagram(Vec<Session>),
-    /// Its session failed before a program had accepted it.
+    /// The session failed before a program had accepted it.
     Doomed,
     /// Its session is over.
     Over,
@@ -128,25 +128,25 @@ pub(crate) enum State {
 /// State of a listener.
 #[derive(Debug, Default)]
 pub(crate) struct Listening {
-    /// At the stack.
+    /// Listeners at the stack.
     pub(crate) engines: Vec<Session>,
-    /// Names at which other supervisors find it.
+    /// Rendezvous sockets at which other supervisors find it.
     pub(crate) doors: Vec<usize>,
     pub(crate) backlog: u32,
-    /// Sessions to accept.
+    /// Sessions in the accept queue.
     pub(crate) pending: VecDeque<Pending>,
     /// The near end's own name: it is a listening local socket.
     pub(crate) name: Option<SocketAddrUnix>,
-    /// Connections to it, which make it readable.
+    /// Connections to the near end, which make it readable.
     pub(crate) tokens: VecDeque<OwnedFd>,
-    /// Why the last one could not be made: descriptors or memory are short. Its queue being full is
-    /// no reason; it is readable then.
+    /// The error of the last such connection: descriptors or memory are short. A full queue is not
+    /// an error; the near end is readable then.
     pub(crate) unshown: Option<Errno>,
-    /// Its program's library accepts from the near end.
+    /// The preload library of its program accepts from the near end.
     pub(crate) is_direct: bool,
 }
 
-/// A session that waits to be accepted.
+/// A session in the accept queue.
 #[derive(Debug)]
 pub(crate) struct Pending {
     pub(crate) local: SocketAddr,
@@ -157,11 +157,11 @@ pub(crate) struct Pending {
 /// Origin of a session.
 #[derive(Debug)]
 pub(crate) enum From {
-    /// The stack.
+    /// A session of the stack.
     Stack(Session),
     /// A program: the other end of its pair.
     Program(OwnedFd),
-    /// The stack, joined to this near end already; its number.
+    /// A session of the stack that is already joined to this near end; its number.
     Session(OwnedFd, u64),
 }
 
@@ -176,9 +176,9 @@ pub(crate) struct Connecting {
 /// The stack's part of a session that is being opened.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum AtStack {
-    /// The stack was asked for it.
+    /// The request was sent to the stack.
     Asked(Opening),
-    /// It has begun.
+    /// The session exists at the stack.
     Begun(Session),
 }
 
@@ -186,36 +186,36 @@ pub(crate) enum AtStack {
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) engine: Session,
-    /// Received, and written to the pair up to some byte.
+    /// A received piece, and how many of its bytes were written to the pair.
     pub(crate) carried: Option<(Received, usize)>,
-    /// The program sends no more, and the stack knows.
+    /// The program sends no more, and the stack was notified.
     pub(crate) near_ended: bool,
-    /// The peer sends no more, and the program knows.
+    /// The peer sends no more, and the program was notified.
     pub(crate) peer_ended: bool,
-    /// And knows it by its pair.
+    /// The end was also reported through the pair (shutdown(2)).
     pub(crate) pair_is_told: bool,
-    /// connect(2) has told that it is open.
+    /// connect(2) has reported that it is open.
     pub(crate) is_told: bool,
-    /// Bytes at the head of the pair that nobody wrote.
+    /// Bytes at the head of the pair that are padding, not data ([`Connecting::filler`]).
     pub(crate) filler: usize,
-    /// The program was seen to send no more; what it wrote before may still lie in the pair.
+    /// The program was seen to send no more; earlier bytes may still be in the pair.
     pub(crate) near_is_ending: bool,
-    /// Bytes lie in the pair that found no room at the stack.
+    /// Bytes wait in the pair because the stack had no room.
     pub(crate) near_waits: bool,
-    /// The epoll tells when the pair has room.
+    /// EPOLLOUT is armed for the pair.
     pub(crate) watches_room: bool,
-    /// Bytes take rings, in both directions.
+    /// Bytes pass through rings, in both directions.
     pub(crate) ring: Option<RingEnd>,
-    /// Bytes from rings that were taken back, for the pair, up to some byte.
+    /// Unread bytes of rings that were taken back, and how many of them were written to the pair.
     pub(crate) leftover: Option<(Vec<u8>, usize)>,
-    /// It keeps to its pair.
+    /// The stream uses its pair from now on and never gets rings.
     pub(crate) is_barred: bool,
-    /// The number of its far end's name, until the first bytes have come from who accepted it.
+    /// The number of its far end's name, until the accepting program has sent its first bytes.
     pub(crate) hello: Option<u64>,
 }
 
 impl Stream {
-    /// Joined to a session of the stack.
+    /// A session of the stack that is joined to the pair.
     pub(crate) fn new(engine: Session, is_told: bool, filler: usize) -> Self {
         Self {
             engine,
@@ -239,20 +239,20 @@ impl Stream {
 /// The supervisor's end of a stream's rings.
 #[derive(Debug)]
 pub(crate) struct RingEnd {
-    /// The process that has the other end, and the stream's number there.
+    /// The process at the other end, and the stream's number there.
     pub(crate) process: usize,
     pub(crate) stream: u32,
-    /// That of a slab of streams.
+    /// Memory of the slab with the stream's rings.
     pub(crate) memory: Rc<SharedMap>,
-    /// Its large rings.
+    /// The stream's large rings.
     pub(crate) large: Option<Rc<SharedMap>>,
     pub(crate) served: Served,
-    /// It was taken back: only what the program wrote before is still in it.
+    /// Taken back: only bytes that the program wrote before are left in it.
     pub(crate) is_back: bool,
 }
 
 impl RingEnd {
-    /// View of its memory.
+    /// A view of the rings in its memory.
     pub(crate) fn view(&self) -> Option<Rings<'_>> {
         let large = self.large.as_ref().map(|large| large.slice());
         Some(Rings::of_slab(self.memory.slice(), self.stream)?.with_large(large))
@@ -263,14 +263,14 @@ impl RingEnd {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting {
     pub(crate) call: Call,
-    /// When it is to give up.
+    /// Deadline.
     pub(crate) until: Option<Instant>,
-    /// A connect(2) that does not wait for the session: it is answered once that has begun.
+    /// A nonblocking connect(2): it is answered once the session exists at the stack.
     pub(crate) only_begins: bool,
 }
 
 impl Socket {
-    /// Both families' listening addresses, the claim to them.
+    /// The claim to its local address, for [`crate::ports::Ports`].
     pub(crate) fn claim(&self, listens: bool) -> Claim {
         let is_set = |name| {
             let value = socket_option::get(self.kernel.as_fd(), libc::SOL_SOCKET, name, 4);
@@ -285,7 +285,7 @@ impl Socket {
         }
     }
 
-    /// The stack's answers that it waits for.
+    /// Pending requests to the stack.
     pub(crate) fn openings(&self) -> Vec<Opening> {
         let asked = self.asked.iter().flat_map(|asked| &asked.openings);
         let mut openings: Vec<Opening> = asked.copied().collect();
@@ -297,7 +297,7 @@ impl Socket {
         openings
     }
 
-    /// Its session or sockets at the stack.
+    /// Its sessions, listeners or datagram sockets at the stack.
     pub(crate) fn engines(&self) -> Vec<Session> {
         match &self.state {
             State::Listening(listening) => listening.engines.clone(),
@@ -312,22 +312,23 @@ impl Socket {
     }
 }
 
-/// A socket as a program opened it, still the kernel's.
+/// A kernel socket as the program opened it, before it is taken over.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) file: Rc<OwnedFd>,
     pub(crate) transport: Transport,
     pub(crate) is_v6: bool,
     pub(crate) is_v6_only: bool,
-    /// Where the kernel has bound it; port 0 where it has not.
+    /// The address to which the kernel has bound it; port 0 if it is not bound.
     pub(crate) local: SocketAddr,
     pub(crate) is_connected: bool,
-    /// The kernel has bound it for a call that a signal has called away: to the program it is not.
+    /// A port that the kernel chose for a call that a signal interrupted: for the program the
+    /// socket is still unbound.
     pub(crate) chosen: Option<u16>,
 }
 
 impl Opened {
-    /// Looks at a socket; none where it is neither TCP nor UDP.
+    /// Inspects a socket; none if it is neither TCP nor UDP.
     pub(crate) fn of(file: Rc<OwnedFd>) -> Option<Self> {
         let number = |level, name| {
             let value = socket_option::get(file.as_fd(), level, name, 4).ok()?;
@@ -348,7 +349,7 @@ impl Opened {
         let is_v6_only = is_v6 && number(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) == Some(1);
         let local = rustix::net::getsockname(&file).ok()?;
         let local = SocketAddr::try_from(local).ok()?;
-        // Who is connected has a port.
+        // A connected socket has a port; getpeername(2) is skipped for the others.
         let is_connected = local.port() != 0 && rustix::net::getpeername(&file).is_ok();
         Some(Self {
             file,
@@ -361,7 +362,7 @@ impl Opened {
         })
     }
 
-    /// Any address of its family.
+    /// The unspecified address of its family.
     pub(crate) fn any(&self) -> IpAddr {
         if self.is_v6 {
             Ipv6Addr::UNSPECIFIED.into()
@@ -370,7 +371,7 @@ impl Opened {
         }
     }
 
-    /// Has the kernel choose a port, so that it gives it to nobody else.
+    /// Lets the kernel choose a port, and keeps it bound, so that no other socket gets the port.
     ///
     /// # Errors
     /// The kernel's.
@@ -378,7 +379,7 @@ impl Opened {
         if let Some(port) = self.chosen {
             return Ok(port);
         }
-        // An address of the stack's is none of the kernel's.
+        // The kernel cannot bind to an address of the stack.
         let ip = if ip.is_loopback() { ip } else { self.any() };
         let ip = match ip {
             IpAddr::V4(ip) if self.is_v6 => IpAddr::V6(ip.to_ipv6_mapped()),
@@ -391,7 +392,8 @@ impl Opened {
     }
 }
 
-/// A new pair: the program's end, which waits or does not, and the supervisor's, which never does.
+/// A new pair: the program's end, nonblocking if so requested, and the supervisor's, always
+/// nonblocking.
 ///
 /// # Errors
 /// The kernel's: no descriptors left.
@@ -405,14 +407,14 @@ pub(crate) fn pair(near_is_nonblocking: bool) -> Result<(OwnedFd, OwnedFd), Errn
     Ok((near, far))
 }
 
-/// A new near end of a listener, and its name. It listens itself, so that reading and writing it
-/// fail and no room is reported, as of any listener.
+/// A new near end of a listener, and its name. It is itself a listening local socket, so that reads
+/// and writes fail and it is never reported as writable, like any listener.
 ///
 /// # Errors
 /// The kernel's.
 pub(crate) fn listening_end(is_nonblocking: bool) -> Result<(OwnedFd, SocketAddrUnix), Errno> {
     let near = local_stream(false)?;
-    // The kernel chooses an abstract name.
+    // Autobind: the kernel chooses an abstract name.
     rustix::net::bind(&near, &SocketAddrUnix::new_unnamed())?;
     rustix::net::listen(&near, TOKEN_BACKLOG)?;
     set_nonblocking(&near, is_nonblocking)?;
@@ -420,7 +422,7 @@ pub(crate) fn listening_end(is_nonblocking: bool) -> Result<(OwnedFd, SocketAddr
     Ok((near, name))
 }
 
-/// A local socket that is not connected. Neither it nor what it accepts takes descriptors.
+/// An unconnected local socket. Neither it nor a socket accepted from it receives descriptors.
 ///
 /// # Errors
 /// The kernel's.
@@ -434,7 +436,7 @@ pub(crate) fn local_stream(is_nonblocking: bool) -> Result<OwnedFd, Errno> {
 
 const TOKEN_BACKLOG: i32 = 256;
 
-/// Has calls on `file` wait, or not.
+/// Sets or clears `O_NONBLOCK` on `file`.
 ///
 /// # Errors
 /// The kernel's.
@@ -456,7 +458,7 @@ pub(crate) fn is_hung_up(far: &OwnedFd) -> bool {
         && polled[0].revents().contains(PollFlags::HUP)
 }
 
-/// The inode of a descriptor of ours.
+/// The inode of one of this process's descriptors.
 ///
 /// # Errors
 /// The kernel's.

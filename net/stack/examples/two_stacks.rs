@@ -1,9 +1,9 @@
-//! Two stacks over a wire in memory: one listens, the other connects and sends a line, which comes
-//! back.
+//! Two stacks over a wire in memory: one listens, the other connects and sends a line, which is
+//! echoed.
 //!
 //! `cargo run -p sidecore-net-stack --example two_stacks`
 //!
-//! No socket, no thread and no clock: time is a number that this program moves from one event to
+//! No socket, no thread and no clock: time is a number that this program advances from one event to
 //! the next, so each run is the same. The round of each stack is receive, settle, calls, transmit.
 #![allow(clippy::print_stdout)] // a program for people
 
@@ -15,7 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 /// One-way delay of the link, in nanoseconds.
 const DELAY_NS: u64 = 50_000;
 
-/// Frames on their way to each end: when they arrive, and their bytes.
+/// Frames in flight to each end: their arrival times, and their bytes.
 #[derive(Default)]
 struct Wire([VecDeque<(u64, Vec<u8>)>; 2]);
 
@@ -25,7 +25,7 @@ fn stack(number: u8) -> Result<Stack, NetError> {
             address: IpAddr::from([10, 0, 0, number]),
             prefix_bits: 24,
         }],
-        // Where outsiders are about, a secret: sequence numbers and cookies are made of it.
+        // Must be secret in an open network: sequence numbers and cookies are derived from it.
         seed: number.into(),
         sessions_max: 16,
         ..Config::default()
@@ -34,7 +34,7 @@ fn stack(number: u8) -> Result<Stack, NetError> {
     Stack::new(config, &nic)
 }
 
-/// Lets a stack take what has arrived and send what it has.
+/// Lets a stack receive frames that have arrived, and send its own.
 fn round(stack: &mut Stack, number: usize, wire: &mut Wire, now_ns: u64) {
     while wire.0[number]
         .front()
@@ -57,7 +57,7 @@ fn round(stack: &mut Stack, number: usize, wire: &mut Wire, now_ns: u64) {
     });
 }
 
-/// All that can be read of a session now.
+/// All data of a session that can be read now.
 fn read(stack: &mut Stack, session: SessionId) -> Result<Vec<u8>, NetError> {
     let bytes = stack.peek(session)?.concat();
     stack.consume(session, bytes.len())?;
@@ -87,7 +87,7 @@ fn main() -> Result<(), NetError> {
         if !answer.is_empty() {
             break answer;
         }
-        // To the next event: a frame arrives, or a timer is due.
+        // To the next event: a frame arrives, or a timer expires.
         let frames = wire.0.iter().filter_map(|way| Some(way.front()?.0));
         let timers = [client.next_timer(), server.next_timer()];
         let next = frames.chain(timers.into_iter().flatten()).min();

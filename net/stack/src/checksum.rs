@@ -1,8 +1,8 @@
 //! The Internet checksum: whole, in pieces, and of pseudo-headers.
 //!
-//! Why here: where a NIC completes no checksums, this is the only loop that touches every payload
-//! byte. Four bytes are added at a time and many side by side, as RFC 1071 section 2 allows: the
-//! ones' complement sum does not care in which order or width carries are folded.
+//! Why here: if a NIC completes no checksums, this is the only loop that touches every payload
+//! byte. Four bytes are added at a time, in several independent sums, as RFC 1071 section 2 allows:
+//! the ones' complement sum does not depend on the order or width in which carries are folded.
 //! Source: RFC 1071, RFC 1624 (changing a sum), RFC 9293 section 3.1 and RFC 8200 section 8.1
 //! (pseudo-headers).
 //!
@@ -23,12 +23,12 @@
 
 use crate::wire::Ip;
 
-/// A sum under way. Not folded; at most 2^16 pieces of 64 KiB fit before it overflows.
+/// An unfolded partial sum; at most 2^16 pieces of 64 KiB fit before it overflows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Sum(u64);
 
 impl Sum {
-    /// The sum of `bytes`, which start at an even offset of what is summed.
+    /// The sum of `bytes`, which start at an even offset of the summed data.
     #[inline]
     pub fn of(bytes: &[u8]) -> Self {
         let mut sum = sidecore_bare::sum::of_words(bytes);
@@ -43,26 +43,26 @@ impl Sum {
         Self(sum)
     }
 
-    /// Both sums together; `other` starts at an even offset.
+    /// The sum of both; `other` starts at an even offset.
     #[inline]
     pub fn plus(self, other: Self) -> Self {
         Self(self.0 + other.0)
     }
 
-    /// Both together, where `other` was summed as if it started at an even offset and starts at an
-    /// odd one: its bytes change places (RFC 1071, section 2 (B)).
+    /// The sum of both, if `other` starts at an odd offset but was summed as if at an even one: its
+    /// bytes are swapped (RFC 1071, section 2 (B)).
     #[inline]
     pub fn plus_odd(self, other: Self) -> Self {
         Self(self.0 + u64::from(other.folded().swap_bytes()))
     }
 
-    /// With a number, in the order of the network.
+    /// Adds a number in network byte order.
     #[inline]
     pub fn plus_word(self, word: u16) -> Self {
         Self(self.0 + u64::from(word.to_be()))
     }
 
-    /// 16 bits, as they lie in memory, not complemented.
+    /// 16 bits in memory order, not complemented.
     #[inline]
     pub fn folded(self) -> u16 {
         let mut sum = (self.0 & 0xffff_ffff) + (self.0 >> 32);
@@ -72,7 +72,7 @@ impl Sum {
         sum as u16
     }
 
-    /// The bytes of a field that holds the bare sum: what a NIC that completes it starts from.
+    /// The bytes of a field with the plain sum: the starting value for a NIC that completes it.
     #[inline]
     pub fn partial(self) -> [u8; 2] {
         self.folded().to_ne_bytes()
@@ -84,8 +84,7 @@ impl Sum {
         (!self.folded()).to_ne_bytes()
     }
 
-    /// True if the sum, taken with the checksum field in it, is that of intact data (RFC 1071
-    /// section 1).
+    /// True if a sum that includes the checksum field is that of intact data (RFC 1071 section 1).
     #[inline]
     pub fn is_right(self) -> bool {
         self.folded() == 0xffff
@@ -119,7 +118,7 @@ mod tests {
     use super::*;
     use sidecore_random::Random;
 
-    /// Word by word, as RFC 1071 section 4.1 does it.
+    /// A word at a time, as in RFC 1071 section 4.1.
     fn plain(bytes: &[u8]) -> u16 {
         let mut sum = 0_u32;
         for word in bytes.chunks(2) {

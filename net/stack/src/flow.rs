@@ -1,9 +1,9 @@
-//! The symmetric hash of a flow: by it flows are spread over several engines with one address.
+//! Symmetric hash of a flow, by which flows are spread over several engines with one address.
 //!
-//! Why here: both directions of a flow, whoever looks at it, must lead to the same engine. A stack
-//! that opens a session chooses its port so that the hash is its own engine's; who spreads frames
-//! over links computes it from a frame. It has no key: NICs and the kernel spread by hashes of
-//! their own, and what comes to another engine than this hash says is handed over all the same.
+//! Why here: both directions of a flow must lead to the same engine, from either end. A stack that
+//! opens a session chooses its port so that the hash selects its own engine; code that spreads
+//! frames over links computes it from a frame. It has no key: NICs and the kernel use hashes of
+//! their own, and a frame that reaches another engine than this hash selects is handed over anyway.
 //! Must stay true: `hash(a, b) == hash(b, a)`.
 //!
 //! ```
@@ -31,16 +31,16 @@ pub fn hash(one: SocketAddr, other: SocketAddr) -> u32 {
     })
 }
 
-/// Engine of a flow with this hash, where there are `count`; 0 where there is none.
+/// The engine of a flow with this hash, out of `count`; 0 if `count` is 0.
 #[inline]
 #[must_use]
 pub fn engine_of(hash: u32, count: usize) -> usize {
-    // The high half of the product: every bit of the hash counts, and nothing is divided.
+    // The high half of the product: it depends on every bit of the hash, without a division.
     ((u64::from(hash) * count as u64) >> 32) as usize
 }
 
-/// Hash of the flow that a frame belongs to; none for one without ports, which no single engine
-/// owns: ARP, ICMP, fragments, or what is no IP packet.
+/// Hash of a frame's flow; none for a frame without ports, which no single engine owns: ARP, ICMP,
+/// fragments, or a non-IP frame.
 #[must_use]
 pub fn hash_of_frame(frame: &[u8]) -> Option<u32> {
     let kind = u16::from_be_bytes([*frame.get(12)?, *frame.get(13)?]);
@@ -70,7 +70,7 @@ pub(crate) fn of_ends(ends: &Ends) -> u32 {
     };
     let local = end(&ends.local, ends.local_port);
     let remote = end(&ends.remote, ends.remote_port);
-    // Sum and exclusive or are the same from both sides, and differ from one another.
+    // Sum and exclusive or are symmetric, and independent of each other.
     let hash = mix(local.wrapping_add(remote), local ^ remote);
     (hash ^ hash >> 32) as u32
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use std::net::IpAddr;
 
-    /// Sessions of 10 hosts to one port, with ports as a kernel gives them out: one after another.
+    /// Sessions of 10 hosts to one port, with consecutive ports like a kernel's.
     fn sessions(v6: bool) -> impl Iterator<Item = (SocketAddr, SocketAddr)> {
         (0..10_000_u16).map(move |number| {
             let host = |last: u8| match v6 {

@@ -1,13 +1,13 @@
-//! Frames as they pass between the stack and a NIC, and what a NIC does for the stack.
+//! Frames between the stack and a NIC, and offloads of a NIC.
 //!
-//! Segmentation and checksums are part of it from the start: where a NIC cuts super-segments and
-//! completes checksums, the stack hands it up to 64 KiB at a time and touches no payload byte.
-//! Source: the kernel's `include/uapi/linux/virtio_net.h` for what a header can ask for.
+//! Segmentation and checksums are included from the start: if a NIC cuts super-segments and
+//! completes checksums, the stack passes it up to 64 KiB at a time and touches no payload byte.
+//! Source: the kernel's `include/uapi/linux/virtio_net.h` for the requests in a header.
 
 use std::num::NonZeroU16;
 
-/// The longest frame that any NIC hands in or takes, in bytes: a super-segment with its Ethernet
-/// header and room for a tag.
+/// The longest frame that any NIC passes in either direction, in bytes: a super-segment with its
+/// Ethernet header and room for a tag.
 pub const FRAME_BYTES_MAX: usize = 65_535 + ETHERNET_BYTES_MAX;
 /// Bytes of an Ethernet header with a tag.
 pub const ETHERNET_BYTES_MAX: usize = 18;
@@ -17,9 +17,9 @@ pub const ETHERNET_BYTES_MAX: usize = 18;
 pub struct Capabilities {
     /// The hardware address.
     pub address: [u8; 6],
-    /// The largest IP packet that goes out as one frame, in bytes.
+    /// The largest IP packet that is sent as one frame, in bytes.
     pub mtu_bytes: usize,
-    /// The largest IP packet that it cuts into such frames by itself, in bytes; 0 if it does not.
+    /// The largest IP packet that it cuts into such frames itself, in bytes; 0 if it does not.
     pub super_segment_bytes: usize,
     /// Transmit checksum offload: the NIC completes TCP and UDP checksums of frames sent.
     pub completes_checksums: bool,
@@ -28,7 +28,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// A NIC that leaves everything to the stack: no segmentation, no checksums.
+    /// A NIC without offloads: no segmentation, no checksums.
     ///
     /// ```
     /// use sidecore_net_stack::frame::{Capabilities, ETHERNET_BYTES_MAX};
@@ -58,42 +58,43 @@ impl Capabilities {
 /// State of a received frame's transport checksum.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ReceivedChecksum {
-    /// Nothing: the stack computes it.
+    /// Unknown: the stack computes it.
     Unknown,
-    /// The NIC found it right.
+    /// The NIC verified it.
     Verified,
-    /// The sender left it to hardware that the frame never met; the bytes never left this machine.
+    /// The sender left it to hardware that the frame never reached; the bytes never left this
+    /// machine.
     Partial,
 }
 
-/// A received frame. The bytes are the NIC's; what is to be kept is copied.
+/// A received frame. The NIC owns the bytes; the stack copies those it keeps.
 #[derive(Debug)]
 pub struct Received<'f> {
     /// From the Ethernet header on.
     pub bytes: &'f mut [u8],
-    /// Of the transport header.
+    /// State of the transport checksum.
     pub checksum: ReceivedChecksum,
-    /// For a super-segment: the payload bytes of each segment that it was put together from.
+    /// For a super-segment: the payload bytes of each segment that it was merged from.
     pub segment_bytes: Option<NonZeroU16>,
 }
 
-/// Memory for the payload of the next received frame, so that it need not be copied again.
+/// Memory for the payload of the next received frame, which saves a copy.
 #[derive(Debug)]
 pub struct Room<'r> {
-    /// Bytes of the headers that are expected in front of the payload, from Ethernet's on. They
-    /// stay with the NIC.
+    /// Bytes of the headers that are expected before the payload, from Ethernet's on. They stay
+    /// with the NIC.
     pub header_bytes: usize,
-    /// For what follows, in up to two pieces: together, and with the headers, as long as the
-    /// longest frame.
+    /// Memory for the rest, in up to two pieces: together with the headers, as long as the longest
+    /// frame.
     pub payload: [&'r mut [u8]; 2],
 }
 
 /// Transport checksum of an outgoing frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TransmitChecksum {
-    /// Nothing: it is complete or not used.
+    /// Complete, or not used.
     Complete,
-    /// The field holds the pseudo-header's sum; the NIC adds what lies from `start` to the end.
+    /// The field holds the pseudo-header's sum; the NIC adds the bytes from `start` to the end.
     Partial {
         /// First summed byte, counted from the Ethernet header.
         start: u16,
@@ -102,16 +103,16 @@ pub enum TransmitChecksum {
     },
 }
 
-/// A frame on its way out: a header that the stack built, and payload where it lies.
+/// A frame to send: a header that the stack built, and payload in its original place.
 #[derive(Debug, Clone, Copy)]
 pub struct Outgoing<'f> {
     /// From the Ethernet header to the end of the transport header.
     pub header: &'f [u8],
     /// The payload, in up to two pieces (a ring's end and its beginning).
     pub payload: [&'f [u8]; 2],
-    /// Of the transport header.
+    /// State of the transport checksum.
     pub checksum: TransmitChecksum,
-    /// For a super-segment: the payload bytes of each segment to be cut.
+    /// For a super-segment: the payload bytes of each segment to cut.
     pub segment_bytes: Option<NonZeroU16>,
 }
 

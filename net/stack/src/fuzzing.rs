@@ -1,9 +1,10 @@
-//! A used stack becomes a new one in its own memory: the part of the fuzzer that sees what is
-//! private. Not part of the interface.
+//! Resetting a used stack to its initial state in the same memory: the part of the fuzzer that
+//! needs private fields. Not part of the interface.
 //!
-//! Why here: making a stack takes longer than most inputs, and one that keeps anything of the
-//! inputs before makes findings that cannot be played again. Must stay true: the cost is that of
-//! what was in use; each field is named here, so that whoever adds one decides how it begins anew.
+//! Why here: creating a stack takes longer than most inputs, and state left over from earlier
+//! inputs leads to findings that cannot be reproduced. Must stay true: the cost is proportional to
+//! the memory in use; each field is named here, so that the author of a new one decides on its
+//! initial state.
 
 use crate::frame::Capabilities;
 use crate::secrets::Secrets;
@@ -24,10 +25,10 @@ use crate::stack::{Stack, session};
 use crate::state::hot::{Flags, Hot, State};
 use sidecore_random::Random;
 
-/// Puts `stack`, whose owner has closed all that it had, back to where [`Stack::new`] left it.
+/// Resets `stack`, whose owner has closed everything, to the state that [`Stack::new`] left it in.
 ///
 /// # Panics
-/// If a session, a buffer or a list of ranges is not given back.
+/// If a session, a buffer or a list of ranges is still in use.
 pub fn renew(stack: &mut Stack, nic: &Capabilities) {
     stack.process_staged();
     end_sessions(stack);
@@ -65,7 +66,7 @@ pub fn renew(stack: &mut Stack, nic: &Capabilities) {
     stack.begin_link();
 }
 
-/// Control blocks of the sessions that are not closed, for people to read.
+/// Control blocks of the sessions that are not closed, as text.
 #[must_use]
 pub fn open_sessions(stack: &Stack) -> String {
     let all = (0..stack.store.known()).map(|number| stack.store.hot(number));
@@ -73,18 +74,18 @@ pub fn open_sessions(stack: &Stack) -> String {
     format!("{open:#?}")
 }
 
-/// The most datagrams, and bytes of them, that reassembly holds.
+/// Largest numbers of datagrams, and of their bytes, in reassembly.
 #[must_use]
 pub fn reassembly_max() -> (usize, usize) {
     (DATAGRAMS_MAX, BYTES_MAX)
 }
 
-/// Lets the next frame be taken for one of `session`'s, with `header_bytes` before its payload.
+/// Makes the next frame count as one of `session`'s, with `header_bytes` before its payload.
 pub fn expect_at(stack: &mut Stack, session: SessionId, header_bytes: usize) {
     stack.expect_at(session, header_bytes);
 }
 
-/// Ends what nobody holds any more, whatever it still waits for.
+/// Ends sessions without an owner, in whatever state.
 fn end_sessions(stack: &mut Stack) {
     for number in 0..stack.store.known() {
         let mut session = session(&mut stack.store, &mut stack.common, number);
@@ -148,7 +149,7 @@ fn renew_common(common: &mut Common, nic: &Capabilities) {
     long.clear();
 }
 
-/// Frames that wait are lost, as if the NIC had taken them.
+/// Drops queued frames, as if the NIC had taken them.
 fn empty(control: &mut Control) {
     control.flush(&mut |_| true, &mut 0);
 }

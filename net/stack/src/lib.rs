@@ -1,22 +1,22 @@
 //! A protocol stack without I/O: Ethernet, ARP, IPv4, IPv6, ICMP, UDP and TCP.
 //!
-//! Frames and the time go in, frames and the time of the next timer come out. There is no clock, no
-//! thread, no socket and no system call in it, so that one code runs on an engine, under packet
-//! scripts, in simulation from a seed and under a fuzzer. Memory and secrets are the caller's
-//! ([`memory`], [`Config::seed`]).
+//! Frames and the time are inputs; frames and the time of the next timer are outputs. It has no
+//! clock, no thread, no socket and no system call, so that the same code runs on an engine, under
+//! packet scripts, in simulation from a seed and under a fuzzer. The caller provides memory and
+//! secrets ([`memory`], [`Config::seed`]).
 //!
 //! Top-down, the way a packet travels:
 //!
 //! - [`Stack`]: one round's work on frames ([`frame`]); `stack` has links, neighbours, datagrams
 //!   and the calls on sockets.
-//! - `tcp`: one session's machine; `congestion`: its window's algorithms; `ranges`: its books of
-//!   sequence numbers.
-//! - `shared`: what all sessions share; `state`: where they lie; `buffer`, `timer`, `secrets`.
+//! - `tcp`: the state machine of one session; `congestion`: the algorithms of its window; `ranges`:
+//!   its tables of sequence numbers.
+//! - `shared`: state common to all sessions; `state`: their memory; `buffer`, `timer`, `secrets`.
 //! - [`wire`]: headers; [`checksum`]; [`flow`]: the hash by which several stacks share flows.
 //!
 //! Must stay true: no step walks all sessions; after start-up the data path does not allocate;
-//! nothing waits. Imports point down this list. Source: the fifth document (NetX on one SPE, 2009),
-//! RFC 9293 and those it names.
+//! nothing blocks. Imports point down this list. Source: the fifth document (NetX on one SPE,
+//! 2009), RFC 9293 and those it names.
 
 pub(crate) mod buffer;
 pub mod checksum;
@@ -52,5 +52,5 @@ pub use state::LOCAL_SESSIONS;
 pub use state::store::Placement;
 pub use tcp::marks::{Stamp, StampKind, StampKinds};
 
-/// Bytes of a session's control block that each of its packets needs.
+/// Bytes of a session's control block, which each of its packets needs.
 pub const CONTROL_BLOCK_BYTES: usize = size_of::<state::hot::Hot>();

@@ -1,7 +1,7 @@
-//! The memory that a stack works in, which its caller provides.
+//! The memory of a stack, which its caller provides.
 //!
-//! Why here: the stack makes no system calls. Huge pages, locked pages and their sizes are the
-//! caller's; whoever does not care uses [`Heap`].
+//! Why here: the stack makes no system calls. The caller decides on huge pages, locked pages and
+//! their sizes; [`Heap`] is the simple choice.
 //!
 //! ```
 //! use sidecore_bare::Memory;
@@ -33,12 +33,12 @@
 use sidecore_bare::Memory;
 use std::fmt::Debug;
 
-/// Use that a run of memory is meant for.
+/// Intended use of a block of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Use {
-    /// The local store: touched by nearly every packet, present before the first.
+    /// The local store: used by nearly every packet, present before the first.
     LocalStore,
-    /// Large, and used bit by bit: need not be present before its first use.
+    /// Large, and used gradually: need not be present before its first use.
     Sparse,
 }
 
@@ -47,7 +47,7 @@ pub trait MemorySource: Debug + Send + Sync {
     /// At least `bytes` bytes.
     ///
     /// # Errors
-    /// [`MemoryError`] where there is none.
+    /// [`MemoryError`] if there is none.
     fn provide(&mut self, bytes: usize, purpose: Use) -> Result<Memory, MemoryError>;
 }
 
@@ -57,7 +57,7 @@ pub trait MemorySource: Debug + Send + Sync {
 pub struct MemoryError {
     /// Bytes asked for.
     pub bytes: usize,
-    /// The source's reason, with the way out.
+    /// The source's reason, with the remedy.
     pub reason: String,
 }
 

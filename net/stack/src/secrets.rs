@@ -1,9 +1,9 @@
-//! Keyed hashes for what must not be guessed.
+//! Keyed hashes for values that must not be predictable.
 //!
-//! Why here: the core draws nothing from the system, so that a run can be made again from its seed.
-//! Values an outsider must not guess (initial sequence numbers, SYN cookies) are computed by
-//! SipHash under a key drawn from the seed; the caller gives a secret seed where outsiders are
-//! about. Source: Aumasson and Bernstein, "SipHash" (2012); RFC 6528.
+//! Why here: the core draws no randomness from the system, so that a run can be reproduced from its
+//! seed. Values that an attacker must not predict (initial sequence numbers, SYN cookies) are
+//! computed by SipHash under a key drawn from the seed; the caller provides a secret seed in an
+//! open network. Source: Aumasson and Bernstein, "SipHash" (2012); RFC 6528.
 
 use crate::wire::Ip;
 
@@ -14,13 +14,13 @@ use std::hash::Hasher;
 /// The two ends of a session, as its lookups and secrets see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ends {
-    /// Ours.
+    /// Our address.
     pub local: Ip,
-    /// The peer's.
+    /// The peer's address.
     pub remote: Ip,
-    /// Ours.
+    /// Our port.
     pub local_port: u16,
-    /// The peer's.
+    /// The peer's port.
     pub remote_port: u16,
 }
 
@@ -35,7 +35,7 @@ pub(crate) struct Secrets {
 }
 
 impl Secrets {
-    /// Draws them.
+    /// Draws the keys.
     pub(crate) fn new(random: &mut Random) -> Self {
         let mut key = || [random.bits(), random.bits()];
         Self {
@@ -52,7 +52,7 @@ impl Secrets {
         ((now_ns >> 12) as u32).wrapping_add(keyed(self.isn, ends, 0) as u32)
     }
 
-    /// The part of a SYN cookie that proves it ours: `count` is the slow clock, `sequence` the
+    /// The part of a SYN cookie that proves its origin: `count` is the slow clock, `sequence` the
     /// peer's initial number.
     pub(crate) fn cookie(&self, ends: &Ends, count: u32, sequence: u32) -> u32 {
         keyed(
@@ -76,7 +76,7 @@ impl Secrets {
             local_port: 0,
             remote_port: 0,
         };
-        // The key of ports, which hashes 0 with its ends.
+        // The key of ports, whose own hashes have a 0 in this place.
         let hash = keyed(self.port, &ends, 1 << 8 | u64::from(protocol));
         (hash as u32, (hash >> 32) as u32)
     }
@@ -93,7 +93,7 @@ impl Secrets {
         keyed(self.timestamp, &hosts, 0) as u32
     }
 
-    /// The hash under which a session is looked up: fast, and not to be predicted without the key.
+    /// The hash for the lookup of a session: fast, and unpredictable without the key.
     #[inline]
     pub(crate) fn lookup(&self, ends: &Ends) -> u32 {
         let ports = u64::from(ends.local_port) << 16 | u64::from(ends.remote_port);
@@ -105,7 +105,7 @@ impl Secrets {
     }
 }
 
-/// The two halves of a product, folded: every bit of both depends on every bit of them.
+/// The two halves of a product, folded: every bit of the result depends on every bit of both.
 #[inline]
 pub(crate) fn mix(a: u64, b: u64) -> u64 {
     let product = u128::from(a ^ GAMMA) * u128::from(b ^ 0xD6E8_FEB8_6659_FD93);

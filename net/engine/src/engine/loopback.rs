@@ -1,8 +1,8 @@
-//! Frames from the stack to itself: they never meet the NIC.
+//! Frames that the stack sends to itself: they bypass the NIC.
 //!
 //! Why here: two applications of one engine talk to each other. A frame waits for the end of the
-//! stack's turn; its checksum is left as it is, because its bytes never leave this memory. Must
-//! stay true: a full queue says so, and the stack keeps what does not fit.
+//! stack's turn; its checksum stays incomplete, because its bytes never leave this memory. Must
+//! stay true: a full queue refuses frames, and the stack keeps them.
 
 use crate::Stack;
 use crate::nic::{Outgoing, Received, ReceivedChecksum, TransmitChecksum};
@@ -13,7 +13,7 @@ use std::num::NonZeroU16;
 #[derive(Debug, Default)]
 pub(super) struct Loopback {
     frames: VecDeque<Frame>,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     bytes: usize,
 }
@@ -26,7 +26,7 @@ struct Frame {
 }
 
 impl Loopback {
-    /// Takes a frame; false where there is no room.
+    /// Queues a frame; false if the queue is full.
     #[inline]
     pub(super) fn transmit(&mut self, frame: &Outgoing<'_>) -> bool {
         if self.frames.len() >= FRAMES_MAX || self.bytes + frame.len() > BYTES_MAX {
@@ -55,11 +55,11 @@ impl Loopback {
         self.frames.is_empty()
     }
 
-    /// Hands the stack at most `frames_max` of the frames that it sent before; returns how many.
+    /// Passes at most `frames_max` queued frames to the stack; returns their number.
     #[inline]
     pub(super) fn receive(&mut self, now_ns: u64, stack: &mut Stack, frames_max: usize) -> usize {
-        // Answers come behind what is here now, and wait for the next pass: sockets that answer one
-        // another without end do not keep this one from ending.
+        // Replies are queued behind the present frames and wait for the next pass: sockets that
+        // reply to each other without end cannot keep this pass from ending.
         let count = self.frames.len().min(frames_max);
         for mut frame in self.frames.drain(..count) {
             self.bytes -= frame.bytes.len();

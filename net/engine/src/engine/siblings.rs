@@ -1,14 +1,14 @@
-//! Rings between engines that share one address, and what wakes one that sleeps.
+//! Rings between engines that share one address, and their wake-ups.
 //!
-//! Each ordered pair of engines has a ring of its own (one producer, one consumer), whose places
-//! keep their memory. What may be in them is [`sidecore_net_stack::Errand`]'s. An engine looks at
-//! one word a round, which its siblings write only when they hand something over; then it looks at
-//! its rings.
+//! Each ordered pair of engines has a ring of its own (one producer, one consumer), whose entries
+//! keep their memory. The contents are defined by [`sidecore_net_stack::Errand`]. An engine reads
+//! one word in each round, which its siblings write only when they hand something over; then it
+//! reads its rings.
 //!
-//! Why here: the loop carries what the stacks of one address have for one another. Must stay true:
-//! no lock, and nobody waits: what finds a ring full is lost, as on a wire, and counted. Who hands
-//! over commits to the ring first, raises the word next and looks for a sleeper last; who sleeps
-//! announces it first and looks at the word afterwards (`sidecore-sync`'s protocol). Partners: the
+//! Why here: the loop carries the handoffs between the stacks of one address. Must stay true: no
+//! lock, and no waiting: a frame for a full ring is lost, as on a wire, and counted. The sender
+//! commits to the ring first, sets the word next and checks for a sleeper last; a sleeper announces
+//! its sleep first and checks the word afterwards (`sidecore-sync`'s protocol). Partners: the
 //! Release of [`Inbox::waiting`] in `hand_over` and its Acquire in `receive`.
 
 use crate::Stack;
@@ -20,13 +20,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The most engines that share an address.
+/// Engines that share an address, at most.
 pub const ENGINES_MAX: usize = 64;
 
-/// Counters of what went between an engine and its siblings.
+/// Counters of handoffs between an engine and its siblings.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Exchanged {
-    /// Frames given to siblings; one for all counts once for each.
+    /// Frames given to siblings; a frame for all of them counts once for each.
     pub(super) given: u64,
     /// Frames for siblings that were lost because a ring or the outbox was full.
     pub(super) lost: u64,
@@ -34,36 +34,35 @@ pub(super) struct Exchanged {
     pub(super) taken: u64,
 }
 
-/// One engine's place among those that share an address; see [`siblings`].
+/// One engine's part of the rings; see [`siblings`].
 #[derive(Debug)]
 pub struct Siblings {
     index: usize,
     epoch_ns: u64,
-    /// To each sibling; none to itself.
+    /// Rings to the siblings; none to itself.
     to: Vec<Option<Sender<Handed>>>,
-    /// From each sibling.
+    /// Rings from the siblings.
     from: Vec<Receiver<Handed>>,
-    /// Of all engines.
+    /// The inboxes of all engines.
     inboxes: Arc<[Inbox]>,
     exchanged: Exchanged,
 }
 
-/// Words through which an engine's siblings tell it that something waits, on cache lines of their
-/// own (processors fetch them in pairs): read in every round, and written when something is handed
-/// over or the engine sleeps.
+/// Words by which an engine's siblings report a handoff, on cache lines of their own (processors
+/// fetch lines in pairs): read in every round, written at a handoff or when the engine sleeps.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Inbox {
-    /// A ring may hold something.
+    /// A ring may hold an entry.
     waiting: AtomicBool,
     asleep: SleepWord<Private>,
     bell: OwnedFd,
 }
 
-/// The places of `count` engines that share one address, to be given to one [`super::Engine`] each.
+/// The parts of `count` engines that share one address, for one [`super::Engine`] each.
 ///
 /// # Errors
-/// [`SysError`] where there are no descriptors left for the bells, of which each has one.
+/// [`SysError`] if there are no descriptors left for the bells, one for each engine.
 ///
 /// # Panics
 /// If `count` is 0 or more than [`ENGINES_MAX`].
@@ -88,9 +87,11 @@ pub fn siblings(count: usize) -> Result<Vec<Siblings>, SysError> {
         exchanged: Exchanged::default(),
     };
     let mut all: Vec<Siblings> = (0..count).map(place).collect();
+    // Two engines have a ring in each direction, so that each ring has one writer and one reader.
     for from in 0..count {
         for to in 0..count {
             if from == to {
+                // The empty entry keeps the indices of the others.
                 all[from].to.push(None);
                 continue;
             }
@@ -115,8 +116,8 @@ impl Siblings {
         self.to.len()
     }
 
-    /// When all of them began: their clocks are one, so that what one stack promised (a SYN cookie,
-    /// a timestamp) is good with another.
+    /// The common start of their clocks: a value of one stack that depends on time (a SYN cookie, a
+    /// timestamp) is valid in the others.
     pub(super) fn epoch_ns(&self) -> u64 {
         self.epoch_ns
     }
@@ -132,14 +133,13 @@ impl Siblings {
         self.inboxes[self.index].waiting.load(Ordering::Acquire)
     }
 
-    /// Gives `stack` at most `budget` frames of siblings; returns how many.
+    /// Passes at most `budget` frames of siblings to `stack`; returns their number.
     #[cold]
     pub(super) fn receive(&mut self, now_ns: u64, stack: &mut Stack, budget: usize) -> usize {
         let waiting = &self.inboxes[self.index].waiting;
-        // AcqRel: what was committed before the word was raised is seen; what comes later raises it
-        // again.
+        // AcqRel: entries committed before the word was set are visible; later ones set it again.
         waiting.swap(false, Ordering::AcqRel);
-        // Each ring has its share, so that one sibling does not keep out the others.
+        // Each ring has its share, so that one sibling cannot starve the others.
         let share = (budget / self.from.len().max(1)).max(1);
         let (mut count, mut more) = (0, false);
         for ring in &mut self.from {
@@ -164,7 +164,7 @@ impl Siblings {
         count
     }
 
-    /// Carries what `stack` has for siblings.
+    /// Hands over the frames that `stack` has for siblings.
     #[inline]
     pub(super) fn hand_over(&mut self, stack: &mut Stack) {
         if stack.has_handed() {
@@ -183,6 +183,8 @@ impl Siblings {
         } = self;
         let (count, next) = (to.len(), (*index + 1) % to.len());
         let lost = stack.take_handed(&mut |handed| {
+            // Fragments go to the first engine, which reassembles packets; a stray goes round the
+            // circle.
             let targets = match handed.errand {
                 Errand::Notice | Errand::Copy => 0..count,
                 Errand::Fragment => 0..1,
@@ -213,35 +215,35 @@ impl Siblings {
             }
             // Release: partner of the Acquire in `receive` and `waits`; the frames are committed.
             inbox.waiting.store(true, Ordering::Release);
-            // A sibling sleeps on descriptors, so it is woken by one.
+            // A sleeping sibling waits on descriptors, so it is woken by its bell.
             if inbox.asleep.claim_after(Changed::publish()) {
                 local_socket::poke(inbox.bell.as_fd());
             }
         }
     }
 
-    /// Announces a sleep; false where something waits already.
+    /// Announces a sleep; false if something waits already.
     pub(super) fn arm(&self) -> bool {
         self.inboxes[self.index].asleep.announce_sleep();
         !self.waits()
     }
 
-    /// The sleep is over.
+    /// Ends the sleep.
     pub(super) fn disarm(&self) {
         let inbox = &self.inboxes[self.index];
         inbox.asleep.cancel_sleep();
         local_socket::drain(inbox.bell.as_fd());
     }
 
-    /// Descriptor that becomes readable when a sibling hands something over to one that sleeps.
+    /// Descriptor that becomes readable when a sibling hands something over during a sleep.
     pub(super) fn bell(&self) -> BorrowedFd<'_> {
         self.inboxes[self.index].bell.as_fd()
     }
 }
 
-/// Frames from one engine to another that wait.
+/// Entries of a ring from one engine to another.
 const RING_FRAMES: usize = 256;
-/// Memory that a place keeps: a frame of the usual size. Longer ones are rare.
+/// Memory that an entry keeps: a frame of the usual size. Longer ones are rare.
 const PLACE_BYTES: usize = 2048;
 
 const _: () = assert!(ENGINES_MAX <= 64, "a bit for each in a word");

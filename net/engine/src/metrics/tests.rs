@@ -8,7 +8,7 @@ fn status() -> Value {
     serde_json::from_str(&report).expect("the engine's own status")
 }
 
-/// Every place of the status that holds a number.
+/// All paths of the status with a number.
 fn numbers(value: &Value, at: &str, out: &mut Vec<String>) {
     match value {
         Value::Number(_) => out.push(at.to_owned()),
@@ -92,7 +92,7 @@ fn several_engines_are_told_apart() {
     assert_eq!(families["sidecore_net_stage_cycles_total"].len(), 6);
     let sent = &families["sidecore_net_application_sent_bytes_total"];
     assert_eq!(sent[0].0, "engine=\"1\",pid=\"41\",uid=\"1000\"");
-    // One alone has no such label.
+    // A single engine has no such label.
     whole["engines"] = vec![of(0)].into();
     let families = read(&text(&whole)).expect("good text");
     assert_eq!(families["sidecore_net_sessions"], [(String::new(), 10.0)]);
@@ -105,8 +105,8 @@ fn is_name(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_lowercase()) && name.chars().all(good)
 }
 
-/// Reads the text format as strictly as its document allows: HELP, TYPE and all samples of a
-/// family together, each sample once, counters named as such, a line feed at the end.
+/// Parses the text format as strictly as its specification: HELP, TYPE and all samples of a family
+/// together, each sample once, counters named as such, a line feed at the end.
 fn read(text: &str) -> Result<Families, String> {
     let body = text.strip_suffix('\n').ok_or("no line feed at the end")?;
     let mut families = Families::new();

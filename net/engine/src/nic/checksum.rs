@@ -1,7 +1,7 @@
 //! Completing a transport checksum in software, for a NIC that cannot.
 //!
-//! Not the stack's own checksum: this one is for what was handed over incomplete by mistake or by a
-//! NIC that merges. Source: RFC 1071.
+//! Not the stack's own checksum: this one is for frames with an incomplete checksum that were
+//! passed by mistake or by a NIC that merges. Source: RFC 1071.
 
 use super::Outgoing;
 
@@ -10,9 +10,9 @@ pub(crate) fn complete(frame: &Outgoing<'_>, start: u16, offset: u16) -> Vec<u8>
     let mut whole = [frame.header, frame.payload[0], frame.payload[1]].concat();
     let (start, offset) = (usize::from(start), usize::from(offset));
     if let Some(summed) = whole.get(start..) {
-        // The field holds the pseudo-header's sum, which is part of it.
+        // The field holds the sum of the pseudo-header, which is included so.
         let sum = match !sum(summed) {
-            // RFC 768: zero means that there is none.
+            // RFC 768: zero means no checksum.
             0 => u16::MAX,
             sum => sum,
         };

@@ -1,15 +1,15 @@
-//! A NIC as the stack sees it: frames in, frames out, and what the hardware does for us.
+//! A NIC as the stack sees it: frames received and sent, and hardware offloads.
 //!
 //! [`tap`] leads to the local kernel, [`packet`] and [`xdp`] to a network interface, [`pair`] to
-//! another stack, [`spread`] to several; [`middleware`] puts a bad network in between.
-//! `tests/suite/nic.rs` is what each must pass.
+//! another stack, [`spread`] to several; [`middleware`] adds impairments. Each must pass
+//! `tests/suite/nic.rs`.
 //!
-//! Segmentation and checksums are part of the trait from the start: where a NIC cuts super-segments
-//! and completes checksums, the stack hands it up to 64 KiB at a time and touches no payload byte.
+//! Segmentation and checksums are part of the trait from the start: if a NIC cuts super-segments
+//! and completes checksums, the stack passes it up to 64 KiB at a time and touches no payload byte.
 //!
-//! Must stay true: nothing here waits. A frame that is handed in has been copied or sent before the
-//! call returns. One thread at a time uses a NIC.
-//! Source: the kernel's `include/uapi/linux/virtio_net.h` for what a header can ask for.
+//! Must stay true: nothing here blocks. A frame has been copied or sent before the call that passes
+//! it returns. One thread at a time uses a NIC. Source: the kernel's
+//! `include/uapi/linux/virtio_net.h` for the requests in a header.
 
 pub(crate) mod checksum;
 pub mod middleware;
@@ -30,21 +30,21 @@ pub use sidecore_net_stack::frame::{
 use sidecore_sys::{SysError, interface};
 use std::os::fd::BorrowedFd;
 
-/// Who takes frames in, and may say where the payload of the next one is wanted.
+/// Receiver of frames, which may choose the memory for the payload of the next one.
 pub trait Intake {
-    /// Memory for the payload of the next frame; none where none is expected.
+    /// Memory for the payload of the next frame; none if no particular frame is expected.
     fn room(&mut self) -> Option<Room<'_>>;
 
     /// Takes a frame.
     fn take(&mut self, frame: Received<'_>);
 
-    /// Takes a frame of which all that is longer than [`Room::header_bytes`] lies in the room that
-    /// was asked for last. `frame.bytes` is as long as the frame; behind the headers, what is in it
-    /// means nothing, and is the taker's to overwrite.
+    /// Takes a frame whose bytes after [`Room::header_bytes`] are in the room of the last call of
+    /// [`Self::room`]. `frame.bytes` has the length of the frame; its bytes after the headers are
+    /// undefined, and may be overwritten.
     fn take_split(&mut self, frame: Received<'_>);
 }
 
-/// Takes every frame whole: for a NIC whose one loop splits where it is told to.
+/// Takes every frame whole: for a NIC with one loop for whole and split frames.
 pub(crate) struct Whole<'s>(pub(crate) &'s mut dyn FnMut(Received<'_>));
 
 impl Intake for Whole<'_> {
@@ -68,20 +68,20 @@ pub enum NicError {
     /// The operating system refused.
     #[error("{what}: {error}")]
     Os {
-        /// The operation, and the remedy where there is one.
+        /// The operation, and the remedy if there is one.
         what: String,
         /// The system's error.
         error: std::io::Error,
     },
-    /// A way to the operating system was refused.
+    /// A wrapped system call failed.
     #[error("{what}: {error}")]
     Sys {
-        /// The operation, and the remedy where there is one.
+        /// The operation, and the remedy if there is one.
         what: String,
         /// The system's error.
         error: SysError,
     },
-    /// Options that contradict one another or are out of range.
+    /// Options that contradict each other or are out of range.
     #[error("{0}")]
     Options(String),
 }
@@ -107,7 +107,7 @@ pub(crate) struct Interface {
 }
 
 impl Interface {
-    /// Finds it, and sets it up where it is down and that is allowed.
+    /// Finds the interface, and sets it up if it is down and that is permitted.
     pub(crate) fn find(name: &str) -> Result<Self, NicError> {
         let unknown = |error| {
             NicError::sys(
@@ -130,7 +130,7 @@ pub trait Nic {
     /// Addresses, sizes and offloads; constant.
     fn capabilities(&self) -> Capabilities;
 
-    /// Hands at most `budget` waiting frames to `sink`, and returns how many. Does not wait.
+    /// Passes at most `budget` waiting frames to `sink`, and returns their number. Does not block.
     ///
     /// # Errors
     /// [`NicError`] when the NIC is gone.
@@ -146,7 +146,7 @@ pub trait Nic {
         false
     }
 
-    /// As [`Nic::receive`], asking before each frame where its payload is wanted.
+    /// As [`Nic::receive`], with a call of [`Intake::room`] before each frame.
     ///
     /// # Errors
     /// As [`Nic::receive`].
@@ -154,26 +154,26 @@ pub trait Nic {
         self.receive(budget, &mut |frame| intake.take(frame))
     }
 
-    /// Takes a frame to send; false when there is no room now (the stack keeps it and asks again).
-    /// It may stay queued until [`Nic::flush`]. One that is longer than the capabilities allow is
-    /// taken and lost, as on a wire.
+    /// Takes a frame to send; false if there is no room now (the stack keeps it and tries again).
+    /// It may stay queued until [`Nic::flush`]. A frame longer than the capabilities allow is taken
+    /// and lost, as on a wire.
     ///
     /// # Errors
     /// [`NicError`] when the NIC is gone.
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError>;
 
-    /// Sends what is queued. Called once at the end of a round.
+    /// Sends queued frames. Called once at the end of a round.
     ///
     /// # Errors
     /// [`NicError`] when the NIC is gone.
     fn flush(&mut self) -> Result<(), NicError>;
 
-    /// Descriptor that becomes readable when a frame waits, for a stack that may sleep; none where
-    /// only polling shows it.
+    /// Descriptor that becomes readable when a frame waits, for a stack that may sleep; none if the
+    /// NIC must be polled.
     fn descriptor(&self) -> Option<BorrowedFd<'_>>;
 
-    /// Says that the stack is about to sleep on [`Nic::descriptor`]; false where a frame waits
-    /// already, or none will be announced. The next [`Nic::receive`] ends it.
+    /// Announces that the stack is about to sleep on [`Nic::descriptor`]; false if a frame waits
+    /// already, or none will be reported. The next [`Nic::receive`] ends it.
     ///
     /// # Errors
     /// [`NicError`] when the NIC is gone.

@@ -1,10 +1,10 @@
-//! Packet sockets (AF_PACKET): a network interface beside the kernel's stack.
+//! Packet sockets (AF_PACKET): a network interface shared with the kernel's stack.
 //!
 //! Why here: works on every interface and needs only CAP_NET_RAW. Super-segments and incomplete
-//! checksums cross (PACKET_VNET_HDR). The kernel still sees every frame: give our stack a hardware
-//! address and IP addresses of its own, and it ignores them; where it has ours,
-//! [`PacketOptions::shield`] keeps what comes in from it. Must stay true: small frames wait for one
-//! call in [`Nic::flush`] and leave in order. Source: packet(7).
+//! checksums are supported (PACKET_VNET_HDR). The kernel still sees every frame. It ignores them if
+//! our stack has its own hardware and IP addresses; if the kernel has the same ones,
+//! [`PacketOptions::shield`] hides received frames from it. Must stay true: small frames wait for
+//! one call in [`Nic::flush`] and leave in order. Source: packet(7).
 
 use super::vnet::{self, HEADER_BYTES};
 use super::{Capabilities, FRAME_BYTES_MAX, Interface, Nic, NicError, Outgoing, Received};
@@ -20,12 +20,11 @@ pub struct PacketOptions {
     pub name: String,
     /// Our hardware address; none for the interface's own.
     pub address: Option<[u8; 6]>,
-    /// Segmentation offload: super-segments are handed to the device; partial checksums are in any
-    /// case.
+    /// Segmentation offload: super-segments are passed to the device; partial checksums always are.
     pub offload: bool,
-    /// Drops received frames before the kernel's own stack sees them, as long as this NIC lives.
-    /// Needs CAP_NET_ADMIN, CAP_BPF and Linux 6.6; before that, `tc qdisc add dev NAME clsact` and
-    /// a filter that drops at ingress do the same.
+    /// Drops received frames before the kernel's own stack sees them, as long as this NIC exists.
+    /// Needs CAP_NET_ADMIN, CAP_BPF and Linux 6.6; with an older kernel, `tc qdisc add dev NAME
+    /// clsact` and a filter that drops at ingress do the same.
     pub shield: bool,
 }
 
@@ -45,7 +44,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Opens the interface and sets it up where it is down and that is allowed.
+    /// Opens the interface and sets it up if it is down and that is permitted.
     ///
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
@@ -57,6 +56,7 @@ impl Packet {
             mtu_bytes,
         } = Interface::find(name)?;
         let address = options.address.unwrap_or(own);
+        // Raised first: the kernel must not also process frames that the socket receives.
         let shield = options.shield.then(|| Shield::raise(name)).transpose();
         let shield = shield.map_err(|error| {
             let what = format!(
@@ -65,6 +65,7 @@ impl Packet {
             );
             NicError::sys(what, error)
         })?;
+        // The interface accepts frames to another address only in promiscuous mode.
         let socket = PacketSocket::open(index, address != own).map_err(|error| {
             let what = format!(
                 "cannot open a packet socket on `{name}`; root or CAP_NET_RAW is needed, and the \
@@ -91,8 +92,8 @@ impl Packet {
         })
     }
 
-    /// The same as `count` sockets, for as many engines, over which the kernel spreads flows by a
-    /// hash (`PACKET_FANOUT_HASH`), whichever of them sends.
+    /// Opens `count` sockets, one per engine, over which the kernel spreads flows by a hash
+    /// (`PACKET_FANOUT_HASH`), independently of the sending socket.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -127,7 +128,7 @@ impl Packet {
         self.socket.bypasses_queue()
     }
 
-    /// Sends what is staged; false where something is left.
+    /// Sends staged frames; false if some are left.
     fn send_staged(&mut self) -> Result<bool, NicError> {
         let mut done = 0;
         while done < self.staged_count {
@@ -187,11 +188,13 @@ impl Nic for Packet {
     }
 
     fn transmit(&mut self, frame: &Outgoing<'_>) -> Result<bool, NicError> {
+        // It can never be sent, so it is dropped: the stack must not keep it.
         if frame.len() > self.capabilities.frame_bytes_max() {
             return Ok(true);
         }
         let header = vnet::encode(frame);
         let length = HEADER_BYTES + frame.len();
+        // A large frame is not staged, but must not overtake the frames that are.
         if length > STAGED_BYTES {
             if !self.send_staged()? {
                 return Ok(false);
@@ -207,6 +210,7 @@ impl Nic for Packet {
         }
         if self.staged_count == BATCH_MAX {
             self.send_staged()?;
+            // The kernel takes no more frames; this one stays with the stack.
             if self.staged_count == BATCH_MAX {
                 return Ok(false);
             }
@@ -232,7 +236,7 @@ impl Nic for Packet {
     }
 }
 
-/// A slot of a received frame.
+/// Slot for a received frame.
 const SLOT_BYTES: usize = (HEADER_BYTES + FRAME_BYTES_MAX).next_multiple_of(64);
-/// A frame up to this size, its header included, is copied and sent with others.
+/// A frame up to this size, including its header, is copied and sent in a batch.
 const STAGED_BYTES: usize = 2048;

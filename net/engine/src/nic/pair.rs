@@ -1,18 +1,19 @@
 //! A link between two stacks: two rings in shared memory, in one process or across two.
 //!
 //! Why here: tests and benches of the stack against itself without a kernel in between, and the
-//! fast way between two engines of one machine. A frame is copied in by its sender and out by its
-//! receiver; what the stack sees is private memory.
+//! fast path between two engines of one machine. Its sender copies a frame in and its receiver
+//! copies it out; the stack sees private memory only.
 //!
 //! Layout of one direction: the sender's position, the receiver's position, and the receiver's
-//! *asleep* word, each on lines of its own, then `ring_bytes` of records: 16 bytes that describe
-//! the frame, the frame, padding to a whole line. A record does not wrap; one that would is
-//! preceded by a skip. Records are streamed past the sender's cache: on a machine whose cores share
-//! none, every line would otherwise be asked back from the receiver's before it is written again.
+//! *asleep* word, each on its own lines, then `ring_bytes` of records: 16 bytes that describe the
+//! frame, the frame, padding to a whole line. A record does not wrap; a skip record fills the rest
+//! of the ring instead. Records are written with streaming stores that bypass the sender's cache:
+//! on a machine whose cores share no cache, every line would otherwise have to be fetched from the
+//! receiver's cache before it is written again.
 //!
 //! Must stay true: positions and sleep words are those of `sidecore-sync`, which checks every
 //! position that the other side writes; every length is copied once and checked, so that a hostile
-//! other side ends the link and no more. One thread at a time on each side.
+//! other side can only end the link. One thread at a time on each side.
 //!
 //! ```
 //! use sidecore_net::engine::{Engine, EngineOptions};
@@ -74,7 +75,7 @@ pub struct PairOptions {
     pub mtu_bytes: usize,
     /// Segmentation and checksum offload: super-segments cross whole, checksums stay partial.
     pub offload: bool,
-    /// Of each direction; a power of two from 128 KiB to 1 GiB.
+    /// Ring size of each direction; a power of two from 128 KiB to 1 GiB.
     pub ring_bytes: usize,
 }
 
@@ -96,15 +97,15 @@ impl Default for PairOptions {
 #[derive(Debug)]
 pub struct Pair {
     memory: Arc<SharedMap>,
-    /// Rung for the first side, for the second.
+    /// Bells of the first and the second side.
     bells: Arc<[OwnedFd; 2]>,
     side: usize,
     capabilities: Capabilities,
     ring_bytes: usize,
     buffer: Box<[u8]>,
-    /// Our end of the ring that we send by, in bytes; published at the end of a round.
+    /// Our end of the ring to send, in bytes; published at the end of a round.
     sender: Producer,
-    /// Our end of the ring that we receive by, in bytes.
+    /// Our end of the ring to receive, in bytes.
     receiver: Consumer,
     asleep: bool,
 }
@@ -138,11 +139,11 @@ pub fn link(options: &PairOptions) -> Result<(Pair, Pair), NicError> {
 }
 
 impl Pair {
-    /// The second side, in another process: from the descriptors that [`Self::descriptors`] of the
-    /// first gave, and the same options.
+    /// The second side, in another process: from the result of [`Self::descriptors`] of the first
+    /// side, and the same options.
     ///
     /// # Errors
-    /// [`NicError::Sys`] where the memory is not what the options say.
+    /// [`NicError::Sys`] if the memory does not match the options.
     pub fn open(
         memory: OwnedFd,
         bells: [OwnedFd; 2],
@@ -159,7 +160,7 @@ impl Pair {
         Ok(Self::new(Arc::new(memory), Arc::new(bells), 1, options))
     }
 
-    /// The memory and the two bells, to be sent to the process that will [`Self::open`] it.
+    /// The memory and the two bells, for the process that calls [`Self::open`].
     #[must_use]
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [
@@ -200,7 +201,8 @@ impl Pair {
         RingView::new(&self.memory, sender, self.ring_bytes)
     }
 
-    /// Room for a record of `bytes`, contiguous: where it begins. Writes a skip if need be.
+    /// Reserves contiguous space for a record of `bytes`, after a skip record if necessary; its
+    /// offset.
     #[inline]
     fn reserve(&mut self, bytes: usize) -> Option<usize> {
         let at = self.sender.position() as usize & (self.ring_bytes - 1);
@@ -211,7 +213,7 @@ impl Pair {
             bytes
         };
         let ring = RingView::new(&self.memory, self.side, self.ring_bytes)?;
-        // A hostile position is as good as none.
+        // An invalid position of a hostile receiver counts as a full ring.
         let room = self.sender.room(needed as u64, ring.receiver).ok()?;
         if room < needed as u64 {
             return None;
@@ -234,13 +236,13 @@ impl Pair {
         };
         fence_streamed();
         self.sender.publish(ring.sender);
-        // The other side sleeps on descriptors, so it is woken by one.
+        // The other side sleeps on descriptors, so it is woken by its bell.
         if ring.asleep.claim_after(Changed::publish()) {
             local_socket::poke(self.bells[1 - self.side].as_fd());
         }
     }
 
-    /// True where a frame waits; looks at the other side's position only where none is known.
+    /// True if a frame waits; reads the other side's position only if none is known to wait.
     #[inline]
     fn look(&mut self) -> Result<bool, NicError> {
         let ring = RingView::new(&self.memory, 1 - self.side, self.ring_bytes);
@@ -249,7 +251,7 @@ impl Pair {
         Ok(waiting.map_err(|_| nonsense())? > 0)
     }
 
-    /// Takes the next record's frame into the buffer.
+    /// Copies the next record's frame into the buffer.
     #[inline]
     fn take(&mut self) -> Result<Option<Record>, NicError> {
         let at = self.receiver.position() as usize & (self.ring_bytes - 1);
@@ -275,7 +277,7 @@ impl Pair {
         if record.is_skip {
             return Ok(None);
         }
-        // The next one is on its way while this one is dealt with; it is probably as long.
+        // Prefetches the next record while this one is processed; it probably has the same length.
         let ahead = whole.min(waiting - whole);
         for line in (0..ahead).step_by(ALIGN) {
             records.prefetch(at + whole + line);
@@ -295,6 +297,7 @@ impl Nic for Pair {
         budget: usize,
         sink: &mut dyn FnMut(Received<'_>),
     ) -> Result<usize, NicError> {
+        // Awake: the peer need not ring the bell any more.
         if self.asleep {
             self.asleep = false;
             if let Some(ring) = self.ring(1 - self.side) {
@@ -318,6 +321,7 @@ impl Nic for Pair {
             }
         }
         if self.receiver.unreleased() > 0 {
+            // Space is given back once for all records that were taken.
             let ring = RingView::new(&self.memory, 1 - self.side, self.ring_bytes);
             if let Some(ring) = ring {
                 self.receiver.release(ring.receiver);
@@ -335,7 +339,8 @@ impl Nic for Pair {
         if let (TransmitChecksum::Partial { start, offset }, false) =
             (frame.checksum, capabilities.completes_checksums)
         {
-            // Not what our capabilities ask for; a stack that does it anyway is served.
+            // Our capabilities do not request this; a frame with a partial checksum is served
+            // anyway.
             let whole = checksum::complete(frame, start, offset);
             return self.transmit(&Outgoing {
                 header: &whole,
@@ -346,7 +351,7 @@ impl Nic for Pair {
         }
         let whole = record_bytes(bytes);
         let Some(at) = self.reserve(whole) else {
-            // What is not published cannot be taken.
+            // The receiver frees space only after it has taken published records.
             self.publish();
             return Ok(false);
         };
@@ -398,7 +403,7 @@ struct RingView<'m> {
 }
 
 impl<'m> RingView<'m> {
-    /// The direction that side `sender` writes; `None` where the memory is too short for it.
+    /// The direction that side `sender` writes; `None` if the memory is too short for it.
     #[inline]
     fn new(memory: &'m SharedMap, sender: usize, ring_bytes: usize) -> Option<Self> {
         let start = sender * (HEAD_BYTES + ring_bytes);
@@ -417,7 +422,7 @@ impl<'m> RingView<'m> {
 /// Header of a frame in the ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Record {
-    /// Of the frame; for a skip, of the whole record.
+    /// Length of the frame; for a skip, of the whole record.
     bytes: u32,
     is_skip: bool,
     is_partial: bool,
@@ -471,11 +476,11 @@ fn nonsense() -> NicError {
 }
 
 /// The three words of a direction, each on two lines of its own (processors fetch lines in pairs),
-/// in a page.
+/// in one page.
 const HEAD_BYTES: usize = 4096;
 const RECORD_BYTES: usize = 16;
-/// Of records: a line, so that none is written by two of them.
+/// Alignment of records: a line, so that no line belongs to two records.
 const ALIGN: usize = LINE_BYTES;
 const RING_BYTES: std::ops::RangeInclusive<usize> = 128 << 10..=1 << 30;
-/// So much is announced at once; the rest at the end of the round.
+/// Bytes after which a position is published early; the rest follows at the end of the round.
 const PUBLISH_BYTES: usize = 32 << 10;

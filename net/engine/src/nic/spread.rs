@@ -1,10 +1,9 @@
-//! Several NICs as one: each flow goes out by the one that its hash names, and what comes in by any
-//! is taken.
+//! Several NICs as one: a flow's hash selects the link to send by, and frames are received from all
+//! links.
 //!
-//! Why here: the other side of several engines with one address that are reached by a link each
-//! ([`super::pair`]), in tests and benches: it spreads flows as receive side scaling does. Must
-//! stay true: a flow's frames leave in order; what belongs to no flow (ARP, ICMP, fragments) takes
-//! the first link. One thread.
+//! Why here: the peer of several engines with one address and a link each ([`super::pair`]), in
+//! tests and benches: it spreads flows like receive side scaling. Must stay true: a flow's frames
+//! leave in order; frames without a flow (ARP, ICMP, fragments) use the first link. One thread.
 
 use super::{Capabilities, Nic, NicError, Outgoing, Received};
 use sidecore_net_stack::flow;
@@ -14,9 +13,9 @@ use std::os::fd::BorrowedFd;
 #[derive(Debug)]
 pub struct Spread<N> {
     links: Vec<N>,
-    /// Begins with another link in each round, so that none keeps out the others.
+    /// Each round begins with another link, so that none starves the others.
     next: usize,
-    /// A frame in one piece, to look for its flow.
+    /// Buffer for a frame in one piece, to find its flow.
     whole: Vec<u8>,
 }
 
@@ -24,7 +23,7 @@ impl<N: Nic> Spread<N> {
     /// A NIC over `links`, which have one hardware address and equal capabilities.
     ///
     /// # Errors
-    /// [`NicError::Options`] where there is none, or they differ.
+    /// [`NicError::Options`] if there are none, or their capabilities differ.
     pub fn new(links: Vec<N>) -> Result<Self, NicError> {
         let mut all = links.iter().map(Nic::capabilities);
         let first = all.next();
@@ -40,7 +39,7 @@ impl<N: Nic> Spread<N> {
     }
 
     fn link_of(&mut self, frame: &Outgoing<'_>) -> usize {
-        // The headers may be all that is in the first piece; a packet must be whole to be read.
+        // The first piece may hold the headers only; parsing needs the whole packet.
         self.whole.clear();
         for piece in [frame.header, frame.payload[0], frame.payload[1]] {
             self.whole.extend_from_slice(piece);
@@ -79,7 +78,7 @@ impl<N: Nic> Nic for Spread<N> {
     }
 
     fn descriptor(&self) -> Option<BorrowedFd<'_>> {
-        // One descriptor cannot speak for several: whoever uses it polls.
+        // One descriptor cannot report for several links: the caller has to poll.
         None
     }
 }

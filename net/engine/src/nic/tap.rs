@@ -1,8 +1,8 @@
 //! TAP: the local kernel at the other end of the wire.
 //!
 //! Why here: the best way to programs of this machine that use the kernel's sockets. Super-segments
-//! of up to 64 KiB cross in one call each way, and nobody sums their bytes. Must stay true: the
-//! interface at the kernel's end has an address of its own, different from ours. Source:
+//! of up to 64 KiB cross in one call each way, and neither side sums their bytes. Must stay true:
+//! the interface at the kernel's end has its own address, different from ours. Source:
 //! Documentation/networking/tuntap.rst.
 
 use super::vnet::{self, HEADER_BYTES};
@@ -18,15 +18,15 @@ use std::time::{Duration, Instant};
 /// Options of a TAP.
 #[derive(Debug, Clone)]
 pub struct TapOptions {
-    /// Interface name; at most 15 bytes. `%d` in it becomes a number.
+    /// Interface name; at most 15 bytes. The kernel replaces `%d` by a number.
     pub name: String,
     /// Our hardware address.
     pub address: [u8; 6],
     /// The largest IP packet on the wire, in bytes.
     pub mtu_bytes: usize,
-    /// Offload: super-segments and partial checksums cross.
+    /// Offload: super-segments and partial checksums are supported.
     pub offload: bool,
-    /// The address and prefix length at the kernel's end; none where somebody else sets it up.
+    /// Addresses and prefix lengths at the kernel's end; empty if it is configured elsewhere.
     pub host: Vec<(IpAddr, u8)>,
 }
 
@@ -48,13 +48,13 @@ pub struct Tap {
     file: TapFile,
     capabilities: Capabilities,
     buffer: Box<[u8]>,
-    /// Frames that the kernel did not take because its end is down or they are malformed.
+    /// Frames that the kernel refused because its end is down or they are malformed.
     refused: u64,
 }
 
 impl Tap {
-    /// Makes the interface, or takes one that was made to stay; waits up to 2 s for one that was
-    /// just closed. Sets the kernel's end up where that is allowed.
+    /// Creates the interface, or opens a persistent one; waits up to 2 s for one that was just
+    /// closed. Configures the kernel's end if that is permitted.
     ///
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
@@ -62,8 +62,8 @@ impl Tap {
         Ok(Self::open_queues(options, 1)?.remove(0))
     }
 
-    /// The same with `count` queues, for as many engines: what goes out by one queue has its
-    /// answers come in by it, and what nobody asked for is spread by a hash of the kernel's.
+    /// Opens `count` queues, one per engine: the kernel sends replies of a flow to the queue that
+    /// the flow was sent by, and spreads new flows by a hash.
     ///
     /// # Errors
     /// As [`Self::open`].
@@ -73,7 +73,7 @@ impl Tap {
             _ => Queues::Several,
         };
         let mut files = vec![open_patiently(options, queues)?];
-        // The name that it has now, should the kernel have chosen a number.
+        // The actual name, if the kernel has chosen a number.
         let named = TapOptions {
             name: files[0].name().to_owned(),
             ..options.clone()
@@ -81,7 +81,7 @@ impl Tap {
         while files.len() < count {
             files.push(open_patiently(&named, queues)?);
         }
-        // Once all queues are there: the first frames are spread over all of them.
+        // After all queues are open, so that the first frames are spread over all of them.
         configure(&named)?;
         let taps = files.into_iter().map(|file| Self::over(file, &named));
         Ok(taps.collect())
@@ -108,7 +108,7 @@ impl Tap {
         self.file.name()
     }
 
-    /// Frames that the kernel did not take because its end is down or they are malformed.
+    /// Frames that the kernel refused because its end is down or they are malformed.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -138,6 +138,7 @@ impl Nic for Tap {
             if bytes_read >= ROUND_BYTES {
                 return Ok(count);
             }
+            // If a payload is expected, the kernel copies it to the session's buffer directly.
             let (read, head_bytes) = match intake.room() {
                 None => (self.file.read(&mut self.buffer), usize::MAX),
                 Some(room) => {
@@ -157,6 +158,7 @@ impl Nic for Tap {
             };
             bytes_read += length;
             let read = self.buffer.get_mut(..length);
+            // A shorter frame lies in the buffer as a whole.
             match read.and_then(vnet::received) {
                 Some(frame) if length > head_bytes => intake.take_split(frame),
                 Some(frame) => intake.take(frame),
@@ -201,7 +203,7 @@ impl Nic for Tap {
     }
 }
 
-/// Sets the interface up at the kernel's end.
+/// Configures the interface at the kernel's end.
 fn configure(options: &TapOptions) -> Result<(), NicError> {
     let name = &options.name;
     let failed = |what: &str| {
@@ -211,7 +213,7 @@ fn configure(options: &TapOptions) -> Result<(), NicError> {
     if interface::mtu_bytes(name).is_ok_and(|now| now != options.mtu_bytes) {
         interface::set_mtu(name, options.mtu_bytes).map_err(failed("set the MTU of"))?;
     }
-    // The kernel drops what it sends beyond that. Where this is refused, more is sent twice.
+    // The kernel drops frames beyond this. If setting it is refused, retransmissions increase.
     if interface::queue_frames(name).is_ok_and(|now| now < QUEUE_FRAMES) {
         interface::set_queue_frames(name, QUEUE_FRAMES).ok();
     }
@@ -219,14 +221,14 @@ fn configure(options: &TapOptions) -> Result<(), NicError> {
         interface::add_address(name, address, prefix_bits)
             .map_err(failed(&format!("give {address}/{prefix_bits} to")))?;
     }
-    // What the kernel's programs send is read next by the engine, on another core: a copy
-    // through their own core's cache would have every line asked back from ours when its memory
-    // is used again. Where this is refused (no privilege, an older kernel), it is only slower.
+    // Frames of the kernel's programs are read next by the engine on another core. A copy through
+    // the program's cache would make each line move back from our cache when its memory is reused.
+    // If this is refused (no privilege, an older kernel), it is only slower.
     set_feature(name, "tx-nocache-copy", true).ok();
     interface::set_up(name).map_err(failed("set up"))
 }
 
-/// A TAP that was closed a moment ago is busy for a while.
+/// A TAP that was just closed is busy for a while.
 fn open_patiently(options: &TapOptions, queues: Queues) -> Result<TapFile, NicError> {
     let begun = Instant::now();
     loop {
@@ -240,6 +242,7 @@ fn open_patiently(options: &TapOptions, queues: Queues) -> Result<TapFile, NicEr
             _ => None,
         };
         let name = &options.name;
+        // Another process may have closed it just now: tried again for a while.
         let remedy = match kind {
             Some(EBUSY) if begun.elapsed() < BUSY_WAIT_MAX => {
                 std::thread::sleep(Duration::from_millis(5));
@@ -265,13 +268,13 @@ fn open_patiently(options: &TapOptions, queues: Queues) -> Result<TapFile, NicEr
     }
 }
 
-/// A round takes no more frames in once it has so many bytes: what it took in is acknowledged at
-/// its end, and a kernel whose window is used up would wait for it. With two super-segments a
-/// round, the kernel's core and ours work at the same time, and what was read stays in this core's
-/// cache until the application looks at it.
+/// A round stops receiving after this many bytes. Received data is acknowledged at the end of a
+/// round, and a kernel with an exhausted window would wait for it. With two super-segments a round,
+/// the kernel's core and ours work at the same time, and the data stays in this core's cache until
+/// the application reads it.
 const ROUND_BYTES: usize = 64 << 10;
-/// Frames on their way to us, at least: a thousand sessions that all ask at once, with their
-/// acknowledgments, and a window beside them. Linux makes TAPs with 500.
+/// Minimum queue of frames to us: a thousand sessions that send requests at the same time, their
+/// acknowledgments, and a window of data. Linux creates TAPs with 500.
 const QUEUE_FRAMES: usize = 4096;
 const BUSY_WAIT_MAX: Duration = Duration::from_secs(2);
 const EPERM: i32 = 1;

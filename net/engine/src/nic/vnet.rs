@@ -1,18 +1,17 @@
-//! The header that TAP and packet sockets put in front of each frame: what is left to do with its
-//! checksum, and whether it is a super-segment.
+//! The header that TAP and packet sockets put in front of each frame: the state of its checksum,
+//! and its segment size if it is a super-segment.
 //!
-//! Must stay true: decoding takes any bytes; what it does not know it calls a plain frame. The byte
-//! order is the machine's own. Source: `struct virtio_net_hdr` in
-//! `include/uapi/linux/virtio_net.h`; segmentation types as in the virtio specification 1.2,
-//! section 5.1.6.
+//! Must stay true: decoding accepts any bytes; unknown types count as a plain frame. The byte order
+//! is the machine's own. Source: `struct virtio_net_hdr` in `include/uapi/linux/virtio_net.h`;
+//! segmentation types as in the virtio specification 1.2, section 5.1.6.
 
 use super::{Outgoing, Received, ReceivedChecksum, TransmitChecksum};
 use std::num::NonZeroU16;
 
-/// Bytes of the short form; the long one has two more, which mean nothing here.
+/// Bytes of the short form; the long one has two more, which are unused here.
 pub const HEADER_BYTES: usize = 10;
 
-/// The frame behind its header in what was read; none where that is too short.
+/// The frame after its header; none if the input is too short.
 pub(crate) fn received(read: &mut [u8]) -> Option<Received<'_>> {
     let (header, bytes) = read.split_first_chunk_mut()?;
     let (checksum, segment_bytes) = decode(header);
@@ -41,7 +40,7 @@ fn decode(header: &[u8; HEADER_BYTES]) -> (ReceivedChecksum, Option<NonZeroU16>)
     (checksum, segment)
 }
 
-/// The header of a frame on its way out.
+/// The header of a frame to send.
 pub(crate) fn encode(frame: &Outgoing<'_>) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     let TransmitChecksum::Partial { start, offset } = frame.checksum else {
@@ -69,8 +68,8 @@ const DATA_VALID: u8 = 2;
 const SEGMENTS_TCP4: u8 = 1;
 const SEGMENTS_TCP6: u8 = 4;
 const SEGMENTS_UDP: u8 = 5;
-/// `VIRTIO_NET_HDR_GSO_ECN`: CWR belongs to the first segment alone. Accepted from the kernel;
-/// never set, because the stack sends CWR in a segment of its own (`net_stack::tcp::ecn`).
+/// `VIRTIO_NET_HDR_GSO_ECN`: CWR is set in the first segment only. Accepted from the kernel; never
+/// set, because the stack sends CWR in a segment of its own (`net_stack::tcp::ecn`).
 const SEGMENTS_ECN: u8 = 0x80;
 /// Offset of the checksum in UDP's header; TCP's is 16.
 const UDP_CHECKSUM_AT: u16 = 6;

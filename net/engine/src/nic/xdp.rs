@@ -1,9 +1,9 @@
 //! AF_XDP: one queue of a network interface, through memory shared with the kernel.
 //!
-//! Why here: for users' real NICs; the most small packets a second. No segmentation, and nothing is
-//! known of a received checksum. On veth the sender's kernel leaves checksums incomplete without
-//! saying so: turn that off (`ethtool -K PEER tx off`), or say so by [`XdpOptions::checksum`]. Must
-//! stay true: frames of other queues stay with the kernel. Source:
+//! Why here: for users' real NICs; the highest rate of small packets. No segmentation, and the
+//! state of a received checksum is unknown. On veth the sender's kernel leaves checksums incomplete
+//! without reporting it: disable that (`ethtool -K PEER tx off`), or declare it by
+//! [`XdpOptions::checksum`]. Must stay true: frames of other queues stay with the kernel. Source:
 //! Documentation/networking/af_xdp.rst.
 
 use super::checksum;
@@ -27,11 +27,11 @@ pub struct XdpOptions {
     pub queue: u32,
     /// Copy mode of the socket.
     pub mode: Mode,
-    /// Our hardware address; none for the interface's own. Another one needs the interface to be
-    /// promiscuous (`ip link set NAME promisc on`) on NICs that filter.
+    /// Our hardware address; none for the interface's own. A different one needs the interface to
+    /// be promiscuous (`ip link set NAME promisc on`) on NICs that filter.
     pub address: Option<[u8; 6]>,
-    /// State of received checksums: [`ReceivedChecksum::Unknown`] unless the only senders are
-    /// kernels of this machine that leave them partial.
+    /// State of received checksums: [`ReceivedChecksum::Unknown`] unless all senders are kernels of
+    /// this machine that leave them partial.
     pub checksum: ReceivedChecksum,
 }
 
@@ -45,7 +45,7 @@ pub struct Xdp {
 }
 
 impl Xdp {
-    /// Takes the queue; waits up to 2 s for one that was just given back.
+    /// Opens the queue; waits up to 2 s for one that was just closed.
     ///
     /// # Errors
     /// [`NicError::Sys`] with the remedy.
@@ -53,11 +53,11 @@ impl Xdp {
         Ok(Self::open_queues(options, 1)?.remove(0))
     }
 
-    /// Takes `count` queues from [`XdpOptions::queue`] on, for as many engines; the device spreads
-    /// flows over them (receive side scaling; `ethtool -X` says how).
+    /// Opens `count` queues from [`XdpOptions::queue`] on, one per engine; the device spreads flows
+    /// over them (receive side scaling, configured by `ethtool -X`).
     ///
     /// # Errors
-    /// As [`Self::open`]; the remedy where the interface has not as many queues.
+    /// As [`Self::open`]; the remedy if the interface does not have that many queues.
     pub fn open_queues(options: &XdpOptions, count: usize) -> Result<Vec<Self>, NicError> {
         let name = &options.name;
         let Interface {
@@ -108,7 +108,8 @@ impl Nic for Xdp {
         }
         let pieces = [frame.header, frame.payload[0], frame.payload[1]];
         if let TransmitChecksum::Partial { start, offset } = frame.checksum {
-            // Not what our capabilities ask for; a stack that does it anyway is served.
+            // Our capabilities do not request this; a frame with a partial checksum is served
+            // anyway.
             let whole = checksum::complete(frame, start, offset);
             return Ok(self.socket.transmit(&[&whole]));
         }
@@ -125,7 +126,7 @@ impl Nic for Xdp {
     }
 }
 
-/// A queue whose last user ended a moment ago is busy for a while.
+/// A queue whose last user has just ended is busy for a while.
 fn open_patiently(options: &XdpOptions, count: usize) -> Result<Vec<XdpSocket>, NicError> {
     let begun = Instant::now();
     let name = &options.name;

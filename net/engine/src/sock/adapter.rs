@@ -1,4 +1,4 @@
-//! The stack as [`Sockets`]: its own names and errors turned into those of the protocol.
+//! Implementation of [`Sockets`] by the stack: conversion of names and errors.
 
 use super::stack::{Id, SocketError, SocketOption, Sockets, Status};
 use crate::{
@@ -97,7 +97,7 @@ impl Sockets for Stack {
         };
         loop {
             let session = Stack::accept(self, listener).ok().flatten()?;
-            // One that ended before it was accepted is still one.
+            // A session that ended before it was accepted is still returned.
             if let Ok((_, peer)) = self.addresses(session) {
                 return Some((Name::Session(session).id(), peer));
             }
@@ -143,7 +143,7 @@ impl Sockets for Stack {
         if b > 0 {
             sink(&second[..b]);
         }
-        // It is there: it was just looked into.
+        // It cannot fail: the bytes were just read.
         self.consume(id, a + b).map_or(0, |()| a + b)
     }
 
@@ -171,13 +171,13 @@ impl Sockets for Stack {
 
     fn shutdown(&mut self, session: Id) {
         if let Ok(id) = Name::session(session) {
-            // One that is over has nothing to shut.
+            // Fails if the session is over, which is fine.
             self.shutdown_write(id).ok();
         }
     }
 
     fn close(&mut self, socket: Id) {
-        // A name that is good no longer is closed already.
+        // A name that is no longer valid is closed already.
         match Name::of(socket) {
             Name::Session(id) => Stack::close(self, id),
             Name::Listener(id) => self.close_listener(id),

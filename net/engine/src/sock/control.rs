@@ -1,9 +1,9 @@
-//! Letting processes in, and noticing when they end.
+//! Admission of processes, and detection of their end.
 //!
-//! It is a thread of its own because making a segment and looking after connections take system
-//! calls, of which the engine's loop makes none. Must stay true: nothing here waits for a process;
-//! who says nothing, or nonsense, is cut off; a process that ends, however it ends, has its
-//! sessions reset within moments. Words between this thread and the engine's go through `Mailbox`.
+//! A thread of its own, because creating segments and watching connections take system calls, which
+//! the engine's loop must not make. Must stay true: nothing here waits for a process; a process
+//! that sends nothing, or nonsense, is cut off; when a process ends, however it ends, its sessions
+//! are reset within moments. This thread and the engine's communicate through `Mailbox`.
 
 use super::layout::{CHUNKS_MAX, MAGIC, VERSION, WISH_WAKE_DESCRIPTOR, segment_bytes};
 use super::mailbox::{Attachment, Mailbox};
@@ -22,17 +22,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// An error of setting the engine's side up, or of attaching.
+/// An error of setting up the engine's side, or of attaching.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SockError {
-    /// Another engine serves there.
+    /// Another engine listens there.
     #[error("another engine serves at {socket}; end that one, or choose another socket")]
     InUse {
         /// The socket.
         socket: PathBuf,
     },
-    /// The path holds something that is not ours to replace, or others may write to its folder.
+    /// The path holds a file that must not be replaced, or other users may write to its folder.
     #[error("cannot serve at {socket}: {source}")]
     NotOurs {
         /// The socket.
@@ -40,7 +40,7 @@ pub enum SockError {
         /// The reason.
         source: ListenError,
     },
-    /// The socket cannot be made.
+    /// The socket cannot be created.
     #[error("cannot listen for processes at {socket}: {source}")]
     Listen {
         /// The socket.
@@ -48,7 +48,7 @@ pub enum SockError {
         /// The reason.
         source: SysError,
     },
-    /// No engine there.
+    /// No engine listens there.
     #[error("no engine serves at {socket} ({source}); start one with `sidecore net up`")]
     NoEngine {
         /// The socket.
@@ -56,7 +56,7 @@ pub enum SockError {
         /// The error of connecting.
         source: SysError,
     },
-    /// The socket, or its folder, is not open to this user.
+    /// The permissions of the socket or its folder exclude this user.
     #[error(
         "not allowed: user {own_uid} may not attach at {socket} ({source}); add the user to \
          `allow_uids` of the engine's configuration and start it again, or run this as its user"
@@ -69,7 +69,7 @@ pub enum SockError {
         /// The error of connecting.
         source: SysError,
     },
-    /// The engine there is of a user who is not trusted; nothing was sent to it.
+    /// The engine there runs as a user that is not trusted; nothing was sent to it.
     #[error(
         "{socket} is served by user {uid}, who is neither this user ({own_uid}) nor root; nothing \
          was sent there; remove it, give another socket, or name the user with `--server-uid {uid}`"
@@ -91,16 +91,16 @@ pub enum SockError {
     Unmapped {
         /// The socket.
         socket: PathBuf,
-        /// The number that stands for all users that are not mapped.
+        /// The overflow uid, which represents all unmapped users.
         uid: u32,
     },
-    /// The engine said no.
+    /// The engine refused.
     #[error("the engine refuses: {reason}")]
     Refused {
-        /// The reason, in its words.
+        /// The reason, in the engine's words.
         reason: String,
     },
-    /// The engine said what makes no sense.
+    /// The engine's reply was invalid.
     #[error("what answers at {socket} is no engine of this version; use the same release for both")]
     Nonsense {
         /// The socket.
@@ -120,13 +120,13 @@ pub enum SockError {
     /// The engine serves no other process.
     #[error("the engine was made without a socket for applications")]
     Closed,
-    /// A thread cannot be had.
+    /// A thread could not be started.
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
 }
 
 impl SockError {
-    /// The reason why `socket` could not be taken.
+    /// The reason why `socket` could not be opened.
     fn of_socket(error: ListenError, socket: &Path) -> Self {
         let socket = socket.to_owned();
         match error {
@@ -170,28 +170,27 @@ impl From<AttachError> for SockError {
     }
 }
 
-/// True where the kernel does not let this user do it.
+/// True if the kernel denies this user permission.
 fn is_denied(error: &SysError) -> bool {
     matches!(error, SysError::Call { source, .. }
         if source.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-/// The path at which an engine listens unless given another
-/// ([`sidecore_attach::default_socket`]).
+/// The default path of an engine's socket ([`sidecore_attach::default_socket`]).
 #[must_use]
 pub fn default_socket() -> PathBuf {
     sidecore_attach::default_socket("net")
 }
 
-/// The socket that an application should use unless given another: that of the own user's engine
-/// where one serves, else of root's in `/run/sidecore` ([`sidecore_attach::find_socket`]).
+/// The default socket for an application: that of the own user's engine if one listens, else of
+/// root's in `/run/sidecore` ([`sidecore_attach::find_socket`]).
 #[must_use]
 pub fn find_socket(trust: &Trust) -> PathBuf {
     sidecore_attach::find_socket("net", trust)
 }
 
-/// Socket of engine `index` of those that share an address, the first of which serves at `socket`:
-/// `socket` itself for 0, else its path with `.` and the number behind.
+/// Socket of engine `index` among those that share an address, the first of which listens at
+/// `socket`: `socket` itself for 0, else its path followed by `.` and the number.
 #[must_use]
 pub fn sibling_socket(socket: &Path, index: usize) -> PathBuf {
     if index == 0 {
@@ -202,17 +201,17 @@ pub fn sibling_socket(socket: &Path, index: usize) -> PathBuf {
     path.into()
 }
 
-/// The users who may attach besides this user and root, and the limits of each.
+/// The users that may attach in addition to this user and root, and the limits of each.
 #[derive(Debug, Clone)]
 pub struct Admission {
     /// Users, by number.
     pub uids: Vec<u32>,
-    /// The most processes at once, those included that left and keep their memory. A quarter is
-    /// kept for root and the engine's own user.
+    /// Processes at the same time, including those that have left while their memory is still in
+    /// use. A quarter is reserved for root and the engine's own user.
     pub connections_max: usize,
     /// Of these, the most of one user other than root and the engine's own.
     pub user_connections_max: usize,
-    /// The most bytes of all segments. A quarter is kept as above.
+    /// Bytes of all segments. A quarter is reserved as above.
     pub bytes_max: u64,
     /// Of these, the most of one user other than root and the engine's own.
     pub user_bytes_max: u64,
@@ -260,7 +259,7 @@ pub(super) const PROTOCOL: Protocol = Protocol {
     server: "engine",
 };
 
-/// The thread; dropping it ends it and removes the socket.
+/// The thread; dropping this ends it and removes the socket.
 #[derive(Debug)]
 pub struct Control {
     mailbox: Arc<Mailbox>,
@@ -271,7 +270,7 @@ pub struct Control {
 }
 
 impl Control {
-    /// Takes the socket at `path` and lets processes in from now on; the [`Server`] goes to the
+    /// Opens the socket at `path` and admits processes from now on; the [`Server`] belongs in the
     /// engine's loop.
     ///
     /// # Errors
@@ -282,6 +281,7 @@ impl Control {
         let (mailbox, engine) = Mailbox::new()?;
         let stop = Arc::new(AtomicBool::new(false));
         let failure = Arc::new(Mutex::new(None));
+        // The flag makes the engine's frequent check one load, without the lock.
         let failed = Arc::new(AtomicBool::new(false));
         let (fails, has_failed) = (Arc::clone(&failure), Arc::clone(&failed));
         let doorkeeper = Doorkeeper {
@@ -314,8 +314,8 @@ impl Control {
         ))
     }
 
-    /// The error for which no process can attach any more, and which does not pass; once. The
-    /// engine is to end with it. A load where there is none.
+    /// The permanent error because of which no process can attach any more; once. The engine has to
+    /// end with it. Costs one load if there is none.
     #[must_use]
     pub fn failure(&self) -> Option<SysError> {
         // Acquire: partner of the Release in the door's thread.
@@ -332,7 +332,7 @@ impl Drop for Control {
         self.stop.store(true, Ordering::Release);
         self.mailbox.poke_control();
         if let Some(thread) = self.thread.take() {
-            // Its panic was printed; there is nothing to undo.
+            // The panic was printed already; there is nothing to undo.
             thread.join().ok();
         }
     }
@@ -360,7 +360,7 @@ impl Doorkeeper {
     }
 
     fn look_at_door(&mut self) {
-        // Cut off by the engine's side because it broke the rules.
+        // Cut off by the engine's side because the process violated the protocol.
         self.door.part_where(|it| it.gone.load(Ordering::Acquire));
         let mut parted = false;
         while let Some(event) = self.door.next_event() {
@@ -369,6 +369,8 @@ impl Doorkeeper {
                     from,
                     is_attached,
                     kind,
+                    // The engine writes the status in its loop; the answer is passed on when it is
+                    // ready.
                     body,
                     ..
                 } => match kind {
@@ -399,12 +401,13 @@ impl Doorkeeper {
                 }
             }
         }
+        // The engine releases the sockets of processes that are gone.
         if parted {
             self.mailbox.notify_engine();
         }
     }
 
-    /// Has the memory of an attachment made.
+    /// Has the memory for an attachment created.
     fn order(&mut self, from: ConnectionId, chunks: u32, wishes: u32) {
         if chunks == 0 || chunks > CHUNKS_MAX {
             let reason = format!("{chunks} chunks; allowed are 1 to {CHUNKS_MAX}");

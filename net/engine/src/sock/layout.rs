@@ -1,7 +1,7 @@
 //! Layout of a segment, and format of its descriptors. README.md has the same as a byte map.
 //!
 //! Must stay true: a change here changes [`VERSION`], README.md and include/sidecore_net.h;
-//! decoding takes any words.
+//! decoding accepts any words.
 //!
 //! ```
 //! use sidecore_net::sock::layout::{Entry, Request};
@@ -22,12 +22,12 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 /// First word of every message and segment.
 pub const MAGIC: u64 = u64::from_le_bytes(*b"SIDENET1");
-/// Of this layout. Both sides must have the same.
+/// Version of this layout. Both sides must have the same.
 pub const VERSION: u32 = 2;
 
-/// Offset of the word by which the engine says that it sleeps.
+/// Offset of the word by which the engine announces a sleep.
 pub const ENGINE_ASLEEP: usize = 128;
-/// Offset of the word by which the process says that it sleeps.
+/// Offset of the word by which the process announces a sleep.
 pub const CLIENT_ASLEEP: usize = 256;
 /// Ring of requests: its offset, and the offset of the engine's read position.
 pub(crate) const REQUESTS: (usize, usize) = (4096, 384);
@@ -38,30 +38,30 @@ pub const CHUNKS: usize = 4096 + 2 * ENTRIES * ENTRY_BYTES;
 
 /// Entries of each ring.
 pub const ENTRIES: usize = 2048;
-/// Bytes of an entry: one line of the cache.
+/// Bytes of an entry: one cache line.
 pub const ENTRY_BYTES: usize = 64;
 /// Bytes of a chunk.
 pub const CHUNK_BYTES: usize = 16 << 10;
 /// The most chunks of one direction.
 pub const CHUNKS_MAX: u32 = 4096;
 /// The lower bits of a socket's number are its place in the engine's table, small numbers first;
-/// the upper ones tell the sockets apart that had the place one after the other.
+/// the upper ones are a generation that distinguishes successive sockets in one place.
 pub const PLACE_BITS: u32 = 20;
-/// Set in `give`: the chunk goes back, but its bytes were only moved away and still count as
-/// unread.
+/// Flag in `give`: the chunk is returned, but its bytes were only moved to private memory and still
+/// count as unread.
 pub const KEPT: u32 = 1 << 31;
-/// In `argument` of a datagram that is sent or received: the next entry of this socket goes on with
+/// In `argument` of a datagram that is sent or received: the next entry of this socket continues
 /// it.
 pub const MORE: u32 = 1;
-/// The most chunks that a datagram takes: all but the last are full.
+/// Chunks of a datagram, at most: all but the last are full.
 pub const DATAGRAM_CHUNKS_MAX: usize = (u16::MAX as usize).div_ceil(CHUNK_BYTES);
-/// In the question to attach: the process is to be woken by a descriptor, which comes with the
-/// answer.
+/// Flag in the request to attach: the process is to be woken by a descriptor, which the reply
+/// carries.
 pub const WISH_WAKE_DESCRIPTOR: u32 = 1;
 /// No chunk.
 pub const NO_CHUNK: u32 = u32::MAX;
 
-/// Bytes of a segment with so many chunks for each direction.
+/// Bytes of a segment with `chunks` chunks for each direction.
 #[must_use]
 pub fn segment_bytes(chunks: u32) -> usize {
     CHUNKS + 2 * chunks as usize * CHUNK_BYTES
@@ -73,30 +73,30 @@ pub fn segment_bytes(chunks: u32) -> usize {
 pub enum Request {
     /// `address`, `argument`: the backlog. Answered by [`Event::Opened`].
     Listen = 1,
-    /// `address`: the peer's; `argument`: the port on this side, 0 for any. Answered by
-    /// [`Event::Opened`], later [`Event::Connected`] or [`Event::Closed`].
+    /// `address`: the peer's; `argument`: the local port, 0 for any. Answered by [`Event::Opened`],
+    /// later [`Event::Connected`] or [`Event::Closed`].
     Connect = 2,
     /// `address`. Answered by [`Event::Opened`].
     BindUdp = 3,
     /// `bytes` of `chunk`; for UDP to `address`, and `argument` may be [`MORE`]. Answered by
     /// [`Event::Sent`], for each chunk.
     Send = 4,
-    /// Gives the receive chunk `give` back. Every request may.
+    /// Returns the receive chunk `give`. Every request may do so.
     Give = 5,
-    /// Sends no more after what was asked for before.
+    /// Ends sending after the previous requests.
     Shutdown = 6,
-    /// Lets go of the socket after what was asked for before.
+    /// Closes the socket after the previous requests.
     Close = 7,
-    /// Lets go of the socket now; a session is reset.
+    /// Closes the socket now; a session is reset.
     Abort = 8,
     /// `argument`: the option's number; `bytes`: its value.
     Option = 9,
-    /// `argument` chunks that were given back with [`KEPT`] are read.
+    /// `argument` chunks that were returned with [`KEPT`] have been read.
     Credit = 10,
 }
 
 impl Request {
-    /// The request of that number.
+    /// The request with that number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         [
@@ -129,7 +129,7 @@ pub enum Event {
     Accepted = 3,
     /// `bytes` in `chunk`; for UDP from `address`, and `argument` may be [`MORE`].
     Received = 4,
-    /// `chunk` is the process's again; an error in `argument` where it was not sent.
+    /// `chunk` is returned to the process; an error in `argument` if it was not sent.
     Sent = 5,
     /// The peer sends no more.
     Ended = 6,
@@ -138,7 +138,7 @@ pub enum Event {
 }
 
 impl Event {
-    /// The event of that number.
+    /// The event with that number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         [
@@ -155,26 +155,26 @@ impl Event {
     }
 }
 
-/// A descriptor: what a ring carries.
+/// A descriptor: one entry of a ring.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// A [`Request`] or an [`Event`].
     pub kind: u32,
-    /// Comes back with the answer.
+    /// Returned with the answer.
     pub tag: u32,
     /// The number of a socket.
     pub socket: u32,
-    /// Of payload, in the chunk.
+    /// Payload bytes in the chunk.
     pub bytes: u32,
     /// The chunk with the payload.
     pub chunk: u32,
-    /// A receive chunk that goes back, or [`NO_CHUNK`].
+    /// A receive chunk that is returned, or [`NO_CHUNK`].
     pub give: u32,
-    /// An address, IPv4 mapped into IPv6.
+    /// An address, IPv4 as an IPv4-mapped one.
     pub address: [u8; 16],
     /// A port.
     pub port: u16,
-    /// Argument, by kind.
+    /// Argument; its meaning depends on the kind.
     pub argument: u32,
 }
 
@@ -195,7 +195,7 @@ impl Default for Entry {
 }
 
 impl Entry {
-    /// With this address.
+    /// Sets this address.
     #[must_use]
     pub fn at(mut self, address: SocketAddr) -> Self {
         self.address = match address.ip() {
@@ -216,7 +216,7 @@ impl Entry {
         SocketAddr::new(address, self.port)
     }
 
-    /// With this local address, in place of tag, bytes, chunk and give.
+    /// Sets this local address, in place of tag, bytes, chunk and give.
     #[must_use]
     pub fn from_local(mut self, ip: IpAddr) -> Self {
         let octets = match ip {
@@ -230,7 +230,7 @@ impl Entry {
         self
     }
 
-    /// The local address that [`Self::from_local`] put there.
+    /// The local address that [`Self::from_local`] stored.
     #[must_use]
     pub fn local_ip(&self) -> IpAddr {
         let mut octets = [0; 16];
@@ -242,7 +242,7 @@ impl Entry {
         ip.to_ipv4_mapped().map_or(IpAddr::V6(ip), IpAddr::V4)
     }
 
-    /// As seven words of memory.
+    /// Encodes it as seven words of memory.
     #[inline]
     #[must_use]
     pub fn encode(&self) -> [u64; 7] {
@@ -260,7 +260,7 @@ impl Entry {
         ]
     }
 
-    /// From seven words, whatever they are.
+    /// Decodes seven arbitrary words.
     #[inline]
     #[must_use]
     pub fn decode(words: [u64; 7]) -> Self {

@@ -1,8 +1,8 @@
 //! Messages between the engine's thread and the control thread.
 //!
 //! Why here: both sides need it, and neither needs the other for it. Must stay true: the engine's
-//! loop takes a lock only after a flag said that something waits. Two threads, no order between
-//! them but that of [`Mailbox`]'s flags.
+//! loop takes a lock only after a flag has reported content. Two threads, ordered only by
+//! [`Mailbox`]'s flags.
 
 use sidecore_attach::Segment;
 use sidecore_sys::SysError;
@@ -17,9 +17,9 @@ pub(crate) struct Attachment {
     pub(crate) map: Segment,
     pub(crate) chunks: u32,
     pub(crate) peer: Peer,
-    /// What wakes the process, where it asked for a descriptor: it waits for others, too.
+    /// Descriptor that wakes the process, if requested: it waits for other descriptors, too.
     pub(crate) wake: Option<OwnedFd>,
-    /// Set by either side when it is over.
+    /// Set by either side at the end of the attachment.
     pub(crate) gone: AtomicBool,
 }
 
@@ -50,7 +50,7 @@ impl Mailbox {
     }
 
     pub(crate) fn take_flag(&self) -> bool {
-        // Looked at first: a load of a line that nobody writes costs nothing.
+        // A load first: a cache line that no thread writes costs nothing.
         self.is_flagged() && self.flag.swap(false, Ordering::AcqRel)
     }
 
@@ -88,7 +88,7 @@ impl Mailbox {
         answer.take()
     }
 
-    /// Hands an attachment over to the engine.
+    /// Passes an attachment to the engine.
     pub(super) fn add_arrived(&self, attachment: Arc<Attachment>) {
         let mut arrived = self.arrived.lock().unwrap_or_else(PoisonError::into_inner);
         arrived.push(attachment);
@@ -96,7 +96,7 @@ impl Mailbox {
         self.notify_engine();
     }
 
-    /// Has the engine look at what arrived and what is gone.
+    /// Makes the engine check for arrived and ended attachments.
     pub(super) fn notify_engine(&self) {
         self.flag.store(true, Ordering::Release);
         local_socket::poke(self.engine.as_fd());

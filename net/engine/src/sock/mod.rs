@@ -1,15 +1,15 @@
 //! Sockets for other processes, over shared memory.
 //!
 //! Top-down: [`server`] is the engine's side, which serves all attached processes in one round of
-//! its loop; [`control`] lets them in and notices when they die; [`client`] is the application's
-//! side. Between them lies one segment a process: two rings of descriptors and chunks that hold
-//! payload ([`layout`]). What the stack must be able to do for it is [`Sockets`].
+//! its loop; [`control`] admits them and detects their end; [`client`] is the application's side.
+//! They share one segment per process: two rings of descriptors, and chunks of payload
+//! ([`layout`]). [`Sockets`] is the interface to the stack.
 //!
-//! Why here: an application that sends and receives makes no system call and has no descriptor a
+//! Why here: an application sends and receives without system calls, and has no descriptor per
 //! socket. Must stay true: the engine copies every word out of shared memory once and checks the
-//! copy; a process that breaks the rules or dies has its own sessions reset, and nothing else
-//! happens; no round is longer because a process is slow. The protocol is README.md beside this
-//! file.
+//! copy; if a process violates the protocol or dies, its own sessions are reset, with no effect on
+//! other processes; a slow process does not prolong a round. README.md next to this file has the
+//! protocol.
 
 mod adapter;
 pub mod client;

@@ -1,10 +1,10 @@
 //! One ring of descriptors between two processes: one writes, one reads.
 //!
-//! An entry is one line of `sidecore_sync::spsc::lines`: seven words, and an eighth that says which
-//! turn of the ring they belong to. So a message moves one line from core to core.
+//! An entry is one line of `sidecore_sync::spsc::lines`: seven words, and an eighth with the turn
+//! of the ring they belong to. A message thus moves one cache line from core to core.
 //!
-//! Must stay true: what is read out of shared memory is copied once and means nothing until it was
-//! checked; a position that makes no sense is a [`Violation`].
+//! Must stay true: a value from shared memory is copied once and is not used before it was checked;
+//! an invalid position is a [`Violation`].
 
 use super::layout::{ENTRIES, ENTRY_BYTES, Entry};
 use sidecore_sync::spsc::lines::{self, Line, SharedLines};
@@ -41,7 +41,7 @@ impl Writer {
         }
     }
 
-    /// Free entries; the reader's position is not looked at if `wanted` are known to be free.
+    /// Free entries; the reader's position is not read if `wanted` are known to be free.
     #[inline]
     pub(crate) fn room(
         &mut self,
@@ -51,7 +51,7 @@ impl Writer {
         self.end.room(&lines(memory, self.offsets), wanted)
     }
 
-    /// Writes an entry; false where there is no room.
+    /// Writes an entry; false if there is no room.
     #[inline]
     pub(crate) fn write(
         &mut self,
@@ -78,7 +78,7 @@ impl Reader {
         }
     }
 
-    /// True where no entry waits.
+    /// True if no entry waits.
     #[inline]
     pub(crate) fn is_empty(&self, memory: SharedSlice<'_>) -> bool {
         self.end.is_empty(&lines(memory, self.offsets))

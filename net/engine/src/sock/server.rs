@@ -1,9 +1,9 @@
 //! The engine's side: serves all attached processes in one round of the engine's loop.
 //!
-//! Why here: applications' requests become calls of the stack, and what happens in the stack
-//! becomes events. Must stay true: a process can name only its own sockets and chunks, each of
-//! which has one owner at a time, as *this* side's books say; whoever breaks that is cut off. A
-//! process that does not read its events or return its chunks stops only its own sockets. One
+//! Why here: applications' requests become calls of the stack, and changes in the stack become
+//! events. Must stay true: a process can name only its own sockets and chunks, each of which has
+//! one owner at a time according to *this* side's tables; a process that violates this is cut off.
+//! A process that does not read its events or return its chunks blocks only its own sockets. One
 //! thread: the engine's.
 
 mod books;
@@ -30,11 +30,11 @@ use std::sync::atomic::Ordering;
 /// Counters of one process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct ClientStatus {
-    /// Its process.
+    /// Process number.
     pub pid: i32,
-    /// Its user.
+    /// User number.
     pub uid: u32,
-    /// Listeners, sessions and UDP sockets that it has.
+    /// Its listeners, sessions and UDP sockets.
     pub sockets: usize,
     /// Requests served.
     pub requests: u64,
@@ -51,12 +51,12 @@ pub struct ClientStatus {
 pub struct Server {
     mailbox: Arc<Mailbox>,
     bell: Arc<OwnedFd>,
-    /// In boxes: the one that is served is taken out, so that it can reach the others.
+    /// In boxes: the process being served is taken out, so that it can access the others.
     clients: Vec<Option<Box<Client>>>,
     owners: Owners,
-    /// Bounce buffer: payload on its way from shared memory to the stack.
+    /// Bounce buffer for payload from shared memory to the stack.
     scratch: Box<[u8]>,
-    /// Processes that broke the rules.
+    /// Processes that violated the protocol.
     violations: u64,
 }
 
@@ -70,14 +70,14 @@ struct Client {
     events: Writer,
     sockets: SocketTable,
     chunks: Chunks,
-    /// Sockets with something to do, by their place in the table.
+    /// Sockets with pending work, by their place in the table.
     ready: VecDeque<u32>,
     notified: bool,
     status: ClientStatus,
 }
 
 impl Server {
-    /// Serves the processes that the thread behind `news` lets in.
+    /// Serves the processes that the control thread admits through `mailbox`.
     pub(crate) fn new(mailbox: Arc<Mailbox>, bell: Arc<OwnedFd>) -> Self {
         Self {
             mailbox,
@@ -89,23 +89,23 @@ impl Server {
         }
     }
 
-    /// One round; returns how much was done (0 where nothing waited). Wakes processes that sleep.
+    /// One round; returns the amount of work done (0 if there was none). Wakes sleeping processes.
     pub fn poll(&mut self, stack: &mut impl Sockets) -> usize {
         let work = self.serve(stack);
         self.wake();
         work
     }
 
-    /// Wakes the processes that sleep and have new events. Those they can
-    /// see already; to find out whether they sleep, this waits until that has left the core, so an
-    /// engine has something better to do first.
+    /// Wakes the processes that sleep and have new events. The events are visible already; checking
+    /// for a sleeper waits until they have left the store buffer, so an engine should do other work
+    /// first.
     pub fn wake(&mut self) {
         for client in self.clients.iter_mut().flatten() {
             client.wake();
         }
     }
 
-    /// As [`Self::poll`], and leaves the waking to [`Self::wake`].
+    /// As [`Self::poll`], without the wake-ups, which [`Self::wake`] does.
     pub fn serve(&mut self, stack: &mut impl Sockets) -> usize {
         if self.mailbox.take_flag() {
             self.take_control_messages(stack);
@@ -135,7 +135,7 @@ impl Server {
         work
     }
 
-    /// Has processes ring the bell from now on; false where a request waits already.
+    /// Makes processes ring the bell from now on; false if a request waits already.
     pub fn arm(&self) -> bool {
         let clients = self.clients.iter().flatten();
         SleepWord::announce_sleep_at(clients.filter_map(|client| client.sleep_word()));
@@ -146,7 +146,7 @@ impl Server {
             })
     }
 
-    /// Has them ring no longer.
+    /// Makes processes stop ringing.
     pub fn disarm(&self) {
         for client in self.clients.iter().flatten() {
             if let Some(word) = client.sleep_word() {
@@ -170,24 +170,24 @@ impl Server {
         })
     }
 
-    /// Processes that were cut off because they broke the rules.
+    /// Processes that were cut off because they violated the protocol.
     #[must_use]
     pub fn violations(&self) -> u64 {
         self.violations
     }
 
-    /// A question for the status that waits for [`Self::answer`].
+    /// True if a request for the status waits for [`Self::answer`].
     #[must_use]
     pub fn is_asked(&self) -> bool {
         self.mailbox.is_asked()
     }
 
-    /// Answers it.
+    /// Answers a request for the status.
     pub fn answer(&self, text: String) {
         self.mailbox.answer(text);
     }
 
-    /// Admits the attachments that arrived and releases those that ended.
+    /// Admits new attachments and releases ended ones.
     pub(crate) fn take_control_messages(&mut self, stack: &mut impl Sockets) {
         for attachment in self.mailbox.take_arrived() {
             self.admit(attachment);
@@ -209,7 +209,7 @@ impl Server {
         }
     }
 
-    /// Resets all that a process has, and nothing else.
+    /// Resets all sessions of a process, and nothing else.
     fn part(&mut self, index: usize, stack: &mut impl Sockets) {
         let Some(client) = self.clients[index].take() else {
             return;
@@ -229,7 +229,7 @@ impl Server {
                 break;
             };
             count += 1;
-            // One that nobody owns any more was let go of a moment ago.
+            // A name without an owner belongs to a socket that was just closed.
             if let Some(&(client, socket)) = self.owners.get(&id)
                 && let Some(client) = self
                     .clients
@@ -248,7 +248,7 @@ struct Round<'r, S> {
     stack: &'r mut S,
     owners: &'r mut Owners,
     scratch: &'r mut [u8],
-    /// The other processes; none in the place of the one that is served.
+    /// The other processes; none in the place of the one being served.
     others: &'r mut [Option<Box<Client>>],
     index: u32,
 }
@@ -278,11 +278,11 @@ impl Client {
     fn serve(&mut self, round: &mut Round<'_, impl Sockets>) -> Result<usize, Violation> {
         let mut work = 0;
         while work < REQUESTS_MAX {
-            // Every request may need an answer at once; without room for it, it waits.
+            // Every request may need an answer at once; without room for it, the request waits.
             let memory = self.attachment.map.slice();
             if self.requests.is_empty(memory) {
-                // Where the next request's payload lies, most likely: a process uses the chunk that
-                // came back last. What is near already need not be fetched once it is known.
+                // Prefetches the probable payload of the next request: a process uses the chunk
+                // that was returned last.
                 memory.prefetch(CHUNKS + self.chunks.last_sent() as usize * CHUNK_BYTES);
                 break;
             }
@@ -296,7 +296,8 @@ impl Client {
             self.request(&entry, round)?;
             work += 1;
         }
-        // As many as there are chunks: one that is not used is another's in the next round.
+        // As many as there are chunks: if a socket does not use one, another gets it in the next
+        // round.
         for _ in 0..self.chunks.waiting() {
             if let Some(place) = self.chunks.next_starved() {
                 if let Some(socket) = self.sockets.get(place) {
@@ -312,7 +313,7 @@ impl Client {
             work += 1;
             self.sockets.unqueue(place);
             if !self.deliver(place, round)? {
-                // No room for events: the process is behind. This one is next, once it is not.
+                // No room for events: the process is behind. This socket is the first to continue.
                 self.sockets.queue(place);
                 self.ready.push_front(place);
                 break;
@@ -342,7 +343,7 @@ impl Client {
         let word: Option<&SleepWord<Shared>> = self.memory().overlay(CLIENT_ASLEEP);
         let Some(word) = word else { return };
         match &self.attachment.wake {
-            // The process sleeps on descriptors, so it is woken by one.
+            // The process sleeps on descriptors, so it is woken by its bell.
             Some(bell) => {
                 if word.claim_after(Changed::publish()) {
                     local_socket::poke(bell.as_fd());
@@ -354,13 +355,13 @@ impl Client {
         }
     }
 
-    /// The word by which the engine tells this process that it sleeps.
+    /// The word by which the engine announces a sleep to this process.
     fn sleep_word(&self) -> Option<&SleepWord<Shared>> {
         self.memory().overlay(ENGINE_ASLEEP)
     }
 }
 
-/// The stack's names are numbers that it chose itself, so mixing their bits a little is enough.
+/// The keys are numbers that the stack chose itself, so a cheap hash is enough.
 #[derive(Debug, Default)]
 struct IdHasher(u64);
 
@@ -382,6 +383,6 @@ impl Hasher for IdHasher {
     }
 }
 
-/// Requests of one process in a round, and happenings of the stack.
+/// Bounds of one round: requests of one process, changes of the stack.
 const REQUESTS_MAX: usize = 256;
 const READY_MAX: usize = 4096;

@@ -1,7 +1,7 @@
 //! Interface between the sockets of other processes and a stack.
 //!
 //! Why a trait: the rings can be tested without a protocol, and the stack without rings. Must stay
-//! true: nothing here waits.
+//! true: nothing here blocks.
 
 use std::net::SocketAddr;
 
@@ -9,24 +9,24 @@ use std::net::SocketAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Id(pub u64);
 
-/// Why a call failed or a session ended. The numbers are part of the protocol.
+/// The reason why a call failed or a session ended. The numbers are part of the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 #[repr(u32)]
 pub enum SocketError {
-    /// The peer's answer to our SYN was a reset.
+    /// The peer answered our SYN with a reset.
     #[error("connection refused by the peer")]
     Refused = 1,
-    /// The peer reset it.
+    /// The peer reset the session.
     #[error("connection reset by the peer")]
     Reset = 2,
-    /// This side did.
+    /// This side aborted it.
     #[error("connection aborted")]
     Aborted = 3,
     /// The peer did not answer for too long.
     #[error("connection timed out")]
     TimedOut = 4,
-    /// No way to the peer.
+    /// No route to the peer.
     #[error("no route to the peer; add an address of its network, or a gateway")]
     Unreachable = 5,
     /// Another socket has the address.
@@ -35,22 +35,22 @@ pub enum SocketError {
     /// Not an address of this stack.
     #[error("not an address of this stack; `sidecore net status` lists them")]
     NotOurs = 7,
-    /// Every session, port or buffer is taken.
+    /// All sessions, ports or buffers are in use.
     #[error("no session or port is free; close some, or raise `sessions_max`")]
     Full = 8,
-    /// Not connected, or not a socket that can do that.
+    /// Not connected, or the socket does not support the operation.
     #[error("the socket is not open for this")]
     NotOpen = 9,
-    /// A datagram that no packet holds.
+    /// A datagram longer than a packet can hold.
     #[error("the datagram is too long")]
     TooLong = 10,
-    /// Something that makes no sense.
+    /// An invalid argument.
     #[error("the request makes no sense")]
     Invalid = 11,
 }
 
 impl SocketError {
-    /// The error of that number.
+    /// The error with that number.
     #[must_use]
     pub fn from_number(number: u32) -> Option<Self> {
         [
@@ -77,21 +77,21 @@ impl SocketError {
 pub enum SocketOption {
     /// 1: whether small segments go out at once (Nagle's algorithm off).
     NoDelay(bool),
-    /// 2: probes after so many seconds of silence; 0 for none.
+    /// 2: probes after this time of silence, in seconds; 0 for none.
     KeepaliveIdleSeconds(u32),
-    /// 3: how long data may stay unacknowledged, in milliseconds; 0 for the default.
+    /// 3: time that data may stay unacknowledged, in milliseconds; 0 for the default.
     UserTimeoutMs(u32),
     /// 4: bytes that may be queued and not yet acknowledged, 4,096 to 8 MiB.
     SendBytes(u32),
-    /// 5: bytes that may be received and not yet read, 4,096 to 8 MiB: the window, and where the
-    /// SYN has not gone its scale.
+    /// 5: bytes that may be received and not yet read, 4,096 to 8 MiB: the window and, before the
+    /// SYN is sent, its scale.
     ReceiveBytes(u32),
-    /// 6: no larger segments than this either way, 88 to 32,767; where the SYN has not gone.
+    /// 6: largest segment in both directions, 88 to 32,767; only before the SYN is sent.
     SegmentBytesMax(u16),
 }
 
 impl SocketOption {
-    /// The option of that number with that value.
+    /// The option with that number and value.
     #[must_use]
     pub fn from_numbers(number: u32, value: u32) -> Option<Self> {
         match number {
@@ -122,11 +122,11 @@ impl SocketOption {
 /// Status of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Status {
-    /// The handshake is done (and the session may be over since).
+    /// The handshake is complete (and the session may be over since).
     pub connected: bool,
-    /// The peer sends no more, and all that it sent was received.
+    /// The peer sends no more, and all its data was received.
     pub ended: bool,
-    /// It is over, and why if not in order.
+    /// It is over; `error` has the reason unless it ended in order.
     pub closed: bool,
     /// See `closed`.
     pub error: Option<SocketError>,
@@ -140,17 +140,17 @@ pub trait Sockets {
     /// In use, not ours, full.
     fn listen(&mut self, local: SocketAddr, backlog: usize) -> Result<Id, SocketError>;
 
-    /// Opens a TCP session from `port`, 0 for any; how it went shows in its [`Status`].
+    /// Opens a TCP session from `port`, 0 for any; its [`Status`] shows the result.
     ///
     /// # Errors
     /// Unreachable, full, in use.
     fn connect(&mut self, peer: SocketAddr, port: u16) -> Result<Id, SocketError>;
 
-    /// The next session that came to a listener, and its peer.
+    /// The next session in a listener's accept queue, and its peer.
     fn accept(&mut self, listener: Id) -> Option<(Id, SocketAddr)>;
 
-    /// Queues at most `bytes_max` bytes of a session to be sent, which `source` writes in one or
-    /// two pieces; how many there was room for.
+    /// Queues at most `bytes_max` bytes of a session to send, which `source` writes in one or two
+    /// pieces; the number of bytes that there was room for.
     ///
     /// # Errors
     /// Not open.
@@ -161,13 +161,14 @@ pub trait Sockets {
         source: &mut dyn FnMut(&mut [u8]),
     ) -> Result<usize, SocketError>;
 
-    /// Hands at most `bytes_max` received bytes of a session to `sink`, in one or two pieces; how
-    /// many.
+    /// Passes at most `bytes_max` received bytes of a session to `sink`, in one or two pieces;
+    /// their number.
     fn receive(&mut self, session: Id, bytes_max: usize, sink: &mut dyn FnMut(&[u8])) -> usize;
 
-    /// Has `take` carry bytes of a session from its owner to that of the session that reads them,
-    /// where both are this stack's and all before was read: it is told of that session and of how
-    /// many bytes it takes now, and says how many it were. They are counted on both sides.
+    /// Lets `take` copy bytes of a session from its owner to the owner of the session at its other
+    /// end, if both belong to this stack and everything before was read. `take` gets that session
+    /// and the number of bytes it accepts now, and returns the number copied. They are counted on
+    /// both sides.
     fn carry(&mut self, _session: Id, _take: &mut dyn FnMut(Id, usize) -> usize) -> usize {
         0
     }
@@ -175,17 +176,17 @@ pub trait Sockets {
     /// Status of a session.
     fn status(&self, session: Id) -> Status;
 
-    /// Sends no more once all that is queued is sent.
+    /// Ends sending once all queued data is sent.
     fn shutdown(&mut self, session: Id);
 
-    /// Lets go of a listener, a session or a UDP socket: what is queued is still sent. The name is
-    /// not valid any more.
+    /// Closes a listener, a session or a UDP socket: queued data is still sent. The name becomes
+    /// invalid.
     fn close(&mut self, socket: Id);
 
-    /// Lets go of one and resets a session. The name is not valid any more.
+    /// Closes a socket at once and resets a session. The name becomes invalid.
     fn abort(&mut self, socket: Id);
 
-    /// Sets an option of a session, or of a listener for sessions to come.
+    /// Sets an option of a session, or of a listener for its future sessions.
     ///
     /// # Errors
     /// Not open, invalid.
@@ -203,9 +204,9 @@ pub trait Sockets {
     /// Unreachable, too long.
     fn send_to(&mut self, socket: Id, peer: SocketAddr, bytes: &[u8]) -> Result<bool, SocketError>;
 
-    /// Hands at most `bytes_max` bytes of the next datagram to `sink`, from byte `from` of it on,
-    /// in one or two pieces: who sent it, and how many bytes of it are left behind these. Where
-    /// none are left, that was all of it, and what comes next is the datagram after it.
+    /// Passes at most `bytes_max` bytes of the next datagram to `sink`, from its byte `from` on, in
+    /// one or two pieces: its source, and the number of bytes left after these. If none are left,
+    /// the next call returns the next datagram.
     fn receive_from(
         &mut self,
         socket: Id,
@@ -214,11 +215,10 @@ pub trait Sockets {
         sink: &mut dyn FnMut(&[u8]),
     ) -> Option<(SocketAddr, usize)>;
 
-    /// The address that a socket has here.
+    /// The local address of a socket.
     fn local(&self, socket: Id) -> Option<SocketAddr>;
 
-    /// The next socket with which something happened: sessions to accept, bytes or datagrams to
-    /// receive, room to send, an end. One that is not told about again until something happens
-    /// after this.
+    /// The next socket whose state changed: sessions to accept, bytes or datagrams to receive, room
+    /// to send, an end. It is returned again only after a later change.
     fn next_ready(&mut self) -> Option<Id>;
 }

@@ -1,17 +1,17 @@
-//! A stack without a network: what connects, connects to a listener of its own. For testing what
-//! lies between applications and a stack.
+//! A stack without a network: a connection reaches one of its own listeners. For testing the layers
+//! between applications and a stack.
 #![allow(dead_code)] // each test file uses its part
 
 use sidecore_net::sock::{Id, SocketError, SocketOption, Sockets, Status};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 
-/// Bytes that a session holds on their way.
+/// Bytes in flight per session.
 pub(crate) const BUFFER_BYTES: usize = 64 << 10;
 
 /// Sessions that wait to be accepted.
 type Waiting = VecDeque<(Id, SocketAddr)>;
-/// Datagrams, and from whom they are.
+/// Datagrams, and their sources.
 type Datagrams = VecDeque<(SocketAddr, Vec<u8>)>;
 
 #[derive(Default)]

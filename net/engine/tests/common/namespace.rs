@@ -4,8 +4,8 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Runs `test` on a thread in a network namespace of its own, which ends with it: nothing that it
-/// makes is seen outside or left behind.
+/// Runs `test` on a thread in its own network namespace, which ends with it: its interfaces are
+/// invisible outside and removed afterwards.
 pub(crate) fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 'static) -> T {
     let thread = std::thread::spawn(move || {
         assert!(
@@ -25,20 +25,20 @@ pub(crate) fn in_namespace<T: Send + 'static>(test: impl FnOnce() -> T + Send + 
 
 #[allow(unsafe_code)] // unshare(2) of the calling thread
 fn unshare() {
-    // SAFETY: only the network namespace is left; descriptors stay shared.
+    // SAFETY: the thread leaves only the network namespace; descriptors stay shared.
     unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNET) }
         .expect("a network namespace of its own");
 }
 
-/// Obstacle to a TAP in a namespace of a test's own.
+/// The reason why a test cannot create a TAP in a namespace.
 pub(crate) fn no_taps() -> Option<&'static str> {
     let root = rustix::process::geteuid().is_root();
     let taps = root && std::path::Path::new("/dev/net/tun").exists();
     (!taps).then_some("it needs root and /dev/net/tun")
 }
 
-/// True where an `obstacle` keeps a test from running, which this says; where
-/// `SIDECORE_ALL_PROGRAMS` is set, the test fails.
+/// True if an `obstacle` prevents a test from running, which is printed; if `SIDECORE_ALL_PROGRAMS`
+/// is set, the test fails.
 pub(crate) fn is_left_out(obstacle: Option<&str>) -> bool {
     let Some(obstacle) = obstacle else {
         return false;
@@ -54,7 +54,7 @@ pub(crate) fn ip(words: &str) {
     run("ip", words);
 }
 
-/// Runs a program; it must end well.
+/// Runs a program, which must succeed.
 pub(crate) fn run(program: &str, words: &str) -> String {
     let output = Command::new(program)
         .args(words.split_whitespace())
@@ -65,16 +65,16 @@ pub(crate) fn run(program: &str, words: &str) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// A wire of the kernel's: two interfaces, both up.
+/// A pair of virtual Ethernet interfaces, both up.
 pub(crate) fn veth(near: &str, far: &str) {
     ip(&format!("link add {near} type veth peer name {far}"));
     ip(&format!("link set {near} up"));
     ip(&format!("link set {far} up"));
 }
 
-/// Both ends first see whether somebody has their address.
+/// Both ends perform duplicate address detection first.
 pub(crate) fn wait_for_ipv6() {
-    // A ping that comes before the kernel's own address may be used ends with an error.
+    // A ping fails while the kernel's own address is still tentative.
     let begun = Instant::now();
     let answered = || {
         let mut ping = Command::new("ping");

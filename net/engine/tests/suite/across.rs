@@ -1,5 +1,5 @@
-//! Two applications of one engine: bytes go from one's chunks to the other's, all of them in order,
-//! whoever reads late, closes early or goes away.
+//! Two applications of one engine: bytes are copied from one's chunks to the other's, completely
+//! and in order, even if one reads late, closes early or exits.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_net::engine::{Engine, EngineOptions};
@@ -96,7 +96,7 @@ impl Running {
         Client::attach(&self.path(), &options).unwrap()
     }
 
-    /// A session of the two.
+    /// A session between the two.
     fn pair(&self, reader: &mut Client, writer: &mut Client) -> [Socket; 2] {
         let at = SocketAddr::from((OURS, 80));
         let listener = reader.listen(at, 1).unwrap();
@@ -146,7 +146,7 @@ fn byte(which: usize, offset: usize) -> u8 {
     ((offset % 65_521) * 7 + (offset >> 16) + which * 31) as u8
 }
 
-/// One end: what it has written and read.
+/// One end: the bytes it has written and read.
 struct End {
     client: Client,
     session: Socket,
@@ -202,14 +202,15 @@ fn both_ways_at_once_in_blocks_of_all_sizes() {
         round += 1;
         for end in [&mut one, &mut other] {
             end.write(1 + round * 7919 % 70_000);
-            // One that is late has its bytes wait in the stack.
+            // If one is late, its bytes wait in the stack.
             if end.which == 0 || round % 64 > 32 {
                 end.read(1 + round * 104_729 % 90_000);
             }
         }
         (one.got == BYTES && other.got == BYTES).then_some(())
     });
-    // How many went across and how many as segments is the scheduler's choice; both ways are meant.
+    // The scheduler determines how many are copied directly and how many are sent in segments; both
+    // ways must be used.
     let across = running.counter("across_bytes");
     assert!(across > 0, "no bytes went across");
     for end in [&mut one, &mut other] {
@@ -246,7 +247,7 @@ fn a_reader_that_keeps_up_has_all_without_a_segment() {
 #[test]
 fn the_end_of_one_is_told_to_the_other_behind_its_bytes() {
     let running = Running::start();
-    // It sends all it may and goes away in order: the other reads it all, then the end.
+    // It sends as much as it may and closes in order: the other reads everything, then the end.
     let [mut one, mut other] = ends(&running, 16);
     until(|| {
         one.write(100_000);
@@ -263,7 +264,7 @@ fn the_end_of_one_is_told_to_the_other_behind_its_bytes() {
         other.client.poll(Duration::ZERO).unwrap();
         (other.got == written && other.client.readiness(other.session).ended).then_some(())
     });
-    // A process that is gone resets its sessions, and the writer learns of it.
+    // The sessions of a process that exits are reset, and the writer gets the error.
     let [one, mut other] = ends(&running, 16);
     drop(one);
     until(|| {

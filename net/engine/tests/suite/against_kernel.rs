@@ -1,8 +1,8 @@
-//! Beside the kernel's own TCP, under one seed: the same applications over the same bad wire, once
-//! between two of its sockets and once with our stack at either end, over IPv4 and IPv6. The
-//! applications must see the same, and what passes must be right.
+//! Comparison with the kernel's own TCP, under one seed: the same applications over the same
+//! impaired wire, once between two of its sockets and once with our stack at either end, over IPv4
+//! and IPv6. The applications must see the same, and the traffic must be valid.
 //!
-//! Needs root and /dev/net/tun, or is left out with a word, unless `SIDECORE_ALL_PROGRAMS` is set.
+//! Needs root and /dev/net/tun, or is skipped with a note, unless `SIDECORE_ALL_PROGRAMS` is set.
 //! Many seeds: `cargo run --release -p sidecore-net --example differential_net`.
 
 use crate::common;
@@ -38,8 +38,8 @@ fn applications_see_the_same_as_between_two_kernels() {
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
-/// A complaint where a sender of ours goes on as if no queue had an end. `judge_drops` says more,
-/// but needs further attempts and a machine with time for them.
+/// Reports a sender of ours that ignores a full queue. `judge_drops` is more precise, but needs
+/// further attempts and an idle machine.
 fn heedless(runs: &[Run; 3]) -> Option<String> {
     (0..2).find_map(|side| {
         let sent = Tally::of(&runs[2 - side].flow, side).sent;
@@ -67,7 +67,7 @@ fn segment(from: usize, sequence: u32, acknowledgment: u32, payload_bytes: usize
     }
 }
 
-/// A session whose server then sends these.
+/// A session whose server then sends these segments.
 fn flow(more: Vec<Segment>) -> Flow {
     let opening = |from, sequence, acknowledgment, flags| Segment {
         flags,
@@ -98,7 +98,7 @@ fn flow(more: Vec<Segment>) -> Flow {
     flow
 }
 
-/// Judgement of the wire where our server sends these segments as well.
+/// Findings on the wire if our server sends these segments as well.
 fn found(more: Vec<Segment>) -> String {
     let run = |more| Run {
         logs: Default::default(),
@@ -171,7 +171,7 @@ fn another_end_is_a_difference() {
     assert!(found[0].contains("OursConnects: the client saw"));
 }
 
-/// Runs in which a queue drops so many of the server's frames: between kernels, and of ours.
+/// Runs in which a queue drops this many of the server's frames: between kernels, and of ours.
 fn dropping(kernels: usize, ours: usize) -> [Run; 3] {
     [kernels, ours, kernels].map(|count| {
         let mut flow = flow(vec![]);
@@ -222,5 +222,5 @@ fn too_many_drops_at_each_attempt_are_found() {
 
 /// Two of each kind.
 const SEEDS: u64 = 24;
-/// Nobody waits longer for a case.
+/// Time limit of a case.
 const LIMIT: Duration = Duration::from_secs(240);

@@ -1,9 +1,9 @@
 //! Explicit congestion notification with the kernel's TCP at the other end of a TAP.
 //!
 //! Why here: both ends of the simulated tests are ours, and would agree on a misreading of RFC
-//! 3168. The wire marks each tenth of the data frames that may be marked, in both directions:
-//! each end must hear of it, lower its window and say so, as the other one understands it.
-//! Needs root and /dev/net/tun, or is left out with a word, unless `SIDECORE_ALL_PROGRAMS` is set.
+//! 3168. The wire marks each tenth of the ECN-capable data frames, in both directions: each end
+//! must process the echo, reduce its window and report that, as the other one expects. Needs root
+//! and /dev/net/tun, or is skipped with a note, unless `SIDECORE_ALL_PROGRAMS` is set.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 #![allow(unsafe_code)] // getsockopt(2) with TCP_INFO, which rustix does not know
 
@@ -27,7 +27,7 @@ fn the_kernel_and_we_agree_on_marks() {
     }
     in_namespace(|| {
         for offload in [false, true] {
-            // The kernel's `tcp_ecn`: 2 is its default, 1 asks, too.
+            // The kernel's `tcp_ecn`: 2 is its default, 1 requests it, too.
             for (ours_connects, kernels, ours, agreed) in [
                 (true, 2, Ecn::Active, true),
                 (false, 1, Ecn::Passive, true),
@@ -52,7 +52,7 @@ fn the_kernel_and_we_agree_on_marks() {
     });
 }
 
-/// Frames of one direction, SYNs aside.
+/// Frames of one direction, except SYNs.
 #[derive(Debug, Default)]
 struct Passed {
     capable: u64,
@@ -64,7 +64,7 @@ struct Passed {
 }
 
 impl Passed {
-    /// Notes a frame, and marks it where it is its turn; `bytes` may be its headers alone.
+    /// Records a frame, and marks each tenth; `bytes` may be its headers alone.
     fn note(&mut self, bytes: &mut [u8]) {
         let Some(flags) = flags_at(bytes).map(|at| bytes[at]) else {
             return;
@@ -94,7 +94,7 @@ struct Wire {
     stack: Stack,
     tap: Tap,
     begun: Instant,
-    /// From the kernel, and from us.
+    /// From the kernel, and from our stack.
     passed: [Passed; 2],
 }
 
@@ -125,7 +125,7 @@ impl Wire {
         }
     }
 
-    /// One look at both ends; frames that moved.
+    /// One round of both ends; the number of frames moved.
     fn round(&mut self) -> usize {
         // The clock does not begin with 0, which stands for no time.
         let now_ns = 1_000_000_000 + self.begun.elapsed().as_nanos() as u64;
@@ -166,7 +166,7 @@ impl Wire {
         }
         eprintln!("  kernel {kernels:?}, ours {ours:?}");
         assert_eq!(bits, TCPI_OPT_ECN | TCPI_OPT_ECN_SEEN, "{case}");
-        // RFC 3168 section 6.1.1: one asks with both flags, the other answers with one.
+        // RFC 3168 section 6.1.1: a request has both flags, the reply one.
         let mut openings = [kernels.opening, ours.opening];
         openings.sort_unstable();
         assert_eq!(openings, [ECE, ECE | CWR], "{case}");
@@ -177,13 +177,13 @@ impl Wire {
         let delivered_marked = u32::from_ne_bytes(info[at..at + 4].try_into().unwrap());
         assert!(delivered_marked > 0, "{case}: the kernel heard no echo");
         for passed in [kernels, ours] {
-            // Both echo, and fall silent when the other says that it has slowed down.
+            // Both echo, and stop when the other reports a reduction.
             assert!(passed.echoes > 0 && passed.cwr > 0, "{case}: {passed:?}");
         }
     }
 }
 
-/// Both ends send [`BYTES`] at once, and read the other's; TCP_INFO of the kernel's socket.
+/// Both ends send [`BYTES`] at once, and read the other's; TCP_INFO of the kernel socket.
 fn exchange(wire: &mut Wire, ours_connects: bool, v6: bool, case: &str) -> [u8; TCP_INFO_BYTES] {
     let (kernels, us): (IpAddr, IpAddr) = if v6 {
         ("fd77::1".parse().unwrap(), "fd77::2".parse().unwrap())
@@ -225,7 +225,7 @@ fn exchange(wire: &mut Wire, ours_connects: bool, v6: bool, case: &str) -> [u8; 
         {
             let info = peer.join().unwrap();
             assert!(got == data, "{case}: what came from the kernel");
-            // Or the kernel's end goes on saying farewell, on the next case's wire.
+            // Otherwise the kernel's end would send its closing segments during the next case.
             wire.stack.abort(session).unwrap();
             wire.round();
             return info;
@@ -236,7 +236,7 @@ fn exchange(wire: &mut Wire, ours_connects: bool, v6: bool, case: &str) -> [u8; 
     }
 }
 
-/// Connects; again while our addresses are not confirmed yet.
+/// Connects; retries while our addresses are still tentative.
 fn connect(wire: &mut Wire, to: SocketAddr, deadline: Instant) -> SessionId {
     loop {
         match wire.stack.connect(to, None) {
@@ -249,7 +249,7 @@ fn connect(wire: &mut Wire, to: SocketAddr, deadline: Instant) -> SessionId {
 
 /// The kernel's end.
 fn converse(stream: TcpStream) -> [u8; TCP_INFO_BYTES] {
-    // It is not everywhere the default, and not all others obey an echo.
+    // It is not the default everywhere, and some others ignore an echo.
     rustix::net::sockopt::set_tcp_congestion(&stream, "cubic").unwrap();
     let data = data();
     let mut got = vec![0; BYTES];

@@ -1,6 +1,6 @@
-//! Several engines with one address, each behind a link of its own, and one client that spreads its
-//! flows over the links by their hash. All rounds are run by one thread, so that a run is the same
-//! each time; `net-apps/tests/engines.rs` has the same on threads, against the kernel.
+//! Several engines with one address, each with its own link, and one client that spreads its flows
+//! over the links by their hash. One thread runs all rounds, so that a run is reproducible;
+//! `lab/apps/tests/engines.rs` has the same on threads, against the kernel.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_net::engine::{Engine, EngineOptions, EngineStatus, siblings};
@@ -31,7 +31,7 @@ impl World {
         }
     }
 
-    /// Rounds of all, with echoes where `listener` says so, until `done`.
+    /// Rounds of all engines, with echoes if there is a `listener`, until `done`.
     fn until(&mut self, mut done: impl FnMut(&mut Stack) -> bool) {
         for _ in 0..ROUNDS_MAX {
             self.client.round(&mut |_| 0).unwrap();
@@ -50,7 +50,7 @@ impl World {
         self.engines[index].stack().listen(any, 1024).unwrap()
     }
 
-    /// Opens sessions to the address of all.
+    /// Opens sessions to the common address.
     fn open(&mut self, count: usize, port: u16) -> Vec<SessionId> {
         let to = SocketAddr::from((OWN, port));
         let connect = |_| self.client.stack().connect(to, None).unwrap();
@@ -62,7 +62,7 @@ impl World {
         sessions
     }
 
-    /// Says something in each session and gets it back.
+    /// Sends something in each session and gets it back.
     fn converse(&mut self, sessions: &[SessionId]) {
         for (number, &session) in sessions.iter().enumerate() {
             let said = [number as u8; 100];
@@ -104,7 +104,7 @@ fn engine<N: Nic>(nic: N, number: u8) -> Engine<N> {
     Engine::new(nic, stack, None, EngineOptions::default())
 }
 
-/// Accepts whoever comes, by way of the listener of the event, and sends back what is said.
+/// Accepts all sessions of the event's listener, and echoes their data.
 fn echo(stack: &mut Stack) -> usize {
     let mut count = 0;
     while let Some(event) = stack.next_event() {
@@ -140,7 +140,7 @@ fn each_engine_has_the_flows_of_its_hash_and_nothing_is_handed_over() {
     assert_eq!(has, expected);
     assert!(has.iter().all(|&count| count > 200), "{has:?}");
     for status in world.status() {
-        // Where the client is, once, and its question where they are: known to all.
+        // The client's address, once, and its request for theirs: shared with all.
         assert!(status.handed_over <= 8, "{status:?}");
         assert_eq!(status.handed_lost, 0);
     }
@@ -155,7 +155,7 @@ fn a_listener_on_one_of_three_serves_all() {
     assert_eq!(world.sessions(), [0, 60, 0]);
     let status = world.status();
     assert!(status[0].handed_over > 0 && status[1].handed_taken > 0);
-    // Nobody listens there: refused by one, not by three.
+    // There is no listener: refused by one engine, not by three.
     let to = SocketAddr::from((OWN, 8));
     let refused = world.client.stack().connect(to, None).unwrap();
     world.until(|stack| stack.readiness(refused).unwrap().closed);

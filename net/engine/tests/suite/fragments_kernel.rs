@@ -1,6 +1,6 @@
-//! Datagrams in pieces, in any order, doubled and contradicting, to the kernel and to our stack:
-//! what is honest comes out of both, and what comes out of ours comes out of the kernel's too.
-//! Needs root and /dev/net/tun, or is left out with a word, unless `SIDECORE_ALL_PROGRAMS` is set.
+//! Datagrams in fragments, in any order, duplicated and contradictory, sent to the kernel and to
+//! our stack: valid ones are delivered by both, and the kernel delivers everything that ours does.
+//! Needs root and /dev/net/tun, or is skipped with a note, unless `SIDECORE_ALL_PROGRAMS` is set.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use crate::common;
@@ -31,7 +31,7 @@ fn compare() {
         ..TapOptions::default()
     })
     .unwrap();
-    // The frames are written for this address.
+    // The frames are built for this address.
     ip("link set frag0 down");
     ip("link set frag0 address 02:00:00:00:00:01");
     ip("link set frag0 up");
@@ -83,7 +83,7 @@ fn send(tap: &mut Tap, bytes: &[u8]) {
     assert!(tap.transmit(&outgoing).unwrap());
 }
 
-/// Until what comes in pieces comes through in both families: the interface has just come up.
+/// Waits until fragments are delivered in both families: the interface has just come up.
 fn warm_up(tap: &mut Tap, socket: &UdpSocket) {
     let begun = Instant::now();
     let (mut number, mut seen) = (0, HashSet::new());
@@ -105,7 +105,7 @@ fn warm_up(tap: &mut Tap, socket: &UdpSocket) {
     }
 }
 
-/// The numbers of the datagrams that came.
+/// The numbers of the received datagrams.
 fn read(socket: &UdpSocket, numbers: &mut HashSet<u32>) {
     let mut bytes = vec![0; 10_000];
     while let Ok(len) = socket.recv(&mut bytes) {

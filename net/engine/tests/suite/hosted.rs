@@ -1,5 +1,5 @@
-//! A stack inside its application, as a program uses it, with the kernel's sockets as its peers.
-//! Needs root: each test makes its interfaces in a network namespace of its own.
+//! A stack inside its application, used like by a program, with kernel sockets as its peers. Needs
+//! root: each test creates its interfaces in its own network namespace.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 #[path = "../common/namespace.rs"]
@@ -27,7 +27,7 @@ fn setup(socket: &Path) -> Setup {
     Setup::parse(&text).unwrap()
 }
 
-/// A client of a stack in this process, the stack's socket, and the folder of that.
+/// A client of a stack in this process, the stack's socket, and its folder.
 fn hosted() -> (TempDir, PathBuf, Client) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("hosted.sock");
@@ -35,7 +35,7 @@ fn hosted() -> (TempDir, PathBuf, Client) {
     (folder, path, client)
 }
 
-/// Sends back what comes at `port`, until `stop`.
+/// Echoes at `port`, until `stop`.
 fn echo(client: &mut Client, port: u16, stop: &AtomicBool) -> Result<(), ClientError> {
     let listener = client.listen(SocketAddr::from(([0, 0, 0, 0], port)), 16)?;
     let mut bytes = [0; 4096];
@@ -118,7 +118,7 @@ fn the_kernels_programs_are_answered() {
         let (own, served) = serving.join().unwrap();
         served.unwrap();
         drop(own);
-        // The engine is gone with its host, and so is its socket.
+        // The engine and its socket are gone with its host.
         assert!(other.is_lost());
         assert!(matches!(
             other.poll(Duration::from_secs(1)),
@@ -135,7 +135,7 @@ fn a_wait_ends_in_time_and_what_cannot_be_is_refused() {
         assert_eq!(own.poll(Duration::ZERO).unwrap(), 0);
         assert_eq!(own.poll(Duration::from_millis(30)).unwrap(), 0);
         assert!(!own.is_lost());
-        // Nobody answers there: the wait for the session goes on in the engine's own time.
+        // No host replies: the engine waits for the session in its own time.
         let session = own.connect(SocketAddr::from(([10, 77, 0, 1], 9))).unwrap();
         let mut tries = 0;
         while !own.readiness(session).closed && tries < 1000 {

@@ -1,5 +1,5 @@
 //! Traffic of a stack with itself takes a bounded part of a round, so that the NIC and the
-//! applications have their turn: sockets that answer one another without end, LAND, self-connect.
+//! applications get their turn: sockets that answer each other without end, LAND, self-connect.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use sidecore_net::engine::{Engine, EngineOptions};
@@ -14,7 +14,7 @@ const LOOPED_FRAMES_MAX: u64 = 1024;
 const OURS: [u8; 4] = [10, 0, 0, 1];
 const MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 
-/// A wire with nobody at its other end: frames sent are lost, frames received are put there before.
+/// A wire without a peer: sent frames are lost, received frames were put there before.
 #[derive(Default)]
 struct Lonely {
     received: VecDeque<Vec<u8>>,
@@ -42,7 +42,7 @@ impl Nic for LonelyNic {
         for mut bytes in wire.received.drain(..count) {
             sink(Received {
                 bytes: &mut bytes,
-                // As a NIC with checksum offload says it: the test computes only IP's.
+                // As from a NIC with checksum offload: the test computes only IP's.
                 checksum: ReceivedChecksum::Verified,
                 segment_bytes: None,
             });
@@ -89,7 +89,7 @@ fn multiply(stack: &mut Stack, sockets: &[UdpId]) -> usize {
     for (number, &socket) in sockets.iter().enumerate() {
         while let Some((_, _, len)) = stack.receive_from(socket, &mut bytes).unwrap() {
             let next = at(7_000 + ((number + 1) % sockets.len()) as u16);
-            // No room is a loss, as on a wire.
+            // Without room it is lost, as on a wire.
             stack.send_to(socket, next, &bytes[..len]).ok();
             stack.send_to(socket, next, &bytes[..len]).ok();
             work += 1;

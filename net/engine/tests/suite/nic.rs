@@ -1,8 +1,8 @@
-//! Conformance of every NIC. Needs root and /dev/net/tun: interfaces are made in a network
-//! namespace of the test's own.
+//! Conformance of every NIC. Needs root and /dev/net/tun: interfaces are created in the test's own
+//! network namespace.
 //!
 //! One suite, run with each NIC as the near end. The far end is another NIC on the same wire, so
-//! that both are looked at from both sides.
+//! that both are tested in both directions.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use crate::namespace;
@@ -80,7 +80,7 @@ fn tap() {
             .unwrap();
             let far = packet("sidecore0", offload);
             conform(near, far);
-            // The name is taken again at once: the kernel may need a moment, and is given it.
+            // The name is reused at once: opening waits while the kernel is still busy.
         }
     });
 }
@@ -99,7 +99,7 @@ fn xdp() {
     in_namespace(|| {
         for mode in [Mode::Generic, Mode::Native] {
             veth("near", "far");
-            // Or the far end's kernel leaves checksums incomplete without a word.
+            // Otherwise the far end's kernel leaves checksums incomplete without reporting it.
             namespace::run("ethtool", "-K far tx off");
             let near = Xdp::open(&XdpOptions {
                 name: "near".to_owned(),
@@ -119,7 +119,7 @@ fn xdp() {
 fn a_shield_keeps_the_kernel_out_and_goes_with_the_nic() {
     in_namespace(|| {
         veth("near", "far");
-        // The kernel answers for an address of its own, unless it hears nothing.
+        // The kernel replies for its own address, unless it receives nothing.
         namespace::ip("addr add 192.0.2.1/24 dev near");
         for shield in [false, true, false] {
             let near = Packet::open(&PacketOptions {
@@ -139,7 +139,7 @@ fn a_shield_keeps_the_kernel_out_and_goes_with_the_nic() {
     });
 }
 
-/// Who has 192.0.2.1?
+/// An ARP request for 192.0.2.1.
 fn arp_request() -> Vec<u8> {
     let mut frame = [&[0xff; 6][..], &[2, 0, 0, 0, 0, 9], &[8, 6]].concat();
     frame.extend([0, 1, 8, 0, 6, 4, 0, 1, 2, 0, 0, 0, 0, 9, 192, 0, 2, 9]);
@@ -151,7 +151,7 @@ fn is_answer(frame: &[u8]) -> bool {
     frame.get(12..14) == Some(&[8, 6]) && frame[21] == 2
 }
 
-/// Until an ARP answer comes.
+/// Waits for an ARP reply.
 fn await_answer(nic: &mut dyn Nic) {
     let begun = Instant::now();
     let mut answered = false;
@@ -162,7 +162,7 @@ fn await_answer(nic: &mut dyn Nic) {
     }
 }
 
-/// No ARP answer comes ahead of a frame that follows the question to and fro.
+/// No ARP reply arrives before a frame that follows the request there and back.
 fn refuse_answer(near: &mut dyn Nic, far: &mut dyn Nic) {
     send(far, &plain(4, 100), [&[], &[]]);
     assert_eq!(receive_plain(near, 1), [plain(4, 100)]);
@@ -262,7 +262,7 @@ fn frames_cross_unchanged(from: &mut dyn Nic, to: &mut dyn Nic) {
         + 14;
     for (number, length) in (0u32..).zip([60, 61, 64, 127, 128, 129, 1000, longest - 1, longest]) {
         let frame = plain(number, length);
-        // Every way to lie in three pieces.
+        // Every way to split a frame into three pieces.
         for (first, second) in [(length, 0), (14, length - 14), (20, 1), (54, 0), (33, 17)] {
             let (header, payload) = frame.split_at(first);
             let (one, two) = payload.split_at(second.min(payload.len()));
@@ -301,7 +301,7 @@ fn too_long_is_lost_and_nothing_else(near: &mut dyn Nic, far: &mut dyn Nic) {
     assert!(receive_plain(far, 1) == [right]);
 }
 
-/// More than any ring holds, with as many under way as do not overflow a kernel's queue.
+/// More than any ring holds, with a number in flight that does not overflow a kernel's queue.
 fn many_cross_in_order(from: &mut dyn Nic, to: &mut dyn Nic) {
     let (mut sent, mut received) = (0, 0);
     let begun = Instant::now();
@@ -328,8 +328,8 @@ fn many_cross_in_order(from: &mut dyn Nic, to: &mut dyn Nic) {
     }
 }
 
-/// TCP segments over IPv4 and IPv6: plain with a whole checksum, plain with an incomplete one,
-/// super.
+/// TCP segments over IPv4 and IPv6: plain with a complete checksum, plain with an incomplete one,
+/// super-segments.
 fn segments_arrive_whole_and_right(from: &mut dyn Nic, to: &mut dyn Nic) {
     let capabilities = from.capabilities();
     let payload: Vec<u8> = (0..40_000u32).map(|byte| (byte * 7 / 3) as u8).collect();
@@ -385,8 +385,7 @@ fn is_readable(nic: &dyn Nic, timeout: Duration) -> bool {
     ready[0]
 }
 
-/// A frame of the type that is set aside for experiments (IEEE 802, 88B5), told apart by its
-/// number.
+/// A frame of the type for experiments (IEEE 802, 88B5), identified by its number.
 fn plain(number: u32, length: usize) -> Vec<u8> {
     let mut frame: Vec<u8> = (0..length)
         .map(|at| (at as u32 * 31 + number) as u8)
@@ -417,7 +416,7 @@ fn send(nic: &mut dyn Nic, header: &[u8], payload: [&[u8]; 2]) {
     nic.flush().unwrap();
 }
 
-/// The next `count` frames of ours; the kernel sends some of its own.
+/// The next `count` of our frames; the kernel sends some of its own.
 fn receive_plain(nic: &mut dyn Nic, count: usize) -> Vec<Vec<u8>> {
     let mut frames = Vec::new();
     let begun = Instant::now();
@@ -434,7 +433,7 @@ fn receive_plain(nic: &mut dyn Nic, count: usize) -> Vec<Vec<u8>> {
     frames
 }
 
-/// Headers of a TCP segment and where its transport header starts.
+/// Headers of a TCP segment, and the offset of its transport header.
 fn segment(is_ipv6: bool, payload: &[u8], complete: bool) -> (Vec<u8>, u16) {
     let mut frame = vec![0xff; 6];
     frame.extend([2, 0, 0, 0, 0, 9]);
@@ -469,8 +468,7 @@ fn segment(is_ipv6: bool, payload: &[u8], complete: bool) -> (Vec<u8>, u16) {
     (frame, start as u16)
 }
 
-/// The payload of segments of ours, put together by their sequence numbers; checksums are looked
-/// at.
+/// The payload of our segments, ordered by their sequence numbers; checksums are verified.
 fn receive_stream(nic: &mut dyn Nic, is_ipv6: bool, bytes: usize) -> Vec<u8> {
     let mut stream = vec![0; bytes];
     let mut arrived = 0;
@@ -507,7 +505,7 @@ fn receive_stream(nic: &mut dyn Nic, is_ipv6: bool, bytes: usize) -> Vec<u8> {
     stream
 }
 
-/// The one's complement sum, going on from `begin`.
+/// The one's complement sum, continued from `begin`.
 fn sum(begin: u32, bytes: &[u8]) -> u16 {
     let mut sum = begin;
     for pair in bytes.chunks(2) {
@@ -519,5 +517,5 @@ fn sum(begin: u32, bytes: &[u8]) -> u16 {
 
 const PORTS: [u8; 4] = [0x12, 0x34, 0x56, 0x78];
 const FRAMES: u32 = 5_000;
-/// So long a thing that must happen may take.
+/// Time limit for anything that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);

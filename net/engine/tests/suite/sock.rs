@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Counters of an engine, sampled.
+/// Sampled counters of an engine.
 #[derive(Default)]
 struct Noticed {
     violations: AtomicU64,
@@ -105,13 +105,13 @@ fn run(
         }
         server.disarm();
     }
-    // What was asked for before the end lies in the rings, and is done, too.
+    // Requests from before the end are in the rings, and are executed, too.
     while server.poll(&mut stack) > 0 {}
     let status = server.status().collect();
     (stack, server.violations(), status)
 }
 
-/// Until all have gone, as the engine sees it.
+/// Waits until all have left, as the engine sees it.
 fn until_all_have_gone(engine: &Engine) {
     let begun = Instant::now();
     while attached(engine) != "0" {
@@ -131,7 +131,7 @@ fn service() -> SocketAddr {
     SERVICE.parse().unwrap()
 }
 
-/// Polls until `found` finds something.
+/// Polls until `found` returns something.
 fn until<T>(client: &mut Client, mut found: impl FnMut(&mut Client) -> Option<T>) -> T {
     let begun = Instant::now();
     loop {
@@ -151,8 +151,8 @@ fn connect(client: &mut Client) -> Socket {
     session
 }
 
-/// A thread that accepts and echoes until every session that came has ended, and so many came. It
-/// listens once this returns.
+/// A thread that accepts and echoes until `sessions` sessions have arrived and all of them have
+/// ended. It listens once this returns.
 fn echo(mut client: Client, sessions: usize) -> JoinHandle<()> {
     let listener = client.listen(service(), 1000).unwrap();
     std::thread::spawn(move || echo_at(client, listener, sessions))
@@ -277,7 +277,7 @@ fn megabytes_through_few_chunks_both_ways() {
     let (mut sent, mut received) = (0, Vec::new());
     let mut piece = vec![0; 100_000];
     while received.len() < bytes.len() {
-        // No more under way than two buffers and their chunks hold: an echo would block itself.
+        // In flight at most two buffers and their chunks: otherwise an echo would block itself.
         let end = bytes.len().min(received.len() + 2 * BUFFER_BYTES).max(sent);
         sent += client.write(session, &bytes[sent..end]).unwrap();
         while let Some(count) = client.read(session, &mut piece).unwrap() {
@@ -346,7 +346,7 @@ fn datagrams_keep_their_bounds_and_their_senders() {
     }
 }
 
-/// Few chunks, most of them with bytes that nobody reads; many datagrams on their way.
+/// Few chunks, most of them with unread bytes; many datagrams in flight.
 #[test]
 fn long_datagrams_wait_for_chunks_and_lose_nothing() {
     let engine = Engine::start();
@@ -363,7 +363,7 @@ fn long_datagrams_wait_for_chunks_and_lose_nothing() {
             other.poll(Duration::from_millis(1)).unwrap();
             (one.sending(session) >= chunks.min(3)).then_some(())
         });
-        // Its chunks to send from come back; what the other side has stays unread.
+        // Its chunks to send from are returned; data that the other side holds stays unread.
         one.abort(session).unwrap();
         let (here, there): (SocketAddr, SocketAddr) = (
             "192.0.2.1:7".parse().unwrap(),
@@ -426,7 +426,7 @@ fn who_ends_a_socket_within_a_datagram_or_goes_on_for_ever_is_cut_off() {
                 kind => ask(kind, 0, none),
             }
         }
-        // The answer to a question asked later comes later.
+        // A later request is answered later.
         let mut other = engine.attach();
         other.bind_udp("192.0.2.1:7".parse().unwrap()).unwrap();
         let begun = Instant::now();
@@ -521,7 +521,7 @@ impl Random {
     }
 }
 
-/// An attachment of somebody who writes what he likes, by the byte map in src/sock/README.md.
+/// An attachment that writes arbitrary words, by the byte map in src/sock/README.md.
 struct Raw {
     socket: std::os::fd::OwnedFd,
     segment: SharedMap,
@@ -561,9 +561,9 @@ fn write_rubbish(raw: &mut Raw, random: &mut Random) {
             random.next() as usize % (memory.len() / 8) * 8,
             random.next(),
         ),
-        // A position of the events' reader that may be false.
+        // A possibly invalid position of the events' reader.
         1 => store(512, random.next() % 40),
-        // A request that may be right: listeners and sessions come to be, chunks go to and fro.
+        // A possibly valid request: listeners and sessions are created, chunks are exchanged.
         _ => {
             let at = 4096 + raw.requests as usize % 2048 * 64;
             let small = |random: &mut Random, rare: u64| match random.next() % 64 {
@@ -571,7 +571,7 @@ fn write_rubbish(raw: &mut Raw, random: &mut Random) {
                 _ => random.next() % rare,
             };
             let two = |low: u64, high: u64| (low & 0xffff_ffff) | (high << 32);
-            // Kinds 1 to 10, and seldom none of them.
+            // Kinds 1 to 10, and sometimes an invalid one.
             let kind = 1 + small(random, 10);
             let no_chunk = u64::from(u32::MAX);
             let give = match random.next() % 16 {
@@ -582,7 +582,7 @@ fn write_rubbish(raw: &mut Raw, random: &mut Random) {
             store(at, two(kind, 7));
             store(at + 8, two(small(random, 12), small(random, 16_385)));
             store(at + 16, two(small(random, 8), give));
-            // 192.0.2.1, mapped into IPv6, port 80: the others' service; or another port.
+            // 192.0.2.1 as an IPv4-mapped address, port 80: the others' service; or another port.
             store(at + 24, 0);
             store(
                 at + 32,
@@ -637,7 +637,7 @@ fn rubbish_hurts_only_its_writer() {
             });
             let mut heard = [0; 4];
             let count = until(&mut server, |server| {
-                // The others knock too.
+                // It may connect to the others, too.
                 while let Some((session, _)) = server.accept(listener) {
                     server.abort(session).unwrap();
                 }

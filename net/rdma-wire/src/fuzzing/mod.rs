@@ -1,10 +1,10 @@
-//! A pair under fire: a peer that is written by a fuzzer, decision by decision, against a model.
+//! A pair under attack: a peer driven by a fuzzer, decision by decision, against a model.
 //!
-//! The peer's segments are mostly whole, with a right CRC and believable fields, so that what lies
-//! behind the framing is reached; some are damaged, some are noise. After each, memory,
-//! completions, answers and the terminate code are what the model says, which knows nothing of
-//! streams, units and pairs. Where noise was sent the model is lost; then memory that this peer has
-//! no right to write is still as it was.
+//! The peer's segments are mostly complete, with a correct CRC and plausible fields, so that the
+//! code behind the framing is reached; some are damaged, some are noise. After each, memory,
+//! completions, responses and the terminate code must match the model, which knows nothing of
+//! streams, units and pairs. After noise the model is out of step; then memory that this peer has
+//! no right to write must still be unchanged.
 
 mod model;
 
@@ -27,9 +27,9 @@ use sidecore_random::choices::Choices;
 const STEPS_MAX: usize = 64;
 /// Bytes of each region.
 const REGION_BYTES: usize = 320;
-/// Reads and atomics at a time, each way.
+/// Outstanding reads and atomics, each way.
 const READS: usize = 4;
-/// Receives that wait at a time.
+/// Receives posted at a time.
 const RECEIVES: usize = 6;
 /// The pair that is fuzzed, and another of its domain.
 const PAIR: PairId = PairId(1);
@@ -46,7 +46,7 @@ const REGIONS: [(u64, Access, Option<PairId>); REGION_COUNT] = [
     (0, Access::REMOTE_ATOMIC, None),
     (0x1000, Access::NONE, None),
 ];
-/// Regions there are.
+/// Number of regions.
 const REGION_COUNT: usize = 8;
 /// Memory that the pair sends from.
 const SENT: usize = 7;
@@ -55,7 +55,7 @@ const RECEIVED: usize = 3;
 /// Regions that no peer of this pair may write, whatever it sends.
 const PROTECTED: [usize; 4] = [2, 5, 7, 0];
 
-/// Messages as often as they come.
+/// Messages by their frequency.
 const LIKELY: [Opcode; 16] = [
     Opcode::Write,
     Opcode::Send,
@@ -78,7 +78,7 @@ const LIKELY: [Opcode; 16] = [
 fn rights(index: usize) -> Access {
     let all = Access::REMOTE_WRITE | Access::REMOTE_READ | Access::REMOTE_ATOMIC;
     match index {
-        // One that allows everything, so that faults of bounds are reached by all messages.
+        // A region with all rights, so that bounds faults are reached by all messages.
         1 | 4 => REGIONS[index].1 | all,
         _ => REGIONS[index].1,
     }
@@ -87,7 +87,7 @@ fn rights(index: usize) -> Access {
 /// One input: the decisions of a peer and of an application.
 ///
 /// # Panics
-/// If anything happens that must not.
+/// If an invariant is violated.
 pub fn fuzz_stream(data: &[u8]) -> Seen {
     let mut choices = Choices::of(data);
     if choices.below(16) == 0 {
@@ -110,29 +110,29 @@ pub fn fuzz_stream(data: &[u8]) -> Seen {
     attacked.seen
 }
 
-/// Things that an input brought about, while the model could follow.
+/// Effects of an input, while the model was in step.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Seen {
-    /// The peer was told of a fault.
+    /// The fault that was reported to the peer.
     pub told: Option<Cause>,
-    /// Segments that the pair took, and left open.
+    /// Segments that the pair accepted, and stayed open.
     pub segments: usize,
     /// Segments that it sent.
     pub sent: usize,
-    /// Completions that are no flushes.
+    /// Completions other than flushes.
     pub completions: usize,
-    /// Bytes that were placed ahead of their turn.
+    /// Bytes that were placed out of order.
     pub ahead: usize,
 }
 
-/// Inputs to begin with: decisions of any kind.
+/// Seed inputs: arbitrary decisions.
 #[must_use]
 pub fn seeds() -> Vec<Vec<u8>> {
     let mut random = Choices::seeded(5);
     (1..=16).map(|tens| random.take(40 * tens)).collect()
 }
 
-/// A start frame that is damaged or none at all.
+/// A damaged start frame, or none at all.
 fn start_with_noise(choices: &mut Choices) {
     let mut domain = Domain::new(1, [0; 16]);
     let mut memory = Buffers::default();
@@ -205,7 +205,7 @@ struct Attacked {
     /// Noise was sent.
     lost: bool,
     id: u64,
-    /// Bytes of units that the peer has made.
+    /// Bytes of units that the peer has created.
     sent: u64,
     seen: Seen,
 }
@@ -314,7 +314,7 @@ impl Attacked {
         self.compare();
     }
 
-    /// A segment with mostly believable fields.
+    /// A segment with mostly plausible fields.
     fn segment(&mut self, choices: &mut Choices) -> (Header, Vec<u8>) {
         let waits = self.model.waits.front().copied();
         let opcode = self.opcode(choices);
@@ -456,7 +456,7 @@ impl Attacked {
         (header, payload)
     }
 
-    /// A message, mostly one that the pair can take now.
+    /// A message, usually one that the pair can accept now.
     fn opcode(&self, choices: &mut Choices) -> Opcode {
         if choices.below(32) == 31 {
             return Opcode::of(choices.below(12) as u8).unwrap_or(Opcode::Write);
@@ -480,7 +480,7 @@ impl Attacked {
         opcode
     }
 
-    /// A steering tag and an offset, mostly of a region with a right and within it.
+    /// A steering tag and an offset, usually of a region with the right and within it.
     fn place(&self, right: Access, choices: &mut Choices) -> (Stag, u64) {
         let mut index = choices.below(REGION_COUNT as u64 + 1) as usize;
         if choices.below(16) != 15 {
@@ -527,7 +527,7 @@ impl Attacked {
         }
     }
 
-    /// Two to four segments of which the later ones are seen first, too.
+    /// Two to four segments, the later ones of which are also seen out of order.
     fn ahead(&mut self, choices: &mut Choices) {
         let count = 2 + choices.below(3);
         let mut units = Vec::new();
@@ -535,7 +535,7 @@ impl Attacked {
             let (header, payload) = self.segment(choices);
             let position = self.sent;
             let unit = self.unit(&header, &payload);
-            // A peer that lies: other bytes in their turn than those that were seen ahead.
+            // A peer that lies: the bytes in order differ from those seen out of order.
             let mut seen = unit.clone();
             if choices.below(4) == 3 && payload.len() > 1 {
                 let other: Vec<u8> = payload.iter().map(|byte| !byte).collect();
@@ -543,8 +543,9 @@ impl Attacked {
             }
             units.push((position, unit, seen, header, payload));
         }
-        // What is seen ahead may be written over by what comes before; answers must not be seen by
-        // a read of ours that another segment ends. Memory is compared once all have come.
+        // Data placed out of order may be overwritten by earlier segments; responses must not be
+        // visible to a read of ours that another segment ends. Memory is compared once all have
+        // arrived.
         let was_open = self.pair.state() == State::Open && !self.lost;
         for (position, _, seen, ..) in units.iter().rev() {
             if choices.below(4) != 0 {
@@ -556,8 +557,8 @@ impl Attacked {
         for (_, unit, _, header, payload) in &units {
             self.arrive(unit, choices);
             self.model.segment(header, payload);
-            // Requests see what was placed ahead of them, as the RFCs allow; and what was placed
-            // ahead of a fault stays.
+            // Requests may see data placed out of order before them, as the RFCs allow; and data
+            // placed out of order after a fault stays.
             is_exact &= header.opcode != Opcode::AtomicRequest as u8
                 && header.opcode != Opcode::ReadRequest as u8;
         }
@@ -570,7 +571,7 @@ impl Attacked {
     fn damage(&mut self, choices: &mut Choices) {
         let (header, payload) = self.segment(choices);
         let mut unit = self.unit(&header, &payload);
-        // Behind the length, which only says how much is waited for.
+        // After the length, which only determines how much is awaited.
         let index = 8 + choices.below(unit.len() as u64 - 8) as usize;
         unit[index] ^= 1 << choices.below(8);
         self.arrive(&unit, choices);
@@ -655,7 +656,7 @@ impl Attacked {
         }
     }
 
-    /// Takes all that the pair sends.
+    /// Takes everything that the pair sends.
     fn drain(&mut self) {
         let mut target = [0; 1024];
         let mut stream = Vec::new();

@@ -1,4 +1,4 @@
-//! What a peer's segments must do to memory and completions, written down plainly.
+//! A plain model of the effects of a peer's segments on memory and completions.
 
 use super::{PAIR, READS, RECEIVES, REGION_BYTES, REGION_COUNT, REGIONS, rights};
 use crate::Stag;
@@ -10,24 +10,24 @@ use crate::wire::terminate::{Cause, Terminate};
 use crate::work::{Completion, Kind, Post, Status, Work};
 use std::collections::VecDeque;
 
-/// The end that a pair has come to.
+/// The end of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Outcome {
     Open,
-    /// The peer was told of a fault.
+    /// A fault was reported to the peer.
     Told(Cause),
-    /// Any other.
+    /// Any other end.
     Over,
 }
 
-/// An answer that the pair waits for, of the work with this number.
+/// A response that the pair waits for, of the work with this number.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Wait {
     Read { id: u64, into: Piece, at: u32 },
     Atomic { id: u64, identifier: u32 },
 }
 
-/// A request of the peer that has no answer yet.
+/// A request of the peer without a response yet.
 #[derive(Debug)]
 enum Asked {
     Read {
@@ -45,24 +45,24 @@ const NOT_POSTED: u64 = u64::MAX;
 
 pub(super) struct Model {
     memory: Vec<Vec<u8>>,
-    /// None once it ended.
+    /// None once invalidated.
     tags: Vec<Option<Stag>>,
     pub(super) outcome: Outcome,
     receives: VecDeque<Receive>,
     incoming: Option<(Receive, Opcode, u32)>,
     msn: [u32; 4],
     asked: VecDeque<Asked>,
-    /// Work that has not gone.
+    /// Work that was not sent yet.
     works: VecDeque<Post>,
-    /// Work in its order, with its completion once that is known.
+    /// Work in order, with its completion once that is known.
     posted: VecDeque<(u64, Kind, Option<Completion>)>,
     pub(super) waits: VecDeque<Wait>,
     completed: Vec<Completion>,
     may_send: bool,
-    /// Immediate data that are not solicited need no receive.
+    /// Unsolicited immediate data need no receive.
     immediate_without_receive: bool,
     identifier: u32,
-    /// The message that the pair is about to have sent whole.
+    /// The message that the pair is about to complete sending.
     sending: Vec<u8>,
 }
 
@@ -171,7 +171,7 @@ impl Model {
         std::mem::take(&mut self.completed)
     }
 
-    /// The pair ends, with a fault that the peer is told or without.
+    /// The pair ends, with a fault reported to the peer or without.
     pub(super) fn end(&mut self, cause: Option<Cause>) {
         if self.outcome != Outcome::Open {
             return;
@@ -195,7 +195,7 @@ impl Model {
         self.waits.clear();
     }
 
-    /// A segment comes.
+    /// A segment arrives.
     pub(super) fn segment(&mut self, header: &Header, payload: &[u8]) {
         if self.outcome != Outcome::Open {
             return;
@@ -245,7 +245,7 @@ impl Model {
         }
     }
 
-    /// Index of a region, and of a byte in it, where `bytes` bytes may be used.
+    /// Index of a region, and of a byte in it, if `bytes` bytes may be used.
     fn find(
         &self,
         stag: Stag,
@@ -383,7 +383,7 @@ impl Model {
         }
     }
 
-    /// Work is over; all that is over at the front completes.
+    /// Work is done; everything done at the front completes.
     fn over(&mut self, completion: Completion) {
         for posted in &mut self.posted {
             if posted.0 == completion.id {
@@ -427,7 +427,7 @@ impl Model {
         if is_immediate {
             Self::exactly(last, offset, payload, 8)?;
         } else {
-            // Each byte's place, one by one.
+            // The location of each byte, one by one.
             let places: Vec<(Stag, u64)> = receive
                 .pieces
                 .iter()
@@ -456,7 +456,7 @@ impl Model {
         let invalidated = opcode.invalidates().then_some(invalidate);
         if let Some(stag) = invalidated {
             let (index, _) = match self.find(stag, 0, 0, Access::REMOTE_INVALIDATE) {
-                // Where it points to is of no interest here.
+                // The pointer's target does not matter here.
                 Err(3 | 4) => {
                     let index = self.tags.iter().position(|&own| own == Some(stag));
                     Ok((index.expect("it was found"), 0))
@@ -575,7 +575,7 @@ impl Model {
         Ok(old)
     }
 
-    /// All that the pair sent since the last time; it sends all that it may.
+    /// Compares everything that the pair has sent since the last time; it sends as much as it may.
     pub(super) fn drained(&mut self, messages: &[(Header, Vec<u8>)]) {
         for (header, payload) in messages {
             let opcode = Opcode::of(header.opcode).expect("a known one");
@@ -586,7 +586,7 @@ impl Model {
             }
         }
         if self.outcome == Outcome::Open && self.may_send {
-            // One that must fail was told of above.
+            // One that must fail was reported above.
             assert!(self.asked.is_empty(), "an answer is missing");
             let waits = self.waits.len() == READS;
             assert!(
@@ -602,7 +602,7 @@ impl Model {
             .and_then(|told| told.cause())
             .expect("a cause");
         if self.outcome == Outcome::Open {
-            // Found while sending: memory that is gone, of an answer or of work.
+            // Found while sending: memory of a response or of work that is gone.
             let expected = self
                 .trouble()
                 .unwrap_or_else(|| panic!("no reason for {cause:?}"));
@@ -620,7 +620,7 @@ impl Model {
         assert_eq!(self.outcome, Outcome::Told(cause));
     }
 
-    /// Faults that the first answer or the first work may have.
+    /// Possible faults of the first response or the first work.
     fn trouble(&self) -> Option<Vec<Cause>> {
         let mut causes = Vec::new();
         match self.asked.front() {
@@ -684,7 +684,7 @@ impl Model {
         }
     }
 
-    /// A segment of the pair's own work.
+    /// Processes a segment of the pair's own work.
     fn went(&mut self, opcode: Opcode, header: &Header, payload: &[u8]) {
         let post = self.works.front().cloned().expect("work was posted");
         self.sending.extend_from_slice(payload);

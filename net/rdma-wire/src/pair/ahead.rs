@@ -1,12 +1,12 @@
-//! Segments that came out of order, placed before their turn (RFC 5044, section 5; RFC 5041,
-//! section 5.3): a unit that lies whole at the front of a segment of TCP, with a right CRC, needs
-//! nothing of what is missing before it.
+//! Segments received out of order, and placed early (RFC 5044, section 5; RFC 5041, section 5.3): a
+//! complete unit at the front of a segment of TCP, with a correct CRC, does not depend on the data
+//! missing before it.
 //!
-//! Tagged messages alone: which buffer an untagged one has, its turn decides. Nothing is delivered
-//! here: when its turn comes, each segment is checked as any other, and left out is only the copy.
+//! Tagged messages only: the buffer of an untagged one depends on the order. Nothing is delivered
+//! here: when its turn comes, each segment is checked like any other, and only the copy is skipped.
 //!
-//! Must stay true: memory ends up as if everything had come in order; so a placement is forgotten,
-//! and done again in its turn, once anything else is placed over it.
+//! Must stay true: memory ends up as if everything had arrived in order; therefore a placement is
+//! forgotten, and repeated in order, once anything else is placed over it.
 
 use super::{Outstanding, Pair};
 use crate::domain::{Access, Domain};
@@ -14,7 +14,7 @@ use crate::framing::whole_unit;
 use crate::memory::{Memory, RegionId};
 use crate::wire::ddp::{Header, Opcode, Target};
 
-/// Placements that are remembered.
+/// Remembered placements, at most.
 pub const AHEAD_MAX: usize = 64;
 
 #[derive(Debug)]
@@ -33,15 +33,15 @@ impl Ahead {
 }
 
 impl Pair {
-    /// Bytes of the peer's messages, markers included, that have been taken in order: positions of
-    /// [`Self::place_ahead`] count like this.
+    /// Bytes of the peer's messages, including markers, that were received in order: the base of
+    /// positions in [`Self::place_ahead`].
     #[must_use]
     pub fn awaited(&self) -> u64 {
         self.deframer.awaited()
     }
 
-    /// Places what can be placed of `bytes`, which begin with a unit at `position` of the stream;
-    /// how many of them. All of them come again, in order, by [`Self::receive`].
+    /// Places what it can of `bytes`, which begin with a unit at `position` of the stream; returns
+    /// the number of bytes placed. All of them are passed again, in order, to [`Self::receive`].
     pub fn place_ahead<M: Memory + ?Sized>(
         &mut self,
         mut position: u64,
@@ -50,7 +50,7 @@ impl Pair {
         memory: &mut M,
     ) -> usize {
         let mut placed = 0;
-        // Without a CRC nothing says that a unit begins here.
+        // Without a CRC nothing shows that a unit begins here.
         if !self.is_open() || !self.deframer.crc || self.deframer.markers {
             return 0;
         }
@@ -86,7 +86,7 @@ impl Pair {
         let rights = match Opcode::of(header.opcode)? {
             Opcode::Write => Access::REMOTE_WRITE,
             Opcode::ReadResponse => {
-                // Into a read that waits, or nowhere.
+                // Only into a pending read.
                 let end = offset.checked_add(bytes)?;
                 let mut reads = self.outstanding.iter();
                 reads.find(|one| {
@@ -113,7 +113,7 @@ impl Pair {
         Some(())
     }
 
-    /// True if this very placement was done ahead of its turn; its turn has come.
+    /// True if exactly this placement was done early; its turn has come.
     pub(super) fn was_placed(
         &mut self,
         region: RegionId,
@@ -128,12 +128,12 @@ impl Pair {
             ahead.mark == mark
                 && (ahead.region, ahead.offset, ahead.bytes) == (region, offset, bytes as u64)
         });
-        // Whatever else is remembered of earlier positions was never a unit.
+        // Remembered placements at earlier positions were never units.
         self.ahead.retain(|ahead| ahead.mark.0 > mark.0);
         was_placed
     }
 
-    /// Forgets placements that others are about to be placed over.
+    /// Forgets placements that are about to be overwritten.
     pub(super) fn forget_ahead(&mut self, region: RegionId, offset: u64, bytes: u64) {
         if !self.ahead.is_empty() {
             self.ahead

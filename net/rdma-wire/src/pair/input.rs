@@ -1,4 +1,4 @@
-//! A segment that came: checked by DDP, then by RDMAP, then placed (RFC 5041, section 7; RFC 5040,
+//! A received segment: checked by DDP, then by RDMAP, then placed (RFC 5041, section 7; RFC 5040,
 //! section 7).
 //!
 //! Must stay true: nothing is placed before every check of its segment has passed.
@@ -18,19 +18,19 @@ use crate::wire::word64;
 use crate::work::{Completion, Kind, Status};
 use crate::{End, Stag};
 
-/// A message that comes in several segments.
+/// A message in progress, of several segments.
 #[derive(Debug)]
 pub(super) struct Incoming {
     pub(super) receive: Receive,
-    /// The receive is one that was posted.
+    /// True if the receive was posted.
     pub(super) is_posted: bool,
     opcode: Opcode,
-    /// Bytes that came.
+    /// Bytes received so far.
     at: u32,
     room: u32,
 }
 
-/// An untagged segment behind DDP's checks.
+/// An untagged segment after DDP's checks.
 struct Untagged<'a> {
     last: bool,
     opcode: Opcode,
@@ -44,7 +44,7 @@ struct Untagged<'a> {
 pub(super) type Mark = (u64, u32);
 
 impl Pair {
-    /// Takes a segment; a fault ends the pair.
+    /// Processes a segment; a fault ends the pair.
     pub(super) fn take_segment<M: Memory + ?Sized>(
         &mut self,
         segment: &[u8],
@@ -52,7 +52,7 @@ impl Pair {
         domain: &mut Domain,
         memory: &mut M,
     ) {
-        // RFC 6581, section 9.2: so the initiator says that it is ready to receive, once.
+        // RFC 6581, section 9.2: the initiator reports so, once, that it is ready to receive.
         if std::mem::take(&mut self.may_be_empty) && segment.is_empty() {
             self.may_send = true;
             return;
@@ -62,11 +62,11 @@ impl Pair {
                 .is_some_and(|(header, _)| header.opcode == Opcode::ReadRequest as u8);
             self.fail(Terminate::blaming(cause, segment, is_read));
         }
-        // The peer has sent: so may we.
+        // The peer has sent, so this side may send.
         self.may_send = true;
     }
 
-    /// True if `segment` begins a message for which no receive is there, and it may wait.
+    /// True if `segment` begins a message without a receive, and the message may wait.
     pub(super) fn lacks_receive(&self, segment: &[u8], domain: &Domain) -> bool {
         if !self.options.waits_for_receives || self.incoming.is_some() {
             return false;
@@ -92,12 +92,12 @@ impl Pair {
         })
     }
 
-    /// True for immediate data that complete without a receive.
+    /// True for immediate data that completes without a receive.
     fn needs_no_receive(&self, opcode: Opcode) -> bool {
         self.options.immediate_without_receive && opcode == Opcode::Immediate
     }
 
-    /// True while completions that nobody polls are not too many.
+    /// True while the number of unpolled completions is below its bound.
     fn has_room_for_received(&self) -> bool {
         self.received < self.options.receive_depth
     }
@@ -188,7 +188,7 @@ impl Pair {
         domain: &Domain,
         memory: &mut M,
     ) -> Result<(), Cause> {
-        // One of no bytes names nothing that would have to be there.
+        // A message of no bytes accesses no memory, so nothing is checked.
         if payload.is_empty() {
             return Ok(());
         }
@@ -219,7 +219,7 @@ impl Pair {
         if place.stag != into.stag {
             return Err(Cause::TaggedStag);
         }
-        // `into` was checked when it was posted: the sum is within 64 bits.
+        // `into` was checked when it was posted: the sum fits into 64 bits.
         if place.offset != into.offset + u64::from(at) || place.bytes > into.bytes - at {
             return Err(Cause::TaggedBounds);
         }
@@ -263,7 +263,7 @@ impl Pair {
         Ok(())
     }
 
-    /// The oldest work that waited for its answer is over.
+    /// The oldest work that waits for its response is done.
     fn answered(&mut self, bytes: u32, original: Option<u64>) {
         if let Some(index) = self.oldest_gone() {
             let post = &self.works[index].post;
@@ -346,13 +346,13 @@ impl Pair {
             });
         }
         let receive = match self.options.shared {
-            // Completions that nobody polls are bounded for shared receives, too.
+            // The number of unpolled completions is bounded for shared receives, too.
             Some(_) if self.received >= self.options.receive_depth => None,
             Some(shared) => domain.take_shared(shared),
             None => self.receives.pop_front(),
         };
         let receive = receive.ok_or(Cause::NoBuffer)?;
-        // A shared one was checked by nobody yet.
+        // A shared receive was not checked for this pair yet.
         let room = total(&receive.pieces).unwrap_or(0);
         Ok(Incoming {
             receive,
@@ -381,7 +381,7 @@ impl Pair {
             if !now.is_empty() {
                 let bytes = now.len() as u64;
                 let offset = piece.offset.wrapping_add(from.into());
-                // Memory of ours that is gone: no fault of the peer.
+                // Memory of ours is gone: not a fault of the peer.
                 let place = domain
                     .check(self.id, piece.stag, offset, bytes, Access::LOCAL_WRITE)
                     .map_err(|_| Cause::LocalCatastrophic)?;
@@ -420,7 +420,7 @@ impl Pair {
         } else {
             let request = single(message, ATOMIC_BYTES, AtomicRequest::read)?;
             self.check_atomic(&request, domain)?;
-            // Reads that came before see the word as it was.
+            // Earlier reads must see the old word.
             let reads = self
                 .answers
                 .iter()
@@ -437,7 +437,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Place of a read's `bytes` bytes from `at` on.
+    /// Location of a read response's `bytes` bytes from `at` on.
     pub(super) fn check_read(
         &self,
         request: &ReadRequest,
@@ -481,7 +481,7 @@ impl Pair {
         Ok(place)
     }
 
-    /// Does an atomic; the word as it was.
+    /// Executes an atomic; returns the old word.
     pub(super) fn change<M: Memory + ?Sized>(
         &mut self,
         request: &AtomicRequest,
@@ -495,7 +495,7 @@ impl Pair {
         changed.map_err(|_| Cause::LocalCatastrophic)
     }
 
-    /// Writes to memory, unless that happened ahead of its turn.
+    /// Writes to memory, unless that was done early.
     fn place<M: Memory + ?Sized>(
         &mut self,
         (region, offset): (RegionId, u64),

@@ -1,11 +1,11 @@
 //! A queue pair: one stream, work both ways, completions in the order of posting.
 //!
-//! What must stay true is in the crate's documentation; the files beside this one:
+//! The crate's documentation has the invariants; the files next to this one:
 //!
-//! - `start`: the start frames, and what follows from them;
-//! - `input`: a segment that came, its checks in the order of the layers, its placement;
-//! - `output`: the next unit that goes;
-//! - `ahead`: segments that came out of order, placed before their turn.
+//! - `start`: the start frames, and their consequences;
+//! - `input`: a received segment, its checks in the order of the layers, its placement;
+//! - `output`: the next unit to send;
+//! - `ahead`: segments received out of order, and placed early.
 
 mod ahead;
 mod input;
@@ -30,31 +30,31 @@ use std::collections::VecDeque;
 
 /// Most entries of a send or receive queue.
 pub const DEPTH_MAX: usize = 1 << 14;
-/// Most reads and atomics at a time, each way.
+/// Most outstanding reads and atomics, each way.
 pub const IRD_MAX: u16 = 256;
-/// The shortest units that a stream may be cut into, in bytes: a terminate message fits.
+/// The smallest limit of a unit's length, in bytes: a terminate message fits.
 pub const SEGMENT_BYTES_MIN: usize = 128;
-/// The longest, in bytes.
+/// The largest one, in bytes.
 pub const SEGMENT_BYTES_MAX: usize = 66_560;
 
 /// Properties of a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options {
-    /// It wants CRCs; they are used where one side does.
+    /// Requests CRCs; they are used if one side requests them.
     pub crc: bool,
-    /// It wants markers in what it receives.
+    /// Requests markers in received data.
     pub markers: bool,
-    /// The initiator offers revision 2 with the depths of reads, else revision 1.
+    /// The initiator offers revision 2 with the depths of reads, instead of revision 1.
     pub enhanced: bool,
     /// The initiator sends a message of no bytes first, so that the responder may send at once.
     pub peer_to_peer: bool,
-    /// The initiator offers to say so with a unit of no bytes, and nothing else (RFC 6581's flag
-    /// B); a responder takes any that the initiator offers.
+    /// The initiator offers to do so by a unit of no bytes only (RFC 6581's flag B); a responder
+    /// accepts any offered way.
     pub ready_by_empty: bool,
-    /// Immediate data that are not solicited complete without a receive; each is 8 bytes, and as
-    /// many wait to be polled as there may be receives.
+    /// Unsolicited immediate data completes without a receive; each is 8 bytes, and at most as many
+    /// wait to be polled as there may be receives.
     pub immediate_without_receive: bool,
-    /// Reads and atomics of the peer that are answered at a time, at most [`IRD_MAX`].
+    /// Reads and atomics of the peer in progress at a time, at most [`IRD_MAX`].
     pub ird: u16,
     /// Reads and atomics that are outstanding at a time, at most [`IRD_MAX`].
     pub ord: u16,
@@ -62,14 +62,14 @@ pub struct Options {
     pub send_depth: usize,
     /// Entries of the receive queue, at most [`DEPTH_MAX`].
     pub receive_depth: usize,
-    /// Receives come from this queue of the domain.
+    /// Receives come from this shared queue of the domain.
     pub shared: Option<SharedId>,
-    /// A message that finds no receive waits, and the stream behind it, until one is posted; else
-    /// it ends the pair. TCP's flow control then holds the sender back (RFC 5041 leaves buffering
-    /// to the receiver).
+    /// A message without a receive waits, and the stream behind it, until one is posted; otherwise
+    /// it ends the pair. TCP's flow control then slows the sender (RFC 5041 leaves buffering to the
+    /// receiver).
     pub waits_for_receives: bool,
-    /// Longest unit that is sent, in bytes: where it is what a segment of TCP holds, each segment
-    /// can be placed alone. [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`].
+    /// Longest unit to send, in bytes: if it fits into a segment of TCP, each segment can be placed
+    /// alone. [`SEGMENT_BYTES_MIN`] to [`SEGMENT_BYTES_MAX`].
     pub segment_bytes: usize,
 }
 
@@ -96,15 +96,15 @@ impl Default for Options {
 /// Stages of a pair's life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
-    /// The peer's start frame is awaited.
+    /// Waits for the peer's start frame.
     Starting,
-    /// The peer's request is there: [`Pair::accept`] or [`Pair::reject`].
+    /// The peer's request was received: [`Pair::accept`] or [`Pair::reject`].
     Requested,
-    /// Messages go.
+    /// Messages are exchanged.
     Open,
-    /// The last words are to be sent.
+    /// The last data is being sent.
     Ending,
-    /// Nothing comes or goes any more.
+    /// Nothing is sent or received any more.
     Ended,
 }
 
@@ -112,10 +112,10 @@ pub enum State {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartFault {
-    /// The peer's start frame is none.
+    /// The peer's start frame is invalid.
     #[error(transparent)]
     Frame(#[from] StartError),
-    /// Longer private data than the frame has room for.
+    /// Private data that is too long for the frame.
     #[error("{0} bytes of private data, the limit is {1}")]
     PrivateData(usize, usize),
     /// There is no request to answer.
@@ -123,19 +123,19 @@ pub enum StartFault {
     NotRequested,
 }
 
-/// Ends of a pair.
+/// Reasons for a pair's end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum End {
     /// Both sides closed in order.
     Orderly,
-    /// The responder refused; its private data are [`Pair::private_data`].
+    /// The responder rejected; its private data is [`Pair::private_data`].
     Rejected,
     /// The start failed.
     Start(StartFault),
-    /// A fault of the peer, or of ours, that it is told.
+    /// A fault of the peer, or of this side, that is reported to the peer.
     Sent(Terminate),
-    /// A fault that the peer told us.
+    /// A fault that the peer reported.
     Received(Terminate),
     /// The connection broke.
     Lost,
@@ -149,7 +149,7 @@ pub struct Pair {
     state: State,
     end: Option<End>,
     side: Side,
-    /// Start frames: the one that comes, the one that goes and how much of it has gone.
+    /// Start frames: the received one, the one to send, and how much of it was sent.
     start_in: Vec<u8>,
     start_out: Vec<u8>,
     start_gone: usize,
@@ -158,26 +158,26 @@ pub struct Pair {
     framer: Framer,
     /// The responder sends nothing before the initiator has (RFC 5044, section 7.1.2).
     may_send: bool,
-    /// What the initiator says "ready to receive" with.
+    /// The message by which the initiator reports "ready to receive".
     ready: Option<Ready>,
-    /// The first unit may be one of no bytes: so the initiator says "ready to receive".
+    /// The first unit may have no bytes: the initiator reports "ready to receive" by it.
     may_be_empty: bool,
 
     receives: VecDeque<Receive>,
     incoming: Option<Incoming>,
-    /// A segment that waits for a receive; nothing behind it is taken.
+    /// A segment that waits for a receive; nothing after it is processed.
     stalled: Option<(Vec<u8>, Mark)>,
     msn_in: [u32; QUEUES],
-    /// Reads and atomics of the peer.
+    /// Reads and atomics of the peer in progress.
     answers: VecDeque<Answer>,
 
     works: VecDeque<Slot>,
-    /// The first of them that has not gone whole.
+    /// The first of them that was not sent completely.
     next: usize,
     outstanding: VecDeque<Outstanding>,
     msn_out: [u32; QUEUES],
     current: Option<Current>,
-    /// Answers go before work, alternately.
+    /// Responses and work alternate; true if a response is next.
     answer_first: bool,
     ord: usize,
     identifier: u32,
@@ -185,7 +185,7 @@ pub struct Pair {
     closing: bool,
 
     completions: VecDeque<Completion>,
-    /// Of those, completions of receives.
+    /// The number of them that are completions of receives.
     received: usize,
     ahead: Vec<Ahead>,
 }
@@ -205,16 +205,16 @@ struct Slot {
 
 #[derive(Debug, Clone, Copy)]
 enum Progress {
-    /// Not gone whole.
+    /// Not sent completely.
     Waiting,
-    /// Gone; it is answered later.
+    /// Sent; a response is pending.
     Gone,
     Over(Completion),
 }
 
 #[derive(Debug)]
 enum Outstanding {
-    /// What "ready to receive" is said with.
+    /// Message that reports "ready to receive".
     Ready,
     Read {
         into: Piece,
@@ -231,7 +231,7 @@ enum Answer {
         request: ReadRequest,
         at: u32,
     },
-    /// With the word as it was, once it is done.
+    /// With the old word, once it is done.
     Atomic {
         request: AtomicRequest,
         original: Option<u64>,
@@ -239,7 +239,7 @@ enum Answer {
 }
 
 impl Pair {
-    /// The initiator's side of a connection that is open.
+    /// The initiator's side of an open connection.
     ///
     /// # Errors
     /// [`StartFault::PrivateData`].
@@ -249,7 +249,7 @@ impl Pair {
         Ok(pair)
     }
 
-    /// The responder's side: a request is awaited.
+    /// The responder's side: waits for a request.
     #[must_use]
     pub fn listen(id: PairId, options: Options) -> Self {
         Self::new(id, options, Side::Responder)
@@ -299,19 +299,19 @@ impl Pair {
         }
     }
 
-    /// Its owner's name of it.
+    /// Its owner's number.
     #[must_use]
     pub fn id(&self) -> PairId {
         self.id
     }
 
-    /// The stage of its life.
+    /// Its current stage.
     #[must_use]
     pub fn state(&self) -> State {
         self.state
     }
 
-    /// The end that it came to, or comes to.
+    /// The reason for its end, also while it is ending.
     #[must_use]
     pub fn end(&self) -> Option<&End> {
         self.end.as_ref()
@@ -323,21 +323,21 @@ impl Pair {
         self.peer.as_ref().map_or(&[], |start| &start.private_data)
     }
 
-    /// True where units have CRCs.
+    /// True if units have CRCs.
     #[must_use]
     pub fn has_crc(&self) -> bool {
         self.framer.crc
     }
 
-    /// Reads and atomics that it may have outstanding.
+    /// Reads and atomics that may be outstanding.
     #[must_use]
     pub fn ord(&self) -> usize {
         self.ord
     }
 
-    /// Takes `bytes` of the stream; how many it took. All of them, unless a message waits for a
-    /// receive ([`Options::waits_for_receives`]): then it is called again with the others, or with
-    /// none, once one is posted.
+    /// Processes `bytes` of the stream; returns the number processed. All of them, unless a message
+    /// waits for a receive ([`Options::waits_for_receives`]): then call it again with the rest, or
+    /// with none, once a receive is posted.
     pub fn receive<M: Memory + ?Sized>(
         &mut self,
         mut bytes: &[u8],
@@ -355,7 +355,7 @@ impl Pair {
         while !bytes.is_empty() {
             match self.state {
                 State::Starting => self.receive_start(&mut bytes),
-                // Units that come before the request is answered are a fault of the initiator.
+                // A unit before the reply to the request is a fault of the initiator.
                 State::Requested => {
                     self.fail_start(StartFault::NotRequested);
                     return all;
@@ -392,7 +392,7 @@ impl Pair {
         self.stalled.is_some()
     }
 
-    /// The peer's stream is over.
+    /// The peer's stream has ended.
     pub fn receive_end(&mut self) {
         match self.state {
             State::Ended => {}
@@ -412,13 +412,13 @@ impl Pair {
         self.finish(End::Lost);
     }
 
-    /// No more is posted; [`Self::wants_shutdown`] tells when all has gone.
+    /// Ends posting; [`Self::wants_shutdown`] is true when everything was sent.
     pub fn close(&mut self) {
         self.closing = true;
     }
 
-    /// True when this side's stream is to be shut down: all that was posted before
-    /// [`Self::close`] is done, or the pair has ended.
+    /// True when this side's stream is to be shut down: everything posted before [`Self::close`] is
+    /// done, or the pair has ended.
     #[must_use]
     pub fn wants_shutdown(&self) -> bool {
         match self.state {
@@ -431,7 +431,7 @@ impl Pair {
     /// Posts work.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was taken.
+    /// [`PostError`]; then nothing was posted.
     pub fn post(&mut self, post: Post, domain: &Domain) -> Result<(), PostError> {
         if self.state != State::Open || self.closing {
             return Err(PostError::Ended);
@@ -456,7 +456,7 @@ impl Pair {
     /// Posts a buffer for a message of the peer.
     ///
     /// # Errors
-    /// [`PostError`]; nothing was taken.
+    /// [`PostError`]; then nothing was posted.
     pub fn post_receive(&mut self, receive: Receive, domain: &Domain) -> Result<(), PostError> {
         if let Some(shared) = self.options.shared {
             return Err(PostError::Shared(shared));
@@ -473,11 +473,11 @@ impl Pair {
         Ok(())
     }
 
-    /// Takes its receives from a shared queue of the domain. Before messages go, and before it has
-    /// receives of its own.
+    /// Makes it use a shared queue of the domain for receives. Only before messages are exchanged,
+    /// and before it has receives of its own.
     ///
     /// # Errors
-    /// [`PostError::Full`]: it has; [`PostError::Ended`]: it is too late.
+    /// [`PostError::Full`]: it has receives; [`PostError::Ended`]: it is too late.
     pub fn share_receives(&mut self, shared: SharedId) -> Result<(), PostError> {
         if !matches!(self.state, State::Starting | State::Requested) {
             return Err(PostError::Ended);
@@ -489,13 +489,13 @@ impl Pair {
         Ok(())
     }
 
-    /// The shared queue that its receives come from.
+    /// Its shared receive queue.
     #[must_use]
     pub fn shared(&self) -> Option<SharedId> {
         self.options.shared
     }
 
-    /// Takes a receive back that no message has begun to fill: the first one of that number; false
+    /// Cancels a receive that no message has begun to fill: the first one with that number; false
     /// if there is none. It has no completion.
     pub fn cancel_receive(&mut self, id: u64) -> bool {
         let index = self.receives.iter().position(|receive| receive.id == id);
@@ -518,7 +518,7 @@ impl Pair {
         self.completions.front().map(|completion| completion.kind)
     }
 
-    /// Completions that wait.
+    /// Number of completions that can be polled.
     #[must_use]
     pub fn completions(&self) -> usize {
         self.completions.len()
@@ -543,7 +543,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Ends with a fault that the peer is told.
+    /// Ends with a fault that is reported to the peer.
     fn fail(&mut self, terminate: Terminate) {
         if matches!(self.state, State::Ending | State::Ended) {
             return;
@@ -561,7 +561,7 @@ impl Pair {
         self.end.get_or_insert(end);
     }
 
-    /// Everything that was posted is over.
+    /// Flushes everything that was posted.
     fn flush(&mut self) {
         for slot in std::mem::take(&mut self.works) {
             let completion = match slot.progress {
@@ -589,7 +589,7 @@ impl Pair {
         self.completions.push_back(completion);
     }
 
-    /// Marks work as over; what is over at the front is completed, in order.
+    /// Marks work as done; everything done at the front is completed, in order.
     fn work_is_over(&mut self, index: usize, completion: Completion) {
         if let Some(slot) = self.works.get_mut(index) {
             slot.progress = Progress::Over(completion);
@@ -603,7 +603,7 @@ impl Pair {
         }
     }
 
-    /// The oldest work that waits for its answer.
+    /// The oldest work that waits for its response.
     fn oldest_gone(&self) -> Option<usize> {
         let mut slots = self.works.iter();
         slots.position(|slot| matches!(slot.progress, Progress::Gone))
@@ -624,7 +624,7 @@ fn completion(id: u64, kind: Kind, status: Status) -> Completion {
     }
 }
 
-/// The fault that a tagged segment's sender is told.
+/// The fault that is reported to a tagged segment's sender.
 fn tagged_cause(fault: Fault) -> Cause {
     match fault {
         Fault::Stag => Cause::TaggedStag,
@@ -635,7 +635,7 @@ fn tagged_cause(fault: Fault) -> Cause {
     }
 }
 
-/// The fault that a request's sender is told.
+/// The fault that is reported to a request's sender.
 fn request_cause(fault: Fault) -> Cause {
     match fault {
         Fault::Stag => Cause::RequestStag,

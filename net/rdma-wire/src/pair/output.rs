@@ -1,8 +1,8 @@
-//! The next unit that goes: last words, answers and work in turn, each message whole before the
-//! next (RFC 5041, section 5.2: one after the other is the simplest that every peer takes).
+//! The next unit to send: last data, responses and work in turn, each message completely before the
+//! next (RFC 5041, section 5.2: sequential messages are the simplest, and every peer accepts them).
 //!
-//! Must stay true: a unit is at most as long as the options say; local memory is checked again when
-//! it is read, for it may have been deregistered since.
+//! Must stay true: a unit is at most as long as configured; local memory is checked again when it
+//! is read, since it may have been deregistered meanwhile.
 
 use super::{Answer, Outstanding, Pair, Progress, Ready, SEGMENT_BYTES_MIN, State, completion};
 use crate::Stag;
@@ -17,26 +17,26 @@ use crate::wire::ddp::{
 use crate::wire::terminate::{Cause, Terminate};
 use crate::work::{Completion, Status, Work};
 
-/// The message that goes.
+/// The message being sent.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Current {
-    /// The work at `next`; bytes of it that have gone.
+    /// The work at `next`; its bytes sent so far.
     Work(u32),
-    /// The first answer.
+    /// The first response.
     Answer,
 }
 
 /// Fault of the memory that a message is read from.
 enum Trouble {
-    /// Of work of ours.
+    /// Of our own work.
     Local(Fault),
-    /// Of what the peer asked for.
+    /// Of the peer's request.
     Peer(Cause),
 }
 
 impl Pair {
-    /// Writes what goes next to the front of `target`: one unit, or a part of the start frame; 0
-    /// where nothing goes now. `target` has at least [`SEGMENT_BYTES_MIN`] bytes.
+    /// Writes the next data to send to the front of `target`: one unit, or a part of the start
+    /// frame; 0 if there is none now. `target` has at least [`SEGMENT_BYTES_MIN`] bytes.
     pub fn transmit<M: Memory + ?Sized>(
         &mut self,
         target: &mut [u8],
@@ -74,7 +74,7 @@ impl Pair {
         0
     }
 
-    /// True if [`Self::transmit`] has something.
+    /// True if [`Self::transmit`] has data to send.
     #[must_use]
     pub fn wants_to_transmit(&self) -> bool {
         self.start_gone < self.start_out.len()
@@ -92,7 +92,7 @@ impl Pair {
         let count = rest.len().min(target.len());
         target[..count].copy_from_slice(&rest[..count]);
         self.start_gone += count;
-        // A reject is all there is to say.
+        // A rejection is the last data.
         if self.start_gone == self.start_out.len() && self.state == State::Ending {
             self.state = State::Ended;
         }
@@ -148,7 +148,7 @@ impl Pair {
         }
     }
 
-    /// The next message, answers and work in turn.
+    /// The next message, responses and work in turn.
     fn choose(&mut self) -> Option<Current> {
         let (answers, works) = (!self.answers.is_empty(), self.may_begin_work());
         let is_answer = answers && (self.answer_first || !works);
@@ -331,7 +331,7 @@ impl Pair {
         count
     }
 
-    /// The work at `next` has gone whole.
+    /// The work at `next` was sent completely.
     fn work_has_gone(&mut self, work: &Work, bytes: u32) {
         let index = self.next;
         self.next += 1;
@@ -349,7 +349,7 @@ impl Pair {
         }
     }
 
-    /// Place of a new message of a queue.
+    /// Target of a new message of a queue.
     fn next_message(&mut self, queue: u32) -> Target {
         let msn = &mut self.msn_out[queue as usize];
         let own = *msn;
@@ -357,7 +357,7 @@ impl Pair {
         untagged(queue, own, 0)
     }
 
-    /// Bytes of the next segment of a message of which `rest` are left, and if it is the last.
+    /// Bytes of the next segment of a message with `rest` bytes left; true if it is the last.
     fn part(&self, target: &[u8], header: &Header, rest: u32) -> (u32, bool) {
         let room = self.framer.segment_bytes_max(target.len()) - header.count();
         let bytes = (room as u32).min(rest);

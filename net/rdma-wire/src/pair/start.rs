@@ -1,5 +1,5 @@
-//! The start: a request, a reply, and what both sides make of them (RFC 5044, section 7.1; RFC
-//! 6581, sections 8 to 10).
+//! The start: a request, a reply, and the parameters that both sides derive from them (RFC 5044,
+//! section 7.1; RFC 6581, sections 8 to 10).
 
 use super::{End, Pair, Ready, StartFault, State};
 use crate::framing::{Deframer, Framer};
@@ -25,7 +25,7 @@ impl Pair {
     /// Accepts the peer's request.
     ///
     /// # Errors
-    /// [`StartFault`]: none is there; too long private data.
+    /// [`StartFault`]: there is no request; too long private data.
     pub fn accept(&mut self, private_data: &[u8]) -> Result<(), StartFault> {
         let request = self.requested()?;
         let (revision, markers, crc) = (request.revision, request.markers, request.crc);
@@ -36,7 +36,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Refuses the peer's request.
+    /// Rejects the peer's request.
     ///
     /// # Errors
     /// As [`Self::accept`].
@@ -60,8 +60,8 @@ impl Pair {
         }
     }
 
-    /// The responder's part of the set-up: never more reads than the initiator answers, and the
-    /// first way to say "ready to receive" that both know.
+    /// The responder's part of the set-up: at most as many reads as the initiator serves, and the
+    /// first common way to report "ready to receive".
     fn answer_enhanced(&mut self, asked: Enhanced) -> Enhanced {
         self.ord = usize::from(depth(asked.ird).min(self.options.ord));
         let (by_write, by_read) = (asked.ready_by_write, asked.ready_by_read);
@@ -101,7 +101,7 @@ impl Pair {
         Ok(())
     }
 
-    /// Takes bytes of the peer's start frame.
+    /// Processes bytes of the peer's start frame.
     pub(super) fn receive_start(&mut self, bytes: &mut &[u8]) {
         let before = self.start_in.len();
         let room = (START_BYTES_MAX - before).min(bytes.len());
@@ -113,7 +113,7 @@ impl Pair {
         match Start::read(&self.start_in, side) {
             Ok(None) => *bytes = &bytes[room..],
             Ok(Some((start, count))) => {
-                // What lies behind the frame is the stream's.
+                // Bytes after the frame belong to the stream.
                 *bytes = &bytes[count - before..];
                 self.start_in = Vec::new();
                 match self.side {
@@ -140,7 +140,7 @@ impl Pair {
         let Some(enhanced) = enhanced.filter(|_| self.options.enhanced) else {
             return;
         };
-        // RFC 6581, section 9.1: reads of the responder must fit, ours are made to.
+        // RFC 6581, section 9.1: the responder's reads must fit, ours are reduced.
         let wanted = enhanced.ord;
         if wanted != DEPTH_UNKNOWN && wanted > self.options.ird {
             self.fail(Terminate::new(Cause::InsufficientReads));
@@ -161,7 +161,8 @@ impl Pair {
         }
     }
 
-    /// Messages go from here: markers as the peer wants them, CRCs as one side does.
+    /// Messages are exchanged from now on: with markers as the peer requests, CRCs if one side
+    /// requests them.
     fn open(&mut self, markers: bool, crc: bool) {
         let crc = crc || self.options.crc;
         self.framer = Framer::new(crc, markers);
@@ -169,8 +170,8 @@ impl Pair {
         self.state = State::Open;
     }
 
-    /// Before messages go a fault cannot be told: the connection is closed (RFC 5044, section
-    /// 7.1.3).
+    /// Before messages are exchanged a fault cannot be reported: the connection is closed (RFC
+    /// 5044, section 7.1.3).
     pub(super) fn fail_start(&mut self, fault: StartFault) {
         self.start_out = Vec::new();
         self.start_gone = 0;
@@ -178,7 +179,7 @@ impl Pair {
     }
 }
 
-/// A depth of the peer's; one that it does not negotiate limits nothing.
+/// A depth of the peer; one that it does not negotiate is no limit.
 fn depth(depth: u16) -> u16 {
     if depth == DEPTH_UNKNOWN {
         u16::MAX

@@ -25,7 +25,7 @@ pub const QUEUE_REQUEST: u32 = 1;
 pub const QUEUE_TERMINATE: u32 = 2;
 /// Queue of atomic responses.
 pub const QUEUE_ATOMIC_RESPONSE: u32 = 3;
-/// Untagged queues there are.
+/// Number of untagged queues.
 pub const QUEUES: usize = 4;
 
 const TAGGED: u8 = 0x80;
@@ -40,34 +40,34 @@ const OPCODE_MASK: u8 = 0x0f;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Opcode {
-    /// Bytes into a region of the receiver.
+    /// Writes bytes to a region of the receiver.
     Write = 0,
-    /// Asks for bytes of a region.
+    /// Requests bytes of a region.
     ReadRequest = 1,
-    /// They come.
+    /// The requested bytes.
     ReadResponse = 2,
-    /// Bytes into the receiver's next buffer.
+    /// Sends bytes to the receiver's next buffer.
     Send = 3,
-    /// The same; a steering tag of the receiver ends.
+    /// The same; invalidates a steering tag of the receiver.
     SendInvalidate = 4,
-    /// As [`Self::Send`]; asks for an event.
+    /// As [`Self::Send`]; requests an event.
     SendSolicited = 5,
     /// Both.
     SendSolicitedInvalidate = 6,
     /// The sender found a fault and ends the stream.
     Terminate = 7,
-    /// Eight bytes into the receiver's next completion.
+    /// Eight bytes in the receiver's next completion.
     Immediate = 8,
-    /// The same; asks for an event.
+    /// The same; requests an event.
     ImmediateSolicited = 9,
     /// Changes a word of a region.
     AtomicRequest = 10,
-    /// The word as it was.
+    /// The old word.
     AtomicResponse = 11,
 }
 
 impl Opcode {
-    /// The message of a number.
+    /// The message with that number.
     #[must_use]
     pub fn of(number: u8) -> Option<Self> {
         Some(match number {
@@ -87,7 +87,7 @@ impl Opcode {
         })
     }
 
-    /// The untagged queue that it belongs to; none for tagged ones.
+    /// Its untagged queue; none for tagged messages.
     #[must_use]
     pub fn queue(self) -> Option<u32> {
         Some(match self {
@@ -104,7 +104,7 @@ impl Opcode {
         })
     }
 
-    /// It asks the receiver for an event.
+    /// True if it requests an event from the receiver.
     #[must_use]
     pub fn is_solicited(self) -> bool {
         matches!(
@@ -113,14 +113,14 @@ impl Opcode {
         )
     }
 
-    /// It names a steering tag that ends.
+    /// True if it invalidates a steering tag.
     #[must_use]
     pub fn invalidates(self) -> bool {
         matches!(self, Self::SendInvalidate | Self::SendSolicitedInvalidate)
     }
 }
 
-/// Place that a segment goes to.
+/// Destination of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Target {
     /// A region.
@@ -132,35 +132,35 @@ pub enum Target {
     },
     /// A buffer of a queue.
     Untagged {
-        /// The steering tag that ends, where the message has one; else 0.
+        /// The steering tag to invalidate, if the message has one; else 0.
         invalidate: Stag,
         /// The queue.
         queue: u32,
-        /// Number of the message in it, from 1.
+        /// Number of the message in the queue, from 1.
         msn: u32,
         /// Offset in the message.
         offset: u32,
     },
 }
 
-/// A segment's header. Versions and opcode are as they came: which fault comes first is the
-/// receiver's to decide.
+/// A segment's header. Versions and opcode are as received: the receiver decides which fault is
+/// reported first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
     /// The last segment of its message.
     pub last: bool,
-    /// The version of DDP is the one that is spoken.
+    /// True if DDP's version is supported.
     pub ddp_version: bool,
-    /// The version of RDMAP is the one that is spoken.
+    /// True if RDMAP's version is supported.
     pub rdmap_version: bool,
     /// The message's number.
     pub opcode: u8,
-    /// Place that it goes to.
+    /// Its destination.
     pub target: Target,
 }
 
 impl Header {
-    /// A header of what is spoken here.
+    /// A header with the supported versions.
     #[must_use]
     pub fn new(last: bool, opcode: Opcode, target: Target) -> Self {
         Self {
@@ -172,7 +172,7 @@ impl Header {
         }
     }
 
-    /// Reads the header at the front of `bytes`; the payload is what follows.
+    /// Parses the header at the front of `bytes`; returns the payload, too.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<(Self, &[u8])> {
         let (&ddp, &rdmap) = (bytes.first()?, bytes.get(1)?);
@@ -210,7 +210,7 @@ impl Header {
         }
     }
 
-    /// Writes the header to the front of `bytes`, which have room for it.
+    /// Writes the header to the front of `bytes`, which has room for it.
     pub(crate) fn write(&self, bytes: &mut [u8]) {
         let ddp = if self.ddp_version { DDP_VERSION } else { 0 } | if self.last { LAST } else { 0 };
         let rdmap = if self.rdmap_version { RDMAP_VERSION } else { 0 };
@@ -248,20 +248,20 @@ impl Header {
 /// A read request: from a region of the receiver to one of the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadRequest {
-    /// Region of the sender of the request.
+    /// Region of the request's sender.
     pub sink: Stag,
-    /// Tagged offset there.
+    /// Tagged offset in it.
     pub sink_offset: u64,
-    /// Bytes that are asked for.
+    /// Number of bytes requested.
     pub count: u32,
-    /// Region of its receiver.
+    /// Region of the request's receiver.
     pub source: Stag,
-    /// Tagged offset there.
+    /// Tagged offset in it.
     pub source_offset: u64,
 }
 
 impl ReadRequest {
-    /// Reads a request of exactly its length.
+    /// Parses a request of exactly its length.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         (bytes.len() == READ_BYTES).then_some(())?;
@@ -292,19 +292,19 @@ impl ReadRequest {
 pub struct AtomicRequest {
     /// The operation's number.
     pub operation: u8,
-    /// Comes back with the response.
+    /// Returned with the response.
     pub identifier: u32,
     /// Region of the receiver.
     pub stag: Stag,
-    /// Tagged offset there.
+    /// Tagged offset in it.
     pub offset: u64,
-    /// The number that is added or swapped in.
+    /// The number to add or to swap in.
     pub operand: u64,
-    /// Where fields of an addition end, or the bits that are swapped.
+    /// The highest bits of the fields of an addition, or the bits to swap.
     pub operand_mask: u64,
-    /// The number that is compared with.
+    /// The number to compare with.
     pub compare: u64,
-    /// The bits that are compared.
+    /// The bits to compare.
     pub compare_mask: u64,
 }
 
@@ -316,7 +316,7 @@ pub const SWAP: u8 = 1;
 pub const COMPARE_SWAP: u8 = 2;
 
 impl AtomicRequest {
-    /// Reads a request of exactly its length.
+    /// Parses a request of exactly its length.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         (bytes.len() == ATOMIC_BYTES).then_some(())?;
@@ -347,7 +347,7 @@ impl AtomicRequest {
         bytes
     }
 
-    /// The word that follows `word`; none where the operation is unknown.
+    /// The new word for `word`; none if the operation is unknown.
     #[must_use]
     pub fn apply(&self, word: u64) -> Option<u64> {
         Some(match self.operation {
@@ -360,25 +360,24 @@ impl AtomicRequest {
     }
 }
 
-/// Adds field by field: a set bit of `ends` is the highest of its field, beyond which nothing is
-/// carried.
+/// Adds field by field: a set bit of `ends` is the highest of its field, where a carry is dropped.
 fn add_fields(word: u64, operand: u64, ends: u64) -> u64 {
-    // Without their highest bits the fields keep their carries to themselves, but for the topmost
-    // bit, which has nobody above; the highest bits are added without a carry.
+    // Without their highest bits the fields keep their carries to themselves; the highest bits are
+    // added without a carry. The carry of the topmost bit is lost anyway.
     (word & !ends).wrapping_add(operand & !ends) ^ (word ^ operand) & ends
 }
 
 /// An atomic response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AtomicResponse {
-    /// Of the request.
+    /// Identifier of the request.
     pub identifier: u32,
-    /// The word as it was.
+    /// The old word.
     pub original: u64,
 }
 
 impl AtomicResponse {
-    /// Reads a response of exactly its length.
+    /// Parses a response of exactly its length.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         (bytes.len() == ATOMIC_RESPONSE_BYTES).then_some(())?;

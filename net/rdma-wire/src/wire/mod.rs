@@ -1,12 +1,12 @@
-//! The formats on the wire, each read from any bytes and written whole.
+//! The formats on the wire: parsers of arbitrary bytes, and writers.
 //!
-//! Must stay true: reading never panics; what was written is read again as the same.
+//! Must stay true: parsing never panics; a written value is parsed as the same value.
 
 pub mod ddp;
 pub mod mpa;
 pub mod terminate;
 
-/// `N` bytes at `at`, or none where the bytes end before.
+/// `N` bytes at `at`, or none if the bytes end before.
 pub(crate) fn array<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
     bytes.get(at..at.checked_add(N)?)?.try_into().ok()
 }

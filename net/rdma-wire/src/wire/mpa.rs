@@ -2,17 +2,17 @@
 
 use super::word16;
 
-/// Longest private data of a start frame, in bytes, with the four of the enhanced set-up.
+/// Longest private data of a start frame, in bytes, including the four of the enhanced set-up.
 pub const PRIVATE_BYTES_MAX: usize = 512;
-/// A start frame in front of its private data, in bytes: key, flags, revision, length.
+/// Bytes of a start frame before its private data: key, flags, revision, length.
 pub const START_BYTES: usize = 20;
 /// The longest start frame, in bytes.
 pub const START_BYTES_MAX: usize = START_BYTES + PRIVATE_BYTES_MAX;
-/// Bytes of the enhanced set-up in front of the private data.
+/// Bytes of the enhanced set-up before the private data.
 pub const ENHANCED_BYTES: usize = 4;
 /// A depth that stands for "not negotiated" (RFC 6581, section 9.1), and the mask of depths.
 pub const DEPTH_UNKNOWN: u16 = 0x3fff;
-/// The oldest and the newest revision that is spoken.
+/// The oldest and the newest supported revision.
 pub const REVISIONS: std::ops::RangeInclusive<u8> = 1..=2;
 
 const KEY_REQUEST: &[u8; 16] = b"MPA ID Req Frame";
@@ -27,13 +27,13 @@ const FLAG_LOW: u16 = 0x4000;
 /// Side that sends a start frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
-    /// It opened the connection.
+    /// The side that opened the connection.
     Initiator,
-    /// It answers.
+    /// The side that replies.
     Responder,
 }
 
-/// The enhanced set-up: depths of reads, and what the initiator says "ready to receive" with.
+/// The enhanced set-up: depths of reads, and ways to report "ready to receive".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Enhanced {
     /// Peer to peer: the initiator sends a message of no bytes first.
@@ -44,7 +44,7 @@ pub struct Enhanced {
     pub ready_by_write: bool,
     /// That may be an RDMA Read.
     pub ready_by_read: bool,
-    /// Reads that the sender answers at a time.
+    /// Reads that the sender serves at a time.
     pub ird: u16,
     /// Reads that the sender wants to have outstanding.
     pub ord: u16,
@@ -81,11 +81,11 @@ impl Enhanced {
 pub struct Start {
     /// Its sender.
     pub side: Side,
-    /// The sender wants markers in what it receives.
+    /// The sender requests markers in received data.
     pub markers: bool,
-    /// The sender wants CRCs.
+    /// The sender requests CRCs.
     pub crc: bool,
-    /// The responder refuses the connection.
+    /// The responder rejects the connection.
     pub reject: bool,
     /// Revision of the protocol.
     pub revision: u8,
@@ -95,14 +95,14 @@ pub struct Start {
     pub private_data: Vec<u8>,
 }
 
-/// Reasons for which bytes are no start frame.
+/// Reasons why bytes are not a valid start frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StartError {
     /// Not the key of this side.
     #[error("not a start frame of MPA")]
     Key,
-    /// A revision that nobody speaks.
+    /// An unsupported revision.
     #[error("revision {0} of MPA, 1 and 2 are spoken")]
     Revision(u8),
     /// Private data beyond the limit.
@@ -111,14 +111,14 @@ pub enum StartError {
     /// An enhanced frame without its depths.
     #[error("an enhanced start frame of {0} bytes of private data, 4 are needed")]
     TooShort(u16),
-    /// A request that refuses.
+    /// A request with the reject flag.
     #[error("a request with the reject flag")]
     Reject,
 }
 
 impl Start {
-    /// Reads the frame of `side` at the front of `bytes`, and how many bytes it has; none while
-    /// more are needed.
+    /// Parses the frame of `side` at the front of `bytes`, and returns its length, too; none while
+    /// more bytes are needed.
     ///
     /// # Errors
     /// [`StartError`], as early as the bytes show it.
@@ -171,7 +171,7 @@ impl Start {
         Ok(Some((start, START_BYTES + bytes_count)))
     }
 
-    /// The frame's bytes; private data beyond [`Start::private_bytes_max`] is cut off.
+    /// The frame's bytes; private data beyond [`Start::private_bytes_max`] is truncated.
     #[must_use]
     pub fn bytes(&self) -> Vec<u8> {
         let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
@@ -197,7 +197,7 @@ impl Start {
         data
     }
 
-    /// Room for the application's bytes.
+    /// Room for the application's private data.
     #[must_use]
     pub fn private_bytes_max(&self) -> usize {
         PRIVATE_BYTES_MAX - self.enhanced.map_or(0, |_| ENHANCED_BYTES)

@@ -1,5 +1,5 @@
-//! Terminate messages and the faults that they name (RFC 5040, section 4.8; RFC 5041, section 8.2;
-//! RFC 5044, section 8; RFC 6581, section 10).
+//! Terminate messages and their faults (RFC 5040, section 4.8; RFC 5041, section 8.2; RFC 5044,
+//! section 8; RFC 6581, section 10).
 
 use super::ddp::{Header, READ_BYTES, TAGGED_BYTES, UNTAGGED_BYTES};
 use super::word16;
@@ -12,17 +12,17 @@ const HAS_LENGTH: u8 = 0x80;
 const HAS_DDP: u8 = 0x40;
 const HAS_RDMAP: u8 = 0x20;
 
-/// Faults that have a number.
+/// Faults with a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Cause {
-    /// RDMAP cannot go on.
+    /// RDMAP cannot continue.
     LocalCatastrophic,
     /// A request names no region.
     RequestStag,
     /// A request leaves its region.
     RequestBounds,
-    /// The region does not allow it.
+    /// The region does not allow the access.
     AccessRights,
     /// A request names a region of other streams.
     RequestNotAssociated,
@@ -30,19 +30,19 @@ pub enum Cause {
     RequestWrap,
     /// The steering tag cannot be invalidated by this peer.
     CannotInvalidate,
-    /// Protection, without more.
+    /// A protection error, unspecified.
     ProtectionUnspecified,
     /// Another version of RDMAP.
     RdmapVersion,
-    /// A message that does not belong here.
+    /// An unexpected message.
     UnexpectedOpcode,
-    /// This stream cannot go on.
+    /// This stream cannot continue.
     StreamCatastrophic,
-    /// No stream can go on.
+    /// No stream can continue.
     GlobalCatastrophic,
-    /// An operation, without more.
+    /// An operation error, unspecified.
     OperationUnspecified,
-    /// DDP cannot go on.
+    /// DDP cannot continue.
     DdpCatastrophic,
     /// A segment names no region.
     TaggedStag,
@@ -56,13 +56,13 @@ pub enum Cause {
     TaggedVersion,
     /// No such queue.
     InvalidQueue,
-    /// No buffer is there for the message.
+    /// There is no buffer for the message.
     NoBuffer,
-    /// A message's number out of turn.
+    /// A message number out of sequence.
     InvalidMsn,
-    /// A segment's offset out of turn.
+    /// A segment offset out of sequence.
     InvalidOffset,
-    /// More than the buffer holds.
+    /// Longer than the buffer.
     TooLong,
     /// An untagged segment of another version of DDP.
     UntaggedVersion,
@@ -70,15 +70,15 @@ pub enum Cause {
     StreamLost,
     /// A wrong CRC.
     Crc,
-    /// A marker and a length that contradict each other, or a unit that holds no segment.
+    /// A marker and a length that contradict each other, or a unit without a segment.
     Framing,
-    /// A wrong start frame.
+    /// An invalid start frame.
     StartFrame,
-    /// MPA cannot go on.
+    /// MPA cannot continue.
     MpaCatastrophic,
-    /// Fewer reads at a time than the peer insists on.
+    /// Fewer outstanding reads than the peer requires.
     InsufficientReads,
-    /// No way to say "ready to receive" in common.
+    /// No common way to report "ready to receive".
     NoReadyToReceive,
 }
 
@@ -122,12 +122,12 @@ impl Cause {
     /// Its layer, type and code.
     #[must_use]
     pub fn numbers(self) -> [u8; 3] {
-        // Every cause is in the table; a test says so.
+        // Every cause is in the table; a test checks that.
         let entry = CAUSES.iter().find(|entry| entry.0 == self);
         entry.map_or([0; 3], |entry| entry.1)
     }
 
-    /// The fault of a layer, type and code.
+    /// The fault with this layer, type and code.
     #[must_use]
     pub fn of(numbers: [u8; 3]) -> Option<Self> {
         let entry = CAUSES.iter().find(|entry| entry.1 == numbers)?;
@@ -142,9 +142,9 @@ pub struct Terminate {
     pub numbers: [u8; 3],
     /// Length of the segment at fault, in bytes.
     pub segment_bytes: Option<u16>,
-    /// Its header of DDP.
+    /// Its DDP header.
     pub ddp: Vec<u8>,
-    /// Its header of RDMAP, where it is a read request.
+    /// Its RDMAP header, if it is a read request.
     pub rdmap: Vec<u8>,
 }
 
@@ -160,7 +160,7 @@ impl Terminate {
         }
     }
 
-    /// A fault of `segment`, a DDP segment with its header; `is_read` where it is a read request.
+    /// A fault of `segment`, a DDP segment with its header; `is_read` if it is a read request.
     #[must_use]
     pub fn blaming(cause: Cause, segment: &[u8], is_read: bool) -> Self {
         let mut terminate = Self::new(cause);
@@ -176,13 +176,13 @@ impl Terminate {
         terminate
     }
 
-    /// The fault, where its numbers have a name.
+    /// The fault, if its numbers are known.
     #[must_use]
     pub fn cause(&self) -> Option<Cause> {
         Cause::of(self.numbers)
     }
 
-    /// Reads a message; what it lacks of announced headers is left out.
+    /// Parses a message; announced headers that are missing are left empty.
     #[must_use]
     pub fn read(bytes: &[u8]) -> Option<Self> {
         let control = bytes.get(..CONTROL_BYTES)?;

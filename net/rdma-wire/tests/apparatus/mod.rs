@@ -1,4 +1,4 @@
-//! Two ends and a stream between them that is cut anywhere.
+//! Two ends, with a stream between them that is cut at random places.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -73,7 +73,7 @@ impl Side {
         self.pair.receive(bytes, &mut self.domain, &mut self.memory);
     }
 
-    /// All that it sends now.
+    /// Everything that it sends now.
     pub(crate) fn transmit(&mut self) -> Vec<u8> {
         let mut stream = Vec::new();
         let mut target = vec![0; 66_560];
@@ -93,7 +93,7 @@ impl Side {
     }
 }
 
-/// An initiator and a responder whose start frames are still to go.
+/// An initiator and a responder that have not exchanged start frames.
 pub(crate) fn ends(initiator: Options, responder: Options, bytes: usize) -> [Side; 2] {
     let pair = Pair::connect(PairId(1), initiator, b"from the initiator").expect("short");
     let other = Pair::listen(PairId(2), responder);
@@ -103,7 +103,7 @@ pub(crate) fn ends(initiator: Options, responder: Options, bytes: usize) -> [Sid
     ]
 }
 
-/// Both sides' streams until nothing goes any more, in pieces of random lengths.
+/// Carries both sides' streams until nothing is left, in pieces of random lengths.
 pub(crate) fn settle([a, b]: &mut [Side; 2], choices: &mut Choices) {
     for _ in 0..10_000 {
         let mut went = false;

@@ -10,9 +10,9 @@
 //!
 //! Over a running stack's engine at PATH, else over the kernel's TCP. A server prints `ready
 //! ADDRESS`, serves one client and ends; each end prints one line of JSON. `scripts/siw-guest/run`
-//! plays all of them with Linux's software iWARP.
+//! runs all of them against Linux's software iWARP.
 //!
-//! The tools' exchanges, as they show on the wire, are described at the head of each file.
+//! The tools' exchanges, as observed on the wire, are described at the head of each file.
 
 mod messages;
 mod node;

@@ -1,6 +1,6 @@
 //! `rdma_client`, `rdma_server`, `ucmatose`: a number of messages each way, of one length.
 //!
-//! `rdma_client` sends one of 16 bytes and `rdma_server` answers it. Of two `ucmatose` the server
+//! `rdma_client` sends one of 16 bytes and `rdma_server` answers it. With two `ucmatose` the server
 //! sends all of its messages first, then the client does.
 
 use crate::node::{DEPTH, Failure, Node, Side};

@@ -1,7 +1,7 @@
-//! A device and waiting for one thing at a time, as the tools' exchanges do.
+//! A device, with waits for a single event or completion, as in the tools' exchanges.
 //!
-//! Must stay true: every wait has a limit; completions and events that are not waited for yet are
-//! kept in their order.
+//! Must stay true: every wait has a limit; completions and events that are not awaited yet are kept
+//! in order.
 
 use sidecore_rdma::{
     Completion, ConnectionId, Device, Event, Kind, Options, Piece, Pieces, Post, QueueId, Queues,
@@ -15,24 +15,24 @@ pub(crate) type Failure = Box<dyn std::error::Error>;
 
 /// Longest wait for anything; the peer may be an emulated machine.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Linux's siw may not see messages that come right behind its reply: the first one waits so long.
+/// Linux's siw may miss messages directly after its reply: the first one is delayed by this.
 const SETTLE: Duration = Duration::from_millis(100);
-/// A server that refuses is asked again for so long.
+/// Time for which connecting to a server that refuses is retried.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Receives, and work, of a connection at a time.
+/// Receives, and work requests, of a connection at a time.
 pub(crate) const DEPTH: usize = 1024;
-/// Reads and atomics at a time: as many as perftest asks for.
+/// Outstanding reads and atomics: as many as perftest requests.
 const READS: u16 = 128;
 
 /// Sides of an exchange.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// It listens already.
+    /// It is listening already.
     Serve,
     Connect,
 }
 
-/// A device, its queue, and what it told.
+/// A device, its queue, and its pending events and completions.
 pub(crate) struct Node {
     pub(crate) device: Device,
     queue: QueueId,
@@ -60,7 +60,7 @@ impl Node {
             ird: READS,
             ord: READS,
             waits_for_receives: true,
-            // Servers of some exchanges send first.
+            // In some exchanges the server sends first.
             peer_to_peer: true,
             ..Options::default()
         }
@@ -73,13 +73,13 @@ impl Node {
         }
     }
 
-    /// Listens; the address, whose port may have been 0.
+    /// Listens; returns the address, whose port may have been 0.
     pub(crate) fn listen(&mut self, address: SocketAddr) -> Result<SocketAddr, Failure> {
         let listener = self.device.listen(address, 4, Self::options())?;
         Ok(self.device.listener_address(listener).unwrap_or(address))
     }
 
-    /// Awaits a client's request; its private data.
+    /// Waits for a client's request; its private data.
     pub(crate) fn requested(&mut self) -> Result<(ConnectionId, Vec<u8>), Failure> {
         match self.event(|event| matches!(event, Event::Requested { .. }))? {
             Event::Requested {
@@ -91,15 +91,15 @@ impl Node {
         }
     }
 
-    /// Accepts it; it is open on return.
+    /// Accepts the request; it is open on return.
     pub(crate) fn accept(&mut self, connection: ConnectionId, data: &[u8]) -> Result<(), Failure> {
         let queues = self.queues();
         self.device.accept(connection, queues, data)?;
         self.established(connection).map(drop)
     }
 
-    /// Connects; `prepare` posts receives before the peer can send. The peer's private data. A
-    /// server that does not listen yet is asked again.
+    /// Connects; `prepare` posts receives before the peer can send. Returns the peer's private
+    /// data. Retries while the server does not listen yet.
     pub(crate) fn connect(
         &mut self,
         peer: SocketAddr,
@@ -136,7 +136,7 @@ impl Node {
         }
     }
 
-    /// The next event that is `wanted`; others stay.
+    /// The next event for which `wanted` is true; others are kept.
     fn event(&mut self, wanted: impl Fn(&Event) -> bool) -> Result<Event, Failure> {
         let begun = Instant::now();
         loop {
@@ -153,7 +153,7 @@ impl Node {
         }
     }
 
-    /// Takes in what there is.
+    /// Takes all pending events and completions.
     fn take(&mut self) -> Result<(), Failure> {
         let mut some = [None; 64];
         loop {
@@ -171,7 +171,7 @@ impl Node {
         Ok(())
     }
 
-    /// Moves what can be moved, without waiting.
+    /// Makes progress without waiting.
     pub(crate) fn move_on(&mut self) -> Result<(), Failure> {
         self.device.progress()?;
         self.take()
@@ -184,7 +184,7 @@ impl Node {
             .any(|event| matches!(event, Event::Ended { connection, .. } if *connection == wanted))
     }
 
-    /// The next completion of a connection, of a receive or of work, if it is there.
+    /// The next completion of a connection, of a receive or of work, if there is one.
     pub(crate) fn next_done(
         &mut self,
         wanted: ConnectionId,
@@ -217,7 +217,7 @@ impl Node {
         self.until("a completion", |node| node.next_done(wanted, is_receive))
     }
 
-    /// Moves until `look` finds something.
+    /// Makes progress until `look` finds something.
     pub(crate) fn until<T>(
         &mut self,
         what: &str,
@@ -231,7 +231,7 @@ impl Node {
             if begun.elapsed() > LIMIT {
                 return Err(format!("{what} does not come in time").into());
             }
-            // Memory that is looked at changes without a completion: short naps.
+            // Polled memory changes without a completion, so sleeps are short.
             self.device.wait(Duration::from_millis(1))?;
             self.take()?;
         }
@@ -275,7 +275,7 @@ impl Node {
         Ok(self.device.post_receive(from, Receive { id, pieces })?)
     }
 
-    /// The same of one that was filled: behind its last message the peer may be gone already.
+    /// Posts a used receive again: after its last message the peer may be gone already.
     pub(crate) fn post_receive_again(
         &mut self,
         from: ConnectionId,
@@ -288,7 +288,7 @@ impl Node {
         posted.or_else(|failure| if is_open { Err(failure) } else { Ok(()) })
     }
 
-    /// Sends bytes of a region, and waits until they have gone.
+    /// Sends bytes of a region, and waits until they were sent.
     pub(crate) fn send(&mut self, to: ConnectionId, piece: Piece) -> Result<(), Failure> {
         self.post_send(to, piece)?;
         self.await_done(to, false).map(drop)

@@ -1,22 +1,22 @@
 //! perftest's `ib_send_lat`, `ib_send_bw`, `ib_write_*` and `ib_read_*` with `-R` (version 4.5).
 //!
 //! The client opens a control connection and exchanges messages on it, each answered by one of the
-//! same length: 16 bytes of version, 4 of page size, 4 of cache line, 2 of MTU, an empty address;
-//! then it opens the connection that is measured, to the same port, and goes on: an empty address,
-//! the true ones, some more of them as barriers, the test, and barriers again, between which a
-//! bandwidth test of reads or writes tells its figures in 8 bytes each. Numbers are big-endian.
+//! same length: 16 bytes of version, 4 of page size, 4 of cache line, 2 of MTU, an empty address.
+//! Then it opens the measured connection, to the same port, and continues: an empty address, the
+//! true ones, some more of them as barriers, the test, and barriers again, between which a
+//! bandwidth test of reads or writes exchanges its results in 8 bytes each. Numbers are big-endian.
 //!
-//! An address is 56 bytes: 4 of reads at a time from byte 4 on, key at 16, address at 24.
-//! Of a latency test by writes the server writes first; both look for the number of the round in
-//! the last byte. The server of a bandwidth test of sends writes the number of messages that it has
-//! received to the client's address (4 bytes, little-endian), which grants more.
+//! An address is 56 bytes: 4 of outstanding reads from byte 4 on, key at 16, address at 24. In a
+//! latency test with writes the server writes first; both poll the last byte for the number of the
+//! round. The server of a bandwidth test with sends writes the number of received messages to the
+//! client's address (4 bytes, little-endian), which grants more.
 
 use crate::node::{DEPTH, Failure, Node, Side};
 use sidecore_rdma::{Access, ConnectionId, Region, Remote, Stag, Work};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// The version of the exchange that perftest 4.5 tells.
+/// The version of the exchange that perftest 4.5 reports.
 const VERSION: &[u8] = b"6.06\0\0\0\0\0\0\0\0\0\0\0\0";
 const PAGE_BYTES: u32 = 4096;
 const LINE_BYTES: u32 = 64;
@@ -26,7 +26,7 @@ const ADDRESS_BYTES: usize = 56;
 const SLOT_BYTES: usize = 64;
 /// Receives of the control connection.
 const SLOTS: usize = 16;
-/// perftest's own depth of receives: so many sends may lack a grant.
+/// perftest's own depth of receives: the number of sends without a grant.
 const WINDOW: usize = 512;
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -97,9 +97,9 @@ struct Ends {
     test: Test,
     control: ConnectionId,
     data: ConnectionId,
-    /// What comes on the control connection, and behind it what goes.
+    /// Messages received on the control connection, followed by those to send.
     words: Region,
-    /// What the peer reads or writes, or is received; behind it what goes from here.
+    /// Memory that the peer reads or writes, or that receives; followed by the memory to send from.
     memory: Region,
     /// Grants that the peer writes.
     grants: Region,
@@ -118,7 +118,7 @@ pub(crate) fn run(
     (0..)
         .zip(own)
         .for_each(|(at, byte): (usize, _)| *byte = (at % 251) as u8);
-    // Of reads, the peer takes what lies in front.
+    // For reads, the peer reads the front part.
     if test.kind == Kind::Read && side == Side::Serve {
         memory.rotate_left(test.bytes as usize);
     }
@@ -191,7 +191,7 @@ impl Ends {
             _ => {}
         }
         let elapsed = begun.elapsed();
-        // What is left is said for politeness: barriers and figures, until the client goes.
+        // The rest is only answered for form's sake: barriers and results, until the client closes.
         while let Some(told) = self.heard_until_end()? {
             let answer = match told.len() {
                 ADDRESS_BYTES => self.own_address().to_vec(),
@@ -239,7 +239,7 @@ impl Ends {
             (Kind::Read, _) => self.post_all()?,
         }
         let elapsed = begun.elapsed();
-        // A latency test by writes has no barrier behind it.
+        // A latency test with writes has no barrier after it.
         if (self.test.kind, self.test.measure) != (Kind::Write, Measure::Latency) {
             self.exchange(&self.own_address())?;
         }
@@ -260,7 +260,7 @@ impl Ends {
         Ok(self.report("connect", elapsed))
     }
 
-    /// The memory that the peer is told of: grants, where it is the receiver of many sends.
+    /// The memory that is announced to the peer: grants, if the peer receives many sends.
     fn own_address(&self) -> [u8; ADDRESS_BYTES] {
         let region = match (self.test.kind, self.test.measure) {
             (Kind::Send, Measure::Bandwidth) => self.grants,
@@ -287,7 +287,7 @@ impl Ends {
         Ok(())
     }
 
-    /// The next message of the control connection, of so many bytes.
+    /// The next message of the control connection, of `bytes` bytes.
     fn heard(&mut self, bytes: usize) -> Result<Vec<u8>, Failure> {
         let done = self.node.await_done(self.control, true)?;
         let told = self.taken(done.id, done.bytes)?;
@@ -297,7 +297,7 @@ impl Ends {
         Ok(told)
     }
 
-    /// The same of any length; none once the client has closed.
+    /// The same with any length; none once the client has closed.
     fn heard_until_end(&mut self) -> Result<Option<Vec<u8>>, Failure> {
         let control = self.control;
         let done = self.node.until("a barrier", |node| {
@@ -345,7 +345,7 @@ impl Ends {
         self.node.post_receive(self.data, id, piece)
     }
 
-    /// What goes from here.
+    /// The memory to send from.
     fn outgoing(&self) -> sidecore_rdma::Piece {
         self.memory.piece(self.test.bytes.into(), self.test.bytes)
     }
@@ -380,7 +380,7 @@ impl Ends {
         for count in 1..=self.test.count {
             self.received()?;
             if count.is_multiple_of(each) {
-                // The word goes as it is when it is sent: a later number grants no less.
+                // The word is sent with its value at that time: a later number grants no less.
                 let at = SLOTS * SLOT_BYTES;
                 let word = (count as u32).to_le_bytes();
                 self.node.bytes_mut(self.words)[at..at + 4].copy_from_slice(&word);
@@ -415,7 +415,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Reads one after the other for latency, else all of the reads or writes.
+    /// Posts one read after the other for latency, else all reads or writes.
     fn post_all(&mut self) -> Result<(), Failure> {
         let ahead = match self.test.measure {
             Measure::Latency => 1,
@@ -447,7 +447,7 @@ impl Ends {
         Ok(())
     }
 
-    /// A round is a write of each side: its number is in the last byte.
+    /// A round is one write by each side, with its number in the last byte.
     fn write_in_turn(&mut self, is_first: bool) -> Result<(), Failure> {
         let last = self.test.bytes as usize - 1;
         for round in 1..=self.test.count {
@@ -466,7 +466,7 @@ impl Ends {
         Ok(())
     }
 
-    /// Looks at a byte of our memory until the peer has changed it, without a nap.
+    /// Polls a byte of our memory until the peer has changed it, without sleeping.
     fn see(&mut self, at: usize, wanted: u8) -> Result<(), Failure> {
         let begun = Instant::now();
         while self.node.bytes(self.memory)[at] != wanted {
@@ -479,7 +479,7 @@ impl Ends {
         Ok(())
     }
 
-    /// The peer's bytes are random: all of the buffer's ends must have been filled.
+    /// The peer's bytes are random: both ends of the buffer must have been filled.
     fn check_memory(&self) -> Result<(), Failure> {
         let came = &self.node.bytes(self.memory)[..self.test.bytes as usize];
         let is_lat_by_writes =
@@ -519,7 +519,7 @@ impl Ends {
             Kind::Write => "write",
             Kind::Read => "read",
         };
-        // A server of reads or bandwidth by writes sees no beginning and no end.
+        // A server of reads, or of bandwidth with writes, notices neither start nor end.
         let is_passive = side == "serve"
             && matches!(
                 (self.test.kind, self.test.measure),

@@ -1,9 +1,9 @@
 //! `rcopy`: a file over an rsocket.
 //!
-//! Each request is a header of 16 bytes and what belongs to it: version 0, command, length of both
-//! (2 bytes), a word (4), a number (8), little-endian. Open (1): the mode in the word, a path that
-//! ends with zeros. Write (3): the length in 8 bytes, and then the file's. Close (2). An answer is
-//! a header alone, of the command and 0x80, with an errno or 0 in the word.
+//! Each request is a header of 16 bytes and its data: version 0, command, length of both (2 bytes),
+//! a word (4), a number (8), little-endian. Open (1): the mode in the word, a path that ends with
+//! zeros. Write (3): the length in 8 bytes, and then the file's. Close (2). A reply is a header
+//! alone, with the command and 0x80, and an errno or 0 in the word.
 
 use crate::node::{Failure, Node};
 use crate::rsocket::Rsocket;
@@ -22,7 +22,7 @@ const PATH_BYTES_MAX: usize = 4096;
 const CHUNK_BYTES: usize = 1 << 20;
 const MODE: u32 = 0o100_644;
 
-/// Receives one file into a folder, under the last part of the name that the client gives.
+/// Receives one file into a folder, under the last component of the client's name.
 pub(crate) fn serve(node: Node, folder: &Path) -> Result<String, Failure> {
     let mut stream = Stream(Rsocket::accept(node)?);
     let begun = Instant::now();
@@ -49,7 +49,7 @@ pub(crate) fn serve(node: Node, folder: &Path) -> Result<String, Failure> {
     Ok(report("serve", bytes, elapsed))
 }
 
-/// Sends a file, which gets `name` at the server.
+/// Sends a file, which is named `name` at the server.
 pub(crate) fn send(
     node: Node,
     address: SocketAddr,
@@ -105,7 +105,7 @@ impl Stream {
         Ok(came)
     }
 
-    /// A header's word, and what follows the header.
+    /// A header's word, and the data after the header.
     fn message(&mut self, command: u8) -> Result<(u32, Vec<u8>), Failure> {
         let header = self.exactly(HEADER_BYTES)?;
         let bytes = usize::from(u16::from_le_bytes(header[2..4].try_into()?));

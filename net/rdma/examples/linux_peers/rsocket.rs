@@ -1,11 +1,11 @@
 //! librdmacm's rsockets over iWARP: a stream by RDMA writes into the peer's buffers, each followed
 //! by a message of 4 bytes (rdma-core's "rsocket Protocol and Design Guide" describes it; without
-//! immediate data on the wire, the message is a send of its own).
+//! immediate data on the wire, the message is a separate send).
 //!
-//! A side tells the place of a table of the peer's buffers (`Entry`) and its own first buffer when
-//! it connects; it writes further buffers into the peer's table. A buffer is used up before the
-//! next one in the table. A message's upper 3 bits are its kind: bytes came, credits (the number of
-//! data messages that may have been sent, modulo 2^16), control (0: disconnect).
+//! Each side announces a table for the peer's buffers (`Entry`) and its own first buffer when it
+//! connects; it writes further buffers into the peer's table. A buffer is used up before the next
+//! one in the table. A message's upper 3 bits are its kind: data, credits (the number of data
+//! messages that may have been sent, modulo 2^16), control (0: disconnect).
 
 use crate::node::{Failure, Node};
 use sidecore_rdma::{Access, ConnectionId, Region, Remote, Stag};
@@ -15,12 +15,12 @@ use std::net::SocketAddr;
 const HALF_BYTES: usize = 64 << 10;
 const ENTRIES: usize = 2;
 const ENTRY_BYTES: usize = 16;
-/// Data messages that a side may send ahead of grants.
+/// Data messages that a side may send before new credits.
 const CREDITS: u16 = 384;
-/// Receives: some more, for messages that need no credit.
+/// Receives: some more, for messages without a credit.
 const RECEIVES: usize = 512;
 const MESSAGE_BYTES: usize = 4;
-/// Bytes that were handed over and have not gone.
+/// Staged writes that were not sent yet.
 const STAGED: usize = 16;
 
 const DATA: u32 = 0;
@@ -38,7 +38,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// As it stands in private data.
+    /// From the form in private data.
     fn read_connect(bytes: &[u8]) -> Result<Self, Failure> {
         Ok(Self {
             address: u64::from_be_bytes(bytes[..8].try_into()?),
@@ -55,7 +55,7 @@ impl Entry {
         bytes
     }
 
-    /// As it stands in a table of a little-endian machine.
+    /// From the form in a table of a little-endian machine.
     fn read(bytes: &[u8]) -> Result<Self, Failure> {
         Ok(Self {
             address: u64::from_le_bytes(bytes[..8].try_into()?),
@@ -77,24 +77,24 @@ impl Entry {
 pub(crate) struct Rsocket {
     pub(crate) node: Node,
     connection: ConnectionId,
-    /// Two buffers for what comes.
+    /// Two buffers for received data.
     input: Region,
-    /// Bytes of the current one that came.
+    /// Bytes received in the current one.
     filled: usize,
     half: usize,
     /// Table of the peer's buffers, which the peer writes.
     table: Region,
     current: usize,
-    /// The table that the peer has of ours.
+    /// The peer's table for our buffers.
     peer_table: Entry,
     peer_current: usize,
-    /// Messages that come, and behind them those that go.
+    /// Received messages, followed by those to send.
     words: Region,
     next_word: usize,
-    /// Bytes that go.
+    /// Bytes to send.
     staged: Region,
     next_stage: usize,
-    /// Works that have not gone.
+    /// Work that was not sent yet.
     posted: usize,
     sent: u16,
     may_send: u16,
@@ -104,7 +104,7 @@ pub(crate) struct Rsocket {
     is_over: bool,
 }
 
-/// Regions of a stream, made before there is one.
+/// Regions of a stream, created before it.
 struct Regions {
     input: Region,
     table: Region,
@@ -154,7 +154,7 @@ fn word(words: Region, slot: usize) -> sidecore_rdma::Piece {
 }
 
 impl Rsocket {
-    /// Awaits a client; the node listens.
+    /// Waits for a client; the node is listening.
     pub(crate) fn accept(mut node: Node) -> Result<Self, Failure> {
         let regions = Regions::new(&mut node)?;
         let (connection, told) = node.requested()?;
@@ -211,7 +211,7 @@ impl Rsocket {
         Ok(socket)
     }
 
-    /// Tells the peer of a buffer, and grants messages.
+    /// Announces a buffer to the peer, and grants credits.
     fn offer(&mut self, half: usize) -> Result<(), Failure> {
         let Remote { stag, offset } = self.input.remote((half * HALF_BYTES) as u64);
         let entry = Entry {
@@ -234,9 +234,9 @@ impl Rsocket {
         self.message(GRANT, self.granted.into())
     }
 
-    /// Copies bytes to a place where they stay until they have gone.
+    /// Copies bytes to a place where they stay until they were sent.
     fn stage(&mut self, bytes: &[u8]) -> Result<sidecore_rdma::Piece, Failure> {
-        // Work goes in its order and each place has some: whoever had this one is done with it.
+        // Work is sent in order and each place has some, so the previous user of this one is done.
         while self.posted + 2 > STAGED {
             self.one_gone()?;
         }
@@ -302,7 +302,7 @@ impl Rsocket {
         Ok(())
     }
 
-    /// The next bytes, at most so many; none at the end.
+    /// The next bytes, at most `count`; none at the end.
     pub(crate) fn read(&mut self, count: usize) -> Result<Vec<u8>, Failure> {
         while self.came.is_empty() && !self.is_over {
             self.wait_for_peer()?;
@@ -311,7 +311,7 @@ impl Rsocket {
         Ok(self.came.drain(..count).collect())
     }
 
-    /// Takes the peer's next message.
+    /// Processes the peer's next message.
     fn wait_for_peer(&mut self) -> Result<(), Failure> {
         let connection = self.connection;
         let done = self.node.until("the peer's message", |node| {
@@ -350,7 +350,7 @@ impl Rsocket {
         }
     }
 
-    /// Bytes came into the current buffer.
+    /// Data has arrived in the current buffer.
     fn take(&mut self, count: usize) -> Result<(), Failure> {
         if count > HALF_BYTES - self.filled {
             return Err(
@@ -373,7 +373,7 @@ impl Rsocket {
         Ok(())
     }
 
-    /// Says that no more comes, and closes.
+    /// Ends sending, and closes.
     pub(crate) fn close(mut self) -> Result<(), Failure> {
         if !self.is_over {
             self.message(CONTROL, DISCONNECT)?;

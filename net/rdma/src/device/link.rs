@@ -11,25 +11,25 @@ use std::io;
 use std::net::TcpStream;
 use std::time::Instant;
 
-/// A connection, its stream, and what its owner was told of it.
+/// A connection, its stream, and the events reported to its owner.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) flow: Flow,
     pub(super) wire: Wire,
-    /// The listener that it came to, until it is accepted.
+    /// The listener that it arrived at, until it is accepted.
     pub(super) listener: Option<u32>,
     pub(super) queues: Option<Queues>,
     pub(super) told: Told,
-    /// Its owner has let go of it, at that time.
+    /// Time when its owner closed it.
     pub(super) released: Option<Instant>,
-    /// In the device's list of those.
+    /// True if it is in the device's list of busy connections.
     pub(super) is_busy: bool,
     pub(super) is_blocked: bool,
-    /// Events of a kernel's socket that are asked for.
+    /// Registered events of a kernel socket.
     pub(super) interest: EventFlags,
 }
 
-/// Events that were told.
+/// Events that were reported.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Told {
     pub(super) requested: bool,
@@ -38,7 +38,7 @@ pub(super) struct Told {
 }
 
 impl Link {
-    /// Events of a kernel's socket that it waits for; none at all once it is over.
+    /// Events of a kernel socket that it waits for; none once it is over.
     pub(super) fn wanted(&self, is_blocked: bool) -> EventFlags {
         let mut wanted = EventFlags::empty();
         if !self.flow.has_ended && !self.flow.pair.is_stalled() {
@@ -101,7 +101,7 @@ impl Link {
     }
 }
 
-/// Nothing moves before a socket is open, which its being writable tells.
+/// Result while a socket is being opened, which is over when it is writable.
 fn opening() -> Moved {
     Moved {
         is_blocked: true,

@@ -1,14 +1,14 @@
-//! Many connections under one owner, in the manner of verbs: listeners, connections, completion
+//! Many connections with one owner, in the manner of verbs: listeners, connections, completion
 //! queues, events, and one descriptor to wait for all of them.
 //!
-//! Nothing waits but [`Device::wait`], and [`Device::listen`] and [`Device::connect`] on the stack
-//! for a round trip to its engine. Whoever polls calls [`Device::progress`] and
-//! [`Device::poll`]; whoever sleeps calls [`Device::arm`] and waits for [`Device::descriptor`].
+//! Only [`Device::wait`] blocks, and [`Device::listen`] and [`Device::connect`] on the stack for a
+//! round trip to its engine. A polling caller uses [`Device::progress`] and [`Device::poll`]; a
+//! sleeping one calls [`Device::arm`] and waits for [`Device::descriptor`].
 //!
-//! Why here: `Connection` has one stream and waits; a program has many and its own loop. Must stay
-//! true: completions that nobody takes stay in their pair, whose queues are bounded, and no other
-//! connection waits for them; a peer that is silent, slow or at fault costs its own connection, and
-//! a place of its listener until the place is needed.
+//! Why here: `Connection` has one stream and blocks; a program has many connections and its own
+//! loop. Must stay true: completions that are not polled stay in their pair, whose queues are
+//! bounded, and do not block other connections; a peer that is silent, slow or at fault only
+//! affects its own connection, and occupies a place of its listener until the place is needed.
 
 mod link;
 mod outcome;
@@ -28,7 +28,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 use transport::{Net, Ready};
 
-/// Most connections of a device, those that are being closed included.
+/// Most connections of a device, including those that are being closed.
 pub const CONNECTIONS_MAX: usize = 1 << 14;
 /// Most completion queues of a device.
 pub const QUEUES_MAX: usize = 1 << 12;
@@ -38,20 +38,20 @@ pub const QUEUE_DEPTH_MAX: usize = 1 << 18;
 pub const BACKLOG_MAX: usize = 1 << 10;
 /// Most listeners of a device.
 const LISTENERS_MAX: usize = 1 << 8;
-/// Connections that a listener takes in one [`Device::progress`].
+/// Connections that a listener accepts in one [`Device::progress`].
 const ACCEPTS_MAX: usize = 16;
-/// A connection that was closed here waits so long for its peer's end.
+/// Time that a closed connection waits for its peer's end.
 const LINGER: Duration = Duration::from_secs(5);
-/// A connection that was asked for is open so long after, or given up, unless told otherwise.
+/// Default time limit for opening a connection.
 const OPENING_LIMIT: Duration = Duration::from_secs(60);
-/// Looks of [`Device::wait`] before it sleeps.
+/// Polls of [`Device::wait`] before it sleeps.
 const LOOKS: usize = 200;
 
 /// A connection of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ConnectionId {
     index: u32,
-    /// Connections that had its place before.
+    /// Number of earlier connections in its place.
     generation: u32,
 }
 
@@ -64,13 +64,13 @@ pub struct ListenerId(u32);
 pub struct QueueId(u32);
 
 impl ConnectionId {
-    /// As a number.
+    /// Converts it to a number.
     #[must_use]
     pub fn number(self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The connection of a number.
+    /// The connection with a number.
     #[must_use]
     pub fn from_number(number: u64) -> Self {
         Self {
@@ -81,13 +81,13 @@ impl ConnectionId {
 }
 
 impl ListenerId {
-    /// As a number.
+    /// Converts it to a number.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// The listener of a number.
+    /// The listener with a number.
     #[must_use]
     pub fn from_number(number: u32) -> Self {
         Self(number)
@@ -95,13 +95,13 @@ impl ListenerId {
 }
 
 impl QueueId {
-    /// As a number.
+    /// Converts it to a number.
     #[must_use]
     pub fn number(self) -> u32 {
         self.0
     }
 
-    /// The queue of a number.
+    /// The queue with a number.
     #[must_use]
     pub fn from_number(number: u32) -> Self {
         Self(number)
@@ -111,9 +111,9 @@ impl QueueId {
 /// Completion queues of a connection; both may be the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Queues {
-    /// Of work.
+    /// For work.
     pub send: QueueId,
-    /// Of receives.
+    /// For receives.
     pub receive: QueueId,
 }
 
@@ -130,29 +130,30 @@ pub struct Queued {
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// A peer asks for a connection: [`Device::accept`] or [`Device::reject`].
+    /// A peer requests a connection: [`Device::accept`] or [`Device::reject`].
     Requested {
         /// Its listener.
         listener: ListenerId,
-        /// The connection that it asks for.
+        /// The requested connection.
         connection: ConnectionId,
         /// The peer's private data.
         private_data: Vec<u8>,
     },
-    /// Messages go.
+    /// Messages can be exchanged.
     Established {
         /// The connection.
         connection: ConnectionId,
         /// Private data of the peer that accepted; empty on the accepting side.
         private_data: Vec<u8>,
     },
-    /// It is over, or never began; its work is flushed. [`Device::close`] frees its place.
+    /// It has ended, or was never established; its work is flushed. [`Device::close`] frees its
+    /// place.
     Ended {
         /// The connection.
         connection: ConnectionId,
-        /// The end.
+        /// The reason.
         end: End,
-        /// Private data of the peer that refused.
+        /// Private data of the peer that rejected.
         private_data: Vec<u8>,
     },
 }
@@ -168,18 +169,18 @@ pub struct Device {
     queues: Vec<Option<Queue>>,
     shared: Vec<Shared>,
     events: VecDeque<Event>,
-    /// Connections to look at again without their stream asking for it.
+    /// Connections that need progress without an event of their stream.
     busy: VecDeque<u32>,
-    /// Those that wait for room in the stream.
+    /// Connections that wait for room in the stream.
     blocked: VecDeque<u32>,
-    /// Those that were closed here and are not over.
+    /// Closed connections that have not ended yet.
     lingering: Vec<u32>,
     ready: Vec<Ready>,
     buffer: Vec<u8>,
-    /// Connections that were asked for from here, in that order.
+    /// Connections being opened from this side, in order.
     opening: VecDeque<(Instant, ConnectionId)>,
     opening_limit: Duration,
-    /// Hold of the first messages of connections that are asked for from here.
+    /// Delay of the first messages of connections from this side.
     settle: Duration,
     settling: Vec<ConnectionId>,
 }
@@ -194,7 +195,7 @@ struct Place {
 struct Listening {
     options: Options,
     backlog: usize,
-    /// Connections that are not accepted yet, the oldest first.
+    /// Connections not accepted yet, the oldest first.
     pending: VecDeque<u32>,
 }
 
@@ -202,7 +203,7 @@ struct Listening {
 struct Queue {
     entries: VecDeque<Queued>,
     depth: usize,
-    /// Connections that have completions which found no room.
+    /// Connections with completions that found no room.
     waiting: VecDeque<u32>,
 }
 
@@ -239,7 +240,7 @@ impl Device {
         &self.adapter
     }
 
-    /// Registered memory, to register and to change.
+    /// Registered memory, to register and to modify.
     pub fn adapter_mut(&mut self) -> &mut Adapter {
         &mut self.adapter
     }
@@ -253,7 +254,7 @@ impl Device {
     /// A completion queue of `depth` entries, at most [`QUEUE_DEPTH_MAX`].
     ///
     /// # Errors
-    /// As many as there may be.
+    /// Too many queues.
     pub fn create_queue(&mut self, depth: usize) -> Result<QueueId, RdmaError> {
         let depth = depth.clamp(1, QUEUE_DEPTH_MAX);
         let queue = Queue {
@@ -267,18 +268,18 @@ impl Device {
         Ok(QueueId(index as u32))
     }
 
-    /// Drops a queue with its completions; those of its connections are dropped from now on.
+    /// Drops a queue with its completions; later completions of its connections are dropped, too.
     pub fn drop_queue(&mut self, queue: QueueId) {
         if let Some(place) = self.queues.get_mut(queue.0 as usize) {
             *place = None;
         }
     }
 
-    /// Listens at `local`; at most `backlog` connections are not accepted yet, whose pairs get
+    /// Listens at `local`; at most `backlog` connections wait to be accepted, whose pairs get
     /// `options`.
     ///
     /// # Errors
-    /// In use, no address of this side; as many as there may be.
+    /// In use, not a local address; too many listeners.
     pub fn listen(
         &mut self,
         local: SocketAddr,
@@ -297,13 +298,13 @@ impl Device {
         Ok(ListenerId(index as u32))
     }
 
-    /// The address that a listener has.
+    /// The address of a listener.
     #[must_use]
     pub fn listener_address(&self, listener: ListenerId) -> Option<SocketAddr> {
         self.net.listener_address(listener.0)
     }
 
-    /// Stops listening; connections that are not accepted yet are dropped.
+    /// Stops listening; connections that were not accepted are dropped.
     pub fn close_listener(&mut self, listener: ListenerId) {
         let place = self.listeners.get_mut(listener.0 as usize);
         let Some(listening) = place.and_then(Option::take) else {
@@ -315,10 +316,10 @@ impl Device {
         }
     }
 
-    /// Begins to open a connection; [`Event::Established`] or [`Event::Ended`] tells how it went.
+    /// Begins to open a connection; [`Event::Established`] or [`Event::Ended`] reports the outcome.
     ///
     /// # Errors
-    /// Unreachable, too long private data, no such queue; as many as there may be.
+    /// Unreachable, too long private data, no such queue; too many connections.
     pub fn connect(
         &mut self,
         peer: SocketAddr,
@@ -329,7 +330,7 @@ impl Device {
         self.connect_from(None, peer, options, queues, private_data)
     }
 
-    /// The same from an address of this side; on the stack only its port counts.
+    /// The same from a local address; on the stack only its port is used.
     ///
     /// # Errors
     /// As [`Self::connect`]; the address is in use.
@@ -367,7 +368,7 @@ impl Device {
     /// Accepts a connection.
     ///
     /// # Errors
-    /// It was not asked for, or is over; too long private data; no such queue.
+    /// It was not requested, or has ended; too long private data; no such queue.
     pub fn accept(
         &mut self,
         connection: ConnectionId,
@@ -382,7 +383,7 @@ impl Device {
         Ok(())
     }
 
-    /// Refuses a connection, which is closed.
+    /// Rejects a connection, which is closed.
     ///
     /// # Errors
     /// As [`Self::accept`].
@@ -400,20 +401,20 @@ impl Device {
         self.events.pop_front()
     }
 
-    /// The pair of a connection: its state, its end, what was agreed on.
+    /// The pair of a connection: its state, its end, the negotiated parameters.
     #[must_use]
     pub fn pair(&self, connection: ConnectionId) -> Option<&Pair> {
         Some(&self.link_of(connection)?.flow.pair)
     }
 
-    /// Addresses of a connection: this side's and the peer's.
+    /// Addresses of a connection: local and peer.
     #[must_use]
     pub fn addresses(&self, connection: ConnectionId) -> Option<(SocketAddr, SocketAddr)> {
         self.net.addresses(&self.link_of(connection)?.wire)
     }
 
-    /// True if no work of a connection waits to be sent, and no byte of it for room in the stream;
-    /// also where there is no such connection.
+    /// True if no work of a connection waits to be sent, and none of its bytes for room in the
+    /// stream; also if there is no such connection.
     #[must_use]
     pub fn is_drained(&self, connection: ConnectionId) -> bool {
         self.link_of(connection).is_none_or(|link| {
@@ -422,15 +423,15 @@ impl Device {
         })
     }
 
-    /// Posts work, and sends what there is room for.
+    /// Posts work, and sends as much as there is room for.
     ///
     /// # Errors
-    /// It is not taken.
+    /// The pair refuses it.
     pub fn post(&mut self, connection: ConnectionId, post: Post) -> Result<(), RdmaError> {
         let link = live_in(&mut self.links, connection);
         let link = link.ok_or(RdmaError::Unknown("connection"))?;
         link.flow.pair.post(post, &self.adapter.domain)?;
-        // What waits for room has its turn when there is some.
+        // Work that waits for room is sent when there is some.
         if !link.is_blocked {
             let moved = link.write(&mut self.net, &mut self.adapter);
             self.settle(connection.index, moved);
@@ -442,7 +443,7 @@ impl Device {
     /// is there before the first message.
     ///
     /// # Errors
-    /// It is not taken.
+    /// The pair refuses it.
     pub fn post_receive(
         &mut self,
         connection: ConnectionId,
@@ -457,27 +458,27 @@ impl Device {
         Ok(())
     }
 
-    /// Takes a receive back that no message has begun to fill: the first one of that number; false
+    /// Cancels a receive that no message has begun to fill: the first one with that number; false
     /// if there is none. It has no completion.
     pub fn cancel_receive(&mut self, connection: ConnectionId, id: u64) -> bool {
         let link = live_in(&mut self.links, connection);
         link.is_some_and(|link| link.flow.pair.cancel_receive(id))
     }
 
-    /// Gives attempts to connect up that take longer than `limit`, a minute unless told otherwise;
-    /// [`Event::Ended`] tells. It is looked at in [`Self::progress`].
+    /// Aborts attempts to connect after `limit`, by default a minute; [`Event::Ended`] reports it.
+    /// Checked in [`Self::progress`].
     pub fn limit_opening(&mut self, limit: Duration) {
         self.opening_limit = limit;
     }
 
-    /// Holds the first messages of connections that are asked for from now on back, for `time` from
-    /// the peer's reply: Linux's siw may not see one that comes right behind it until the next one
-    /// does. Not at all unless told otherwise. Meanwhile [`Self::arm`] says false.
+    /// Delays the first messages of connections opened from now on by `time` after the peer's
+    /// reply: Linux's siw may miss a message directly after it until the next one arrives. No delay
+    /// by default. Meanwhile [`Self::arm`] returns false.
     pub fn hold_first(&mut self, time: Duration) {
         self.settle = time;
     }
 
-    /// Goes on with those whose messages were held back long enough.
+    /// Continues connections whose first messages were delayed long enough.
     fn end_settling(&mut self) {
         for connection in std::mem::take(&mut self.settling) {
             match live_in(&mut self.links, connection) {
@@ -498,7 +499,7 @@ impl Device {
         })
     }
 
-    /// Ends those that are late.
+    /// Ends attempts to connect that are late.
     fn end_late(&mut self) {
         while let Some(&(begun, connection)) = self.opening.front() {
             if begun.elapsed() < self.opening_limit {
@@ -513,22 +514,22 @@ impl Device {
         }
     }
 
-    /// Closes a connection in order and keeps it: what was posted is done, then both streams end,
-    /// which [`Event::Ended`] tells.
+    /// Closes a connection in order and keeps it: posted work is completed, then both streams end,
+    /// which [`Event::Ended`] reports.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such connection.
     pub fn shut(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
         self.link(connection)?.flow.pair.close();
         self.advance(connection.index);
         Ok(())
     }
 
-    /// Lets go of a connection: what was posted is done if the peer allows it, within some seconds;
-    /// completions still come. No event tells its end.
+    /// Releases a connection: posted work is completed if the peer allows it, within some seconds;
+    /// completions are still reported. No event reports its end.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such connection.
     pub fn close(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
         let link = self.link(connection)?;
         link.flow.pair.close();
@@ -538,21 +539,21 @@ impl Device {
         Ok(())
     }
 
-    /// Lets go of a connection at once; its work is flushed and its completions are dropped.
+    /// Releases a connection at once; its work is flushed and its completions are dropped.
     ///
     /// # Errors
-    /// There is none.
+    /// There is no such connection.
     pub fn abort(&mut self, connection: ConnectionId) -> Result<(), RdmaError> {
         self.link(connection)?;
         self.free_link(connection.index);
         Ok(())
     }
 
-    /// Moves what can be moved without waiting; true if anything was, or an event or a completion
-    /// waits.
+    /// Makes progress without waiting; true if there was any, or an event or a completion is
+    /// pending.
     ///
     /// # Errors
-    /// The engine is gone, and with it all connections.
+    /// The engine is gone, and all its connections with it.
     pub fn progress(&mut self) -> Result<bool, RdmaError> {
         let mut ready = std::mem::take(&mut self.ready);
         let polled = self.net.poll(&mut ready);
@@ -566,7 +567,7 @@ impl Device {
         }
         ready.clear();
         self.ready = ready;
-        // As many as there are now: those that are busy again have their turn next time.
+        // Only those busy now: connections that become busy again wait for the next call.
         for _ in 0..self.busy.len() {
             if let Some(index) = self.busy.pop_front() {
                 moved = true;
@@ -595,7 +596,7 @@ impl Device {
         Ok(moved || !self.events.is_empty())
     }
 
-    /// Takes completions of a queue into `into`, as many as it has room for; how many it were.
+    /// Moves completions of a queue to `into`, as many as it has room for; returns their number.
     ///
     /// # Errors
     /// There is no such queue.
@@ -623,7 +624,7 @@ impl Device {
         Ok(count)
     }
 
-    /// The next completion of a queue, after moving what can be moved.
+    /// The next completion of a queue, after making progress.
     ///
     /// # Errors
     /// There is no such queue; the engine is gone.
@@ -631,7 +632,7 @@ impl Device {
         let mut one = [None];
         if self.poll(queue, &mut one)? == 0 {
             let progressed = self.progress();
-            // What was flushed is told before that all is over.
+            // Flushed work is reported before the end of the connection.
             if self.poll(queue, &mut one)? == 0 {
                 progressed?;
             }
@@ -658,7 +659,7 @@ impl Device {
             }
             looks = if moved { 0 } else { looks + 1 };
             if looks < LOOKS {
-                // Whoever else is on this core may be who is waited for.
+                // The peer may need this core.
                 if looks % 16 == 15 {
                     std::thread::yield_now();
                 }
@@ -670,15 +671,15 @@ impl Device {
         }
     }
 
-    /// A descriptor that becomes readable when there may be something to move, to be waited for
-    /// after [`Self::arm`]; none where the engine runs in this process.
+    /// A descriptor that becomes readable when progress may be possible, to wait for after
+    /// [`Self::arm`]; none if the engine runs in this process.
     #[must_use]
     pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.net.descriptor()
     }
 
-    /// Prepares for waiting: true if [`Self::descriptor`] may be waited for, false if there is
-    /// something to do or to take already.
+    /// Prepares for waiting: true if the caller may wait for [`Self::descriptor`], false if there
+    /// is work, an event or a completion already.
     ///
     /// # Errors
     /// The engine is gone.
@@ -781,12 +782,13 @@ impl Device {
     }
 }
 
-/// The link at a place, whichever connection's it is: for who uses another part of the device, too.
+/// The link at a place, of any connection: an associated function, for callers that borrow another
+/// part of the device, too.
 fn link_in(links: &mut [Place], index: u32) -> Option<&mut Link> {
     links.get_mut(index as usize)?.link.as_mut()
 }
 
-/// The link of a connection, also of one that was let go of.
+/// The link of a connection, even if it was released.
 fn live_in(links: &mut [Place], connection: ConnectionId) -> Option<&mut Link> {
     let place = links.get_mut(connection.index as usize)?;
     let is_it = place.generation == connection.generation;

@@ -1,6 +1,7 @@
-//! Outcomes of moving a connection: events, completions, places that are free again.
+//! Results of progress: events, completions, freed places.
 //!
-//! Must stay true: an event is told once; a completion stays in its pair until its queue has room.
+//! Must stay true: an event is reported once; a completion stays in its pair until its queue has
+//! room.
 
 use super::link::Link;
 use super::{ACCEPTS_MAX, Device, Event, LINGER, ListenerId, Queued, link_in};
@@ -11,7 +12,7 @@ use std::io;
 use std::time::Instant;
 
 impl Device {
-    /// Moves what a connection can move, and tells what came of it.
+    /// Makes progress on a connection, and reports the results.
     pub(super) fn advance(&mut self, index: u32) {
         let Some(link) = link_in(&mut self.links, index) else {
             return;
@@ -20,13 +21,13 @@ impl Device {
         self.settle(index, moved);
     }
 
-    /// Books the outcome of a movement.
+    /// Records the result of progress.
     pub(super) fn settle(&mut self, index: u32, moved: io::Result<Moved>) {
         let Some(link) = link_in(&mut self.links, index) else {
             return;
         };
         let moved = moved.unwrap_or_else(|_| {
-            // The reason is the stream's own; work and owner learn that it is lost.
+            // The stream's error has the reason; the pair and its owner only learn that it is lost.
             link.flow.pair.lose();
             link.flow.has_ended = true;
             Moved::default()
@@ -51,7 +52,7 @@ impl Device {
         self.collect(index);
     }
 
-    /// Events of a connection.
+    /// Reports events of a connection.
     pub(super) fn tell(&mut self, index: u32) {
         let connection = self.id_at(index);
         let Some(link) = self.link_at(index) else {
@@ -74,7 +75,7 @@ impl Device {
         }
         if state == State::Open && !link.told.established {
             link.told.established = true;
-            // The accepting side has had the peer's data with its request.
+            // The accepting side has got the peer's data with its request.
             let private_data = match listener {
                 Some(_) => Vec::new(),
                 None => link.flow.pair.private_data().to_vec(),
@@ -89,7 +90,7 @@ impl Device {
             });
             return;
         }
-        // Last words are on their way while it ends.
+        // The last data is being sent while it ends.
         if state != State::Ended || !(link.flow.is_drained() || link.flow.has_ended) {
             return;
         }
@@ -104,7 +105,7 @@ impl Device {
         }
         link.told.ended = true;
         if listener.is_some() && !link.told.requested {
-            // Nobody has heard of it: it asked for nothing.
+            // It never sent a request, so its owner does not know it.
             self.free_link(index);
             return;
         }
@@ -155,7 +156,7 @@ impl Device {
         }
     }
 
-    /// Frees a connection that was closed here once all its completions were collected.
+    /// Frees a closed connection once all its completions were collected.
     pub(super) fn end_released(&mut self, index: u32) {
         self.collect(index);
         self.free_link(index);
@@ -182,7 +183,7 @@ impl Device {
         }
     }
 
-    /// Takes new connections of a listener.
+    /// Accepts new connections of a listener.
     pub(super) fn take_connections(&mut self, listener: u32) {
         for _ in 0..ACCEPTS_MAX {
             let Some(Some(listening)) = self.listeners.get_mut(listener as usize) else {
@@ -194,7 +195,7 @@ impl Device {
             );
             let silent = self.oldest_silent(listener);
             if is_full && silent.is_none() {
-                // All of them wait for the application: the others wait with the transport.
+                // The backlog is full of requests: further connections wait in the transport.
                 self.net.rest(listener, true);
                 return;
             }
@@ -223,7 +224,7 @@ impl Device {
         self.net.has_more(listener);
     }
 
-    /// The oldest connection of a listener that has asked for nothing: it makes room for others.
+    /// The oldest connection of a listener without a request: it is evicted first.
     pub(super) fn oldest_silent(&self, listener: u32) -> Option<u32> {
         let listening = self.listeners.get(listener as usize)?.as_ref()?;
         let silent = |index: &&u32| {

@@ -1,7 +1,7 @@
 //! Receives that several connections share.
 //!
-//! Must stay true: while a shared queue has receives and a connection waits for one, somebody moves
-//! that connection: [`Device::progress`] does, and [`Device::arm`] says false until then.
+//! Must stay true: a connection that waits for a receive of a shared queue makes progress once
+//! there is one: [`Device::progress`] serves it, and [`Device::arm`] returns false until then.
 
 use super::{ConnectionId, Device, live_in};
 use crate::{RdmaError, Receive};
@@ -20,7 +20,7 @@ impl Device {
     /// [`RECEIVES_MAX`](crate::RECEIVES_MAX).
     ///
     /// # Errors
-    /// As many as there may be.
+    /// Too many queues.
     pub fn create_shared(&mut self, depth: usize) -> Result<SharedId, RdmaError> {
         let id = self.adapter.domain.share_receives(depth)?;
         self.shared.push(Shared {
@@ -30,15 +30,15 @@ impl Device {
         Ok(id)
     }
 
-    /// Drops a shared queue with its receives, which have no completion; its connections find none
-    /// any more.
+    /// Drops a shared queue with its receives, which have no completion; its connections find no
+    /// receive any more.
     pub fn drop_shared(&mut self, shared: SharedId) {
         self.adapter.domain.unshare_receives(shared);
         self.shared.retain(|other| other.id != shared);
     }
 
-    /// Has a connection take its receives from a shared queue: before it is accepted, or, where it
-    /// was asked for from here, established. `Options::shared` does the same from the start.
+    /// Makes a connection use a shared queue: before it is accepted or, if opened from this side,
+    /// established. `Options::shared` does the same from the start.
     ///
     /// # Errors
     /// There is no such connection; it is open already, or has receives of its own.
@@ -50,28 +50,28 @@ impl Device {
         Ok(self.link(connection)?.flow.pair.share_receives(shared)?)
     }
 
-    /// Posts a buffer for a message to any connection of a shared queue; the completion comes in
-    /// that one's queue, with the number that is given here.
+    /// Posts a buffer for a message to any connection of a shared queue; the completion is reported
+    /// to that connection's queue, with the given number.
     ///
     /// # Errors
-    /// It is not taken.
+    /// The queue refuses it.
     pub fn post_shared(&mut self, shared: SharedId, receive: Receive) -> Result<(), RdmaError> {
         Ok(self.adapter.domain.post_shared(shared, receive)?)
     }
 
-    /// Takes a receive of a shared queue back that no message has begun to fill: the first one of
+    /// Cancels a receive of a shared queue that no message has begun to fill: the first one with
     /// that number; false if there is none. It has no completion.
     pub fn cancel_shared(&mut self, shared: SharedId, id: u64) -> bool {
         self.adapter.domain.cancel_shared(shared, id)
     }
 
-    /// Receives that wait in a shared queue.
+    /// Number of receives in a shared queue.
     #[must_use]
     pub fn shared_receives(&self, shared: SharedId) -> usize {
         self.adapter.domain.shared_receives(shared)
     }
 
-    /// Takes note of a connection whose message waits for a shared receive.
+    /// Records a connection whose message waits for a shared receive.
     pub(super) fn await_shared(&mut self, index: u32) {
         let connection = self.id_at(index);
         let link = live_in(&mut self.links, connection);
@@ -90,7 +90,7 @@ impl Device {
         }
     }
 
-    /// Goes on with connections that waited, as many as there are receives.
+    /// Continues waiting connections, as many as there are receives.
     pub(super) fn serve_shared(&mut self) {
         for at in 0..self.shared.len() {
             let Some(shared) = self.shared.get(at) else {
@@ -106,7 +106,7 @@ impl Device {
         }
     }
 
-    /// True while a connection waits for a receive that is there.
+    /// True while a connection waits and there is a receive for it.
     pub(super) fn has_shared_work(&self) -> bool {
         self.shared.iter().any(|shared| {
             !shared.waiting.is_empty() && self.adapter.domain.shared_receives(shared.id) > 0

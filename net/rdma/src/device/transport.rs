@@ -1,7 +1,7 @@
-//! Streams of a device: the kernel's sockets under an epoll, or sessions of an attachment.
+//! Streams of a device: kernel sockets under an epoll instance, or sessions of an attachment.
 //!
 //! Must stay true: a session has at most its share of the attachment's chunks with the engine, so
-//! that a peer that reads nothing leaves some for the others.
+//! that a peer that does not read leaves some for the others.
 
 use crate::Options;
 use crate::RdmaError;
@@ -17,22 +17,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// Events that one look takes.
+/// Events that one poll takes.
 const EVENTS_MAX: usize = 64;
 /// Chunks of 16 KiB, each way, of an attachment.
 const CHUNKS: u32 = 1024;
-/// A session has at least as many chunks with the engine as this.
+/// Least number of chunks that a session may have with the engine.
 const CHUNKS_MIN: u32 = 2;
-/// The longest unit on the stack: what a chunk holds.
+/// The longest unit on the stack: the size of a chunk.
 const CHUNK_BYTES: usize = 16 << 10;
 /// The first dynamic port.
 const PORT_MIN: u16 = 49_152;
 /// Ports that are tried before listening fails.
 const PORTS_MAX: u16 = 256;
-/// Set in an event of a listener, beside its number.
+/// Flag in a listener's event data, in addition to its number.
 const IS_LISTENER: u64 = 1 << 32;
 
-/// Ways for a device's streams.
+/// Transports for a device's streams.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Transport {
@@ -40,13 +40,13 @@ pub enum Transport {
     Kernel,
     /// The stack whose engine listens at this path.
     Stack(PathBuf),
-    /// An attachment that there is already.
+    /// An existing attachment.
     Attached(Box<Client>),
 }
 
 impl Transport {
-    /// The stack at the path that the environment's `SIDECORE_RDMA_SOCKET` names; the kernel where
-    /// it names none.
+    /// The stack at the path in the environment's `SIDECORE_RDMA_SOCKET`; the kernel if it is not
+    /// set.
     #[must_use]
     pub fn from_environment() -> Self {
         match std::env::var_os("SIDECORE_RDMA_SOCKET") {
@@ -59,12 +59,12 @@ impl Transport {
 /// A connection's stream.
 #[derive(Debug)]
 pub(super) enum Wire {
-    /// A kernel's socket; true while it is being opened.
+    /// A kernel socket; true while it is being opened.
     Kernel(TcpStream, bool),
     Stack(Socket),
 }
 
-/// Something that can be moved.
+/// A connection or listener that can make progress.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Ready {
     Link(u32),
@@ -84,7 +84,7 @@ pub(super) enum Net {
         links: HashMap<Socket, Ready>,
         listeners: HashMap<u32, Socket>,
         peers: HashMap<Socket, SocketAddr>,
-        /// Listeners to look at again.
+        /// Listeners to poll again.
         again: Vec<u32>,
     },
 }
@@ -129,7 +129,7 @@ impl Net {
         matches!(self, Self::Stack { .. })
     }
 
-    /// Options as they suit the transport: on the stack a unit fits into a chunk.
+    /// Options adapted to the transport: on the stack a unit fits into a chunk.
     pub(super) fn fitted(&self, mut options: Options) -> Options {
         if self.is_stack() {
             options.segment_bytes = options.segment_bytes.min(CHUNK_BYTES);
@@ -178,7 +178,7 @@ impl Net {
 
     pub(super) fn close_listener(&mut self, index: u32) {
         match self {
-            // Closing it takes it out of the epoll.
+            // Closing it removes it from the epoll instance.
             Self::Kernel { listeners, .. } => drop(listeners.remove(&index)),
             Self::Stack {
                 client,
@@ -194,7 +194,7 @@ impl Net {
         }
     }
 
-    /// Takes no more connections of a listener until one of its places is free.
+    /// Stops or resumes accepting connections of a listener, depending on free places.
     pub(super) fn rest(&mut self, index: u32, rests: bool) {
         match self {
             Self::Kernel { epoll, listeners } => {
@@ -215,7 +215,7 @@ impl Net {
 
     /// A listener may have more connections.
     pub(super) fn has_more(&mut self, index: u32) {
-        // The kernel's epoll tells again.
+        // The kernel's epoll is level-triggered and reports them again.
         if let Self::Stack { again, .. } = self {
             again.push(index);
         }
@@ -327,13 +327,13 @@ impl Net {
         }
     }
 
-    /// Asks the kernel for the events that a connection waits for.
+    /// Registers the events that a connection waits for with the kernel.
     pub(super) fn set_interest(&mut self, index: u32, wire: &Wire, wanted: EventFlags, over: bool) {
         let (Self::Kernel { epoll, .. }, Wire::Kernel(stream, _)) = (self, wire) else {
             return;
         };
         let data = EventData::new_u64(index.into());
-        // One that is over would be told as hung up for ever.
+        // A connection that has ended would be reported as hung up for ever.
         if wanted.is_empty() && over {
             epoll::delete(&*epoll, stream).ok();
         } else if epoll::modify(&*epoll, stream, data, wanted).is_err() {
@@ -341,7 +341,7 @@ impl Net {
         }
     }
 
-    /// Takes in what can be moved.
+    /// Collects connections and listeners that can make progress.
     pub(super) fn poll(&mut self, ready: &mut Vec<Ready>) -> Result<(), RdmaError> {
         match self {
             Self::Kernel { epoll, .. } => {
@@ -394,7 +394,7 @@ impl Net {
         }
     }
 
-    /// True if nothing is there, and the descriptor will tell when something is.
+    /// True if none can make progress, and the descriptor will report the next one.
     pub(super) fn arm(&mut self) -> Result<bool, RdmaError> {
         match self {
             Self::Kernel { .. } => Ok(true),
@@ -430,8 +430,8 @@ impl Net {
     }
 }
 
-/// Listens on the stack, which gives ports to those who connect alone: for port 0 at one of the
-/// dynamic ports (RFC 6335), from one on that differs from process to process.
+/// Listens on the stack, which assigns ports only for connecting: port 0 becomes one of the dynamic
+/// ports (RFC 6335), starting at one that differs between processes.
 fn listen_on_stack(
     client: &mut Client,
     local: SocketAddr,

@@ -25,8 +25,8 @@ pub(crate) fn stack(socket: &Path) -> Client {
     host(&setup, &ClientOptions::default()).expect("a stack")
 }
 
-/// Runs a test beside a stack that a thread keeps going; it gets the stack's socket, and an address
-/// of the stack's at a port of no meaning.
+/// Runs a test with a stack that another thread drives; the test gets the stack's socket, and an
+/// address of the stack with an arbitrary port.
 pub(crate) fn beside_a_stack(test: impl FnOnce(&Path, SocketAddr) + Send + 'static) {
     in_namespace(move || {
         let folder = tempfile::tempdir().expect("a folder");

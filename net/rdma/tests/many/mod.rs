@@ -1,5 +1,5 @@
 //! Many queue pairs between two devices of one thread: each is opened, puts its number into its
-//! place of the peer's memory, and tells it by immediate data; each number is compared.
+//! place of the peer's memory, and reports it by immediate data; each number is compared.
 #![allow(unreachable_pub)] // an example uses it, too
 
 use sidecore_rdma::{
@@ -9,19 +9,19 @@ use sidecore_rdma::{
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// Connections that are being opened at a time: as many as a listener's backlog has room for.
+/// Connections being opened at a time: the size of a listener's backlog.
 const OPENING_MAX: usize = 256;
-/// Without any progress for so long, it fails.
+/// It fails after this time without progress.
 const LIMIT: Duration = Duration::from_secs(60);
-/// Each pair has so many bytes of the regions.
+/// Bytes of the regions per pair.
 const PLACE_BYTES: usize = 8;
 
-/// Found by [`run`].
+/// Results of [`run`].
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
     /// Time for opening all.
     pub opening: Duration,
-    /// Time in which each pair puts its number, and tells it.
+    /// Time in which each pair puts its number, and reports it.
     pub putting: Duration,
     /// Resident memory that both ends of all pairs took, in bytes: opened, and after use.
     pub opened_bytes: u64,
@@ -34,13 +34,13 @@ struct Side {
     queue: QueueId,
     region: Region,
     connections: Vec<ConnectionId>,
-    /// Numbers that were told by the peer and compared.
+    /// Numbers reported by the peer and compared.
     compared: usize,
     /// Tag of the peer's memory.
     other: Stag,
 }
 
-/// Why it failed.
+/// The reason of a failure.
 pub type Failure = Box<dyn std::error::Error>;
 
 impl Side {
@@ -80,7 +80,7 @@ impl Side {
         Ok(())
     }
 
-    /// Takes events; connections in the order of their opening.
+    /// Handles events; connections in the order of their opening.
     fn open(&mut self) -> Result<(), Failure> {
         self.device.progress()?;
         while let Some(event) = self.device.next_event() {
@@ -109,7 +109,7 @@ impl Side {
         Ok(())
     }
 
-    /// Puts number `index` by the pair of that number, and tells it.
+    /// Puts number `index` by the pair with that number, and reports it.
     fn put(&mut self, index: usize) -> Result<(), Failure> {
         let connection = self.connections[index];
         let at = index * PLACE_BYTES;
@@ -179,7 +179,7 @@ fn resident_bytes() -> Result<u64, Failure> {
 /// Opens `count` pairs to a listener at `local`, and uses each, both ways.
 ///
 /// # Errors
-/// The devices'; a number that is wrong; no progress.
+/// The devices'; a wrong number; no progress.
 pub fn run(
     transport: impl Fn() -> Transport,
     local: SocketAddr,

@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Nothing here takes this long.
+/// Longer than any step here takes.
 const LONG: Duration = Duration::from_secs(60);
 
 struct Side {
@@ -110,12 +110,12 @@ impl Two {
         })
     }
 
-    /// A connection, as each side calls it.
+    /// A connection, by the identifiers of both sides.
     fn connected(&mut self, options: Options) -> (ConnectionId, ConnectionId) {
         self.connected_with(options, |_, _| {})
     }
 
-    /// The same; `prepare` has the server's device before it accepts.
+    /// The same; `prepare` gets the server's device before it accepts.
     fn connected_with(
         &mut self,
         options: Options,
@@ -213,7 +213,7 @@ fn bytes_go_every_way_there_is() {
         let post = work(1, write(local, bytes, remote.remote(0)));
         two.client.device.post(ours, post).expect("room");
         two.done(1, Kind::Write);
-        // A read of what was written comes back behind it.
+        // A read of the written data arrives after it.
         let back = two.client.register(vec![0; text.len()]);
         let read = Work::Read {
             into: back.piece(0, bytes),
@@ -271,7 +271,7 @@ fn memory_of_one_s_own_is_written_by_its_address_and_ended_by_the_peer() {
         let mut own = vec![0_u8; 5000];
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_INVALIDATE;
         let adapter = two.server.device.adapter_mut();
-        // SAFETY: the vector outlives the device's last progress, and is looked at only between.
+        // SAFETY: the vector outlives the device's last progress, and is accessed only in between.
         let region = unsafe { adapter.register_memory(own.as_mut_ptr(), own.len(), access) };
         let region = region.expect("a region");
         let local = two.client.register(vec![9; 5000]);
@@ -291,7 +291,7 @@ fn memory_of_one_s_own_is_written_by_its_address_and_ended_by_the_peer() {
         let came = two.until(|two| two.server.queued.pop());
         assert_eq!(came.completion.invalidated, Some(region.stag));
         assert_eq!((own[4899], own[4900], own[4999]), (0, 9, 9));
-        // The tag is over: using it ends the connection, and nothing is written.
+        // The tag is invalid now: using it ends the connection, and nothing is written.
         let post = work(4, write(local, 100, region.remote(0)));
         two.client.device.post(ours, post).expect("room");
         assert!(matches!(two.end(true), End::Sent(_)));
@@ -337,7 +337,7 @@ fn nobody_listens() {
             .client
             .device
             .connect(two.address, Options::default(), queues, b"");
-        // The stack may know at once.
+        // The stack may detect it at once.
         if asked.is_ok() {
             assert_eq!(two.end(false), End::Lost);
         }
@@ -411,7 +411,7 @@ fn connections_share_receives_and_wait_for_them_in_turn() {
                 .is_err()
         );
         let local = two.client.register((0..100).collect());
-        // Each connection has messages that wait, and none has a receive.
+        // Each connection has pending messages, and none has a receive.
         for round in 0..10 {
             for (ours, _) in &pairs {
                 let post = work(round, send(local, 100, None));
@@ -446,7 +446,7 @@ fn connections_share_receives_and_wait_for_them_in_turn() {
         assert!(two.server.device.cancel_shared(shared, 3));
         assert!(!two.server.device.cancel_shared(shared, 3));
         assert_eq!(two.server.device.shared_receives(shared), 7);
-        // One that ends in order leaves the receives to the others.
+        // An orderly end leaves the receives to the other connections.
         two.client.device.close(pairs[0].0).expect("it is open");
         assert_eq!(two.end(true), End::Orderly);
         assert_eq!(two.server.device.shared_receives(shared), 7);
@@ -499,7 +499,7 @@ fn an_overrun_queue_a_bad_key_and_a_deaf_owner_cost_their_own_connection() {
         two.client.device.post(bad, post).expect("room");
         assert!(matches!(two.end(true), End::Sent(_)));
         assert!(matches!(two.end(false), End::Received(_)));
-        // A key that nobody gave.
+        // A key that does not exist.
         let (bad, _) = two.connected(Options::default());
         let nowhere = Remote {
             stag: Stag(into.stag.0 ^ 1),
@@ -509,7 +509,8 @@ fn an_overrun_queue_a_bad_key_and_a_deaf_owner_cost_their_own_connection() {
         two.client.device.post(bad, post).expect("room");
         assert!(matches!(two.end(true), End::Sent(_)));
         assert!(matches!(two.end(false), End::Received(_)));
-        // Completions that nobody takes: a queue of two, whose connection then takes no more work.
+        // Completions that are not polled: a queue of two, whose connection then accepts no more
+        // work.
         let small = two.client.device.create_queue(2).expect("a queue");
         let queues = Queues {
             send: small,
@@ -546,7 +547,7 @@ fn an_overrun_queue_a_bad_key_and_a_deaf_owner_cost_their_own_connection() {
         }
         let ids: Vec<u64> = found.iter().map(|queued| queued.completion.id).collect();
         assert_eq!(ids, (0..10).collect::<Vec<_>>());
-        // The first goes on as if nothing had happened.
+        // The first one is unaffected.
         two.client.queued.clear();
         two.server.queued.clear();
         let receive = Receive {
@@ -579,7 +580,7 @@ fn a_connection_that_is_torn_in_a_message_flushes_its_work() {
             .expect("room");
         let post = work(8, send(local, 4 << 20, None));
         two.client.device.post(ours, post).expect("room");
-        // Some of it is on its way; the sender goes.
+        // Some of it is in transit; the sender closes.
         two.server.turn();
         two.client.device.abort(ours).expect("it is open");
         let came = two.until(|two| two.server.queued.pop());
@@ -594,11 +595,11 @@ fn a_connection_that_is_torn_in_a_message_flushes_its_work() {
 #[test]
 fn silent_peers_make_room_for_those_that_ask() {
     everywhere(Options::default(), |two| {
-        // They connect and say nothing: more than the listener has places for.
+        // They connect and send nothing: more than the listener has places for.
         let mut idle = Vec::new();
         for _ in 0..6 {
             idle.push(std::net::TcpStream::connect(two.address).expect("a place"));
-            // Taken, so that the transport's own queue is never full.
+            // Accepted, so that the transport's own queue is never full.
             for _ in 0..1000 {
                 two.server.turn();
                 thread::yield_now();

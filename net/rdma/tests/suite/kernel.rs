@@ -11,10 +11,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-/// Nothing here takes this long.
+/// Longer than any step here takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// Of a unit with an RDMA Write of no bytes to steering tag 0, offset 0.
+/// CRC of a unit with an RDMA Write of no bytes to steering tag 0, offset 0.
 const CRC: [u8; 4] = [0xa3, 0x05, 0x72, 0xab];
 
 fn stream(stream: TcpStream) -> TcpStream {
@@ -23,7 +23,7 @@ fn stream(stream: TcpStream) -> TcpStream {
     stream
 }
 
-/// Runs a server on the first connection, and a client beside it.
+/// Runs a server on the first connection, concurrently with a client.
 fn pair<C: Send, S: Send>(
     client: impl FnOnce(TcpStream, Adapter) -> C + Send,
     server: impl FnOnce(TcpStream, Adapter) -> S + Send,
@@ -206,7 +206,7 @@ fn a_peer_that_talks_without_end_is_late_too() {
             let mut connection =
                 Connection::connect(stream, &mut adapter, Options::default(), b"", LONG)
                     .expect("open");
-            // Its writes of no bytes come all the time; a message never does.
+            // Its empty writes never stop; a message never arrives.
             connection.wait(&mut adapter, short).expect_err("late")
         },
         |mut stream, mut adapter| {

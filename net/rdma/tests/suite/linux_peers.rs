@@ -1,7 +1,8 @@
-//! The other ends of Linux's tools (`examples/linux_peers`) with one another, over the kernel's
-//! loopback: what they say is what the tools themselves say to one another.
+//! The counterparts of Linux's tools (`examples/linux_peers`) with each other, over the kernel's
+//! loopback, with the same exchange as between the tools themselves.
 //!
-//! Why here: `scripts/siw-guest/run` has the tools themselves, in a guest that is not everywhere.
+//! Why here: `scripts/siw-guest/run` uses the tools themselves, in a guest that is not available
+//! everywhere.
 #![allow(clippy::unwrap_used, clippy::expect_used)] // Helper functions of tests.
 
 use crate::messages;
@@ -17,7 +18,7 @@ use std::net::SocketAddr;
 use std::sync::mpsc;
 use std::thread;
 
-/// Runs both ends, each with a thread and a device of its own; what they report.
+/// Runs both ends, each with its own thread and device; returns their reports.
 fn both(
     serve: impl FnOnce(Node, SocketAddr) -> Result<String, Failure> + Send,
     connect: impl FnOnce(Node, SocketAddr) -> Result<String, Failure>,
@@ -57,7 +58,7 @@ fn messages_go_each_way_whoever_begins() {
 fn each_test_of_perftest_ends_in_order() {
     for kind in [Kind::Send, Kind::Write, Kind::Read] {
         for measure in [Measure::Latency, Measure::Bandwidth] {
-            // More than are granted at a time, of more than one segment.
+            // More than one grant covers, of more than one segment.
             let (count, bytes) = (1100, 3000);
             let test = Test {
                 kind,

@@ -1,10 +1,9 @@
 //! Puts, gets and messages both ways between two stacks over a link that loses one frame in a
-//! hundred, and holds others back until later ones have passed: every byte is compared. In virtual
-//! time, from a seed; nothing here waits.
+//! hundred, and delays others until later ones have passed: every byte is compared. In virtual
+//! time, from a seed; nothing here blocks.
 //!
 //! `SIDECORE_RDMA_BYTES=1073741824 cargo test -p sidecore-rdma --test suite lossy:: -- --nocapture` moves
-//! as many bytes each way as it says; a failure prints its seed, `SIDECORE_SEED=n` runs that one
-//! alone.
+//! that many bytes each way; a failure prints its seed, and `SIDECORE_SEED=n` runs that one alone.
 #![allow(clippy::print_stdout)] // what the link did
 
 #[path = "../../../stack/tests/common/mod.rs"]
@@ -17,15 +16,15 @@ use sidecore_rdma_wire::{
     Registration, Remote, Stag, State, Status, Work,
 };
 
-/// Bytes each way, unless the environment says otherwise.
+/// Bytes each way, by default.
 const BYTES: u64 = 3 << 20;
 /// One put or get.
 const BLOCK: usize = 100_000;
-/// Blocks of one side that are on their way at a time; each has a slot in the peer's memory.
+/// Blocks of one side in transit at a time; each has a slot in the peer's memory.
 const SLOTS: u64 = 4;
-/// Receives that are posted: a block's message and an answer for each slot.
+/// Posted receives: a block's message and a reply for each slot.
 const RECEIVES: u64 = 2 * SLOTS;
-/// Virtual time in which 3 MiB come through; a stall takes longer.
+/// Virtual time for 3 MiB; a stall takes longer.
 const VIRTUAL_NS: u64 = 60 * S;
 const UNIT_BYTES: usize = 1448;
 
@@ -46,16 +45,16 @@ struct End {
     /// The peer's tag.
     there: Stag,
     output: Vec<u8>,
-    /// Blocks of ours that were begun, and the first of them that the peer has not compared.
+    /// Blocks started on this side, and the first of them that the peer has not compared.
     begun: u64,
     done: u64,
-    /// Of the slots whose block has not, those that the peer has compared before its turn.
+    /// Slots from that block on that the peer has compared out of order.
     answered: [bool; SLOTS as usize],
-    /// Blocks of the peer that were compared here.
+    /// Blocks of the peer compared on this side.
     compared: u64,
 }
 
-/// Memory of an end: blocks that it sends, then the peer's, then what it fetches of the peer.
+/// Memory of an end: blocks to send, then the peer's, then those fetched from the peer.
 const FROM: usize = 0;
 const INTO: usize = SLOTS as usize * BLOCK;
 const FETCHED: usize = 2 * INTO;
@@ -133,7 +132,7 @@ impl End {
         }
     }
 
-    /// Begins blocks as far as there are slots: two puts, then one that the peer fetches.
+    /// Starts blocks as far as there are slots: two puts, then one that the peer fetches.
     fn begin(&mut self, blocks: u64) {
         while self.begun < blocks && self.begun < self.done + SLOTS {
             let block = self.begun;
@@ -182,7 +181,7 @@ impl End {
                     let (block, is_answer) = (value >> 1, value & 1 == 1);
                     let slot = (block % SLOTS) as usize * BLOCK;
                     if is_answer {
-                        // A block that was fetched is answered later than the put behind it.
+                        // A fetched block is answered later than the put after it.
                         let answered = &mut self.answered[(block % SLOTS) as usize];
                         assert!(!std::mem::replace(answered, true), "block {block} twice");
                         while std::mem::take(&mut self.answered[(self.done % SLOTS) as usize]) {
@@ -208,7 +207,7 @@ impl End {
         }
     }
 
-    /// Moves what can be moved between the session and the pair.
+    /// Makes progress between the session and the pair.
     fn progress(&mut self, world: &mut World) {
         let stack = &mut world.stacks[self.side];
         let taken = {

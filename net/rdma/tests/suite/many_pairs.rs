@@ -10,10 +10,10 @@ use common::beside_a_stack;
 use sidecore_rdma::Transport;
 use std::net::SocketAddr;
 
-/// More than a session's share of the device's chunks has room for at once.
+/// More than a session's share of the device's chunks allows at once.
 const PAIRS: usize = 600;
-/// Resident memory that both ends of a pair may take: one with a buffer of a connection's own takes
-/// ten times that.
+/// Resident memory that both ends of a pair may take: with a buffer per connection it would be ten
+/// times that.
 const BOTH_ENDS_BYTES: u64 = 48 << 10;
 
 fn check(transport: impl Fn() -> Transport, local: SocketAddr) -> u64 {
@@ -30,7 +30,7 @@ fn all_of_many_pairs_carry_what_is_theirs() {
     let local = SocketAddr::from(([127, 0, 0, 1], 0));
     let each = check(|| Transport::Kernel, local);
     assert!(each < BOTH_ENDS_BYTES, "{each} bytes a pair");
-    // The engine's own memory and the shared chunks are in it, too.
+    // It includes the engine's own memory and the shared chunks.
     beside_a_stack(|socket, local| {
         check(|| Transport::Stack(socket.to_owned()), local);
     });

@@ -1,5 +1,5 @@
-//! A server that others crowd with connections which say nothing, or only half of what they should:
-//! an honest client is served all the same.
+//! A server under many connections that are silent, or send only half a request: an honest client
+//! is served nevertheless.
 
 use sidecore_rdma::server::{CLIENTS_MAX, Exchange, ping_kernel, serve_kernel};
 use sidecore_rdma::{Options, RdmaError};
@@ -40,18 +40,18 @@ fn silent_connections_lock_nobody_out() {
         });
         let connect = || TcpStream::connect(address).expect("the server listens");
         let mute: Vec<TcpStream> = (0..2 * CLIENTS_MAX).map(|_| connect()).collect();
-        // They introduce themselves half: a message never follows.
+        // They start to introduce themselves: a message never follows.
         let half: Vec<TcpStream> = (0..CLIENTS_MAX)
             .map(|_| {
                 let mut stream = connect();
-                // It fails where it is crowded out already.
+                // Fails if it was evicted already.
                 stream.write_all(REQUEST).ok();
                 stream
             })
             .collect();
         let (pinged, _) = ping_kernel(address, &exchange(), 3, 64).expect("it is served");
         assert_eq!(pinged.rounds, 3);
-        // It ends without waiting for those that are silent.
+        // It ends without waiting for the silent ones.
         served.join().expect("no panic").expect("served");
         drop((mute, half));
     });

@@ -7,7 +7,7 @@ const CLIENT: &str = "127.0.0.1:40000";
 const OTHER: u32 = 23457;
 
 fn name(local: &str, peer: &str, role: Role) -> Name {
-    // Relaxed: the number is only to be another one each time.
+    // Relaxed: the number only has to be unique.
     static COUNT: AtomicU64 = AtomicU64::new(1);
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     let mut name = Name::new(role, std::process::id(), number);
@@ -36,12 +36,12 @@ fn a_visitor_gets_an_end_of_its_own() {
     let From::Program(near) = came.from else {
         panic!("{:?}", came.from);
     };
-    // A change of one end's flags is not one of the other's.
+    // The flags of one end are independent of the other's.
     crate::socket::set_nonblocking(&visitor, false).unwrap();
     let flags = rustix::fs::fcntl_getfl(&near).unwrap();
     assert!(flags.contains(rustix::fs::OFlags::NONBLOCK));
     assert!(doors[0].next().is_none());
-    // The port has a listener as long as the door is there.
+    // The port has a listener as long as the door exists.
     let again = rendezvous.open(SERVER.parse().unwrap(), false, 2, None);
     assert_eq!(again.unwrap_err(), Errno::ADDRINUSE);
     drop((doors, visitor));
@@ -68,8 +68,7 @@ fn only_addresses_of_the_loopback_and_of_the_door_are_let_in() {
     }
 }
 
-/// Does something as a user that owns nothing here: on a thread of its own, whose credentials are
-/// its own.
+/// Runs `work` as an unprivileged user: on its own thread, with its own credentials.
 fn as_another_user<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     let other = rustix::process::Uid::from_raw(OTHER);
     let work = move || {
@@ -94,7 +93,7 @@ fn a_door_is_closed_to_other_users() {
     let visitor = name(CLIENT, SERVER, Role::Program);
     let connect = || connect_named(&visitor, &at, Maker::User).map(drop);
     assert_eq!(as_another_user(connect), Err(Errno::ACCESS));
-    // Whoever gets to it all the same is not let in.
+    // A process that reaches it nevertheless is rejected.
     let open = |path: &Path| {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).unwrap();
     };
@@ -109,7 +108,7 @@ fn a_door_is_closed_to_other_users() {
     };
     let came = as_another_user(connect);
     assert!(doors[0].next().is_none());
-    // And a door of another user is not visited.
+    // A door of another user is not used either.
     drop((doors, came));
     let listen = || {
         let socket = local_stream(true).unwrap();
@@ -133,7 +132,7 @@ fn a_folder_that_another_user_can_exchange_is_refused() {
     std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o777)).unwrap();
     let inside = Rendezvous::at(&open.join("loopback")).unwrap_err();
     assert!(inside.to_string().contains("chmod go-w"), "{inside}");
-    // One of an earlier version is closed.
+    // A folder from an earlier version is closed to others.
     let old = folder.path().join("old");
     std::fs::create_dir(&old).unwrap();
     std::fs::set_permissions(&old, std::fs::Permissions::from_mode(0o755)).unwrap();

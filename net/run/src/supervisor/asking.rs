@@ -1,9 +1,9 @@
-//! Sockets of the stack's: asked for, and used once the stack has answered.
+//! Sockets at the stack: requests for them, and their use once the stack has answered.
 //!
-//! An engine may answer late, or not while it is stopped. So a call that needs its answer stands in
-//! its socket's list, and all others are served meanwhile. Must stay true: nothing here waits; an
-//! answer that no call waits for any more is kept for the call that is made again, or its socket
-//! of the stack's is let go of with the program's.
+//! An engine may answer late, or not at all while it is stopped. A call that needs the answer is
+//! therefore parked in its socket's wait queue, and all others are served meanwhile. Must stay
+//! true: nothing here waits; if no call waits for an answer any more, it is kept for the repeated
+//! call, or the socket at the stack is closed with the program's.
 
 use super::{Reply, Supervisor, errno_of};
 use crate::caller::Caller;
@@ -17,8 +17,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::rc::Rc;
 
 impl Supervisor {
-    /// Asks the stack for what a listener or a socket for datagrams needs there, unless it was
-    /// asked; `backlog` is a listener's. True while an answer is missing.
+    /// Requests the sockets that a listener or a datagram socket needs at the stack, unless they
+    /// were requested; `backlog` is a listener's. True while an answer is missing.
     pub(super) fn ask_stack(
         &mut self,
         inode: u64,
@@ -47,6 +47,7 @@ impl Supervisor {
             refused: None,
         };
         for address in addresses {
+            // Programs' datagram sockets at one address share a single socket at the stack.
             let shared = self
                 .sharers
                 .keys()
@@ -73,13 +74,13 @@ impl Supervisor {
         Ok(is_missing)
     }
 
-    /// The stack's sockets that it was asked for, once all answers are there.
+    /// The requested sockets at the stack, once all answers have arrived.
     pub(super) fn take_asked(&mut self, inode: u64) -> Result<Vec<Session>, Errno> {
         let socket = self.sockets.get_mut(&inode).ok_or(Errno::BADF)?;
         let Some(asked) = socket.asked.take() else {
             return Ok(Vec::new());
         };
-        // A stack may have one family alone; but an address that is taken is taken.
+        // A stack may have only one family, so one refusal is fine; an address in use is an error.
         let is_taken = asked.refused == Some(Errno::ADDRINUSE);
         if let Some(error) = asked
             .refused
@@ -91,7 +92,7 @@ impl Supervisor {
         Ok(asked.engines)
     }
 
-    /// Lets go of sockets of the stack's, but for those that others share.
+    /// Closes sockets at the stack, except those that other sockets share.
     fn let_go_of(&mut self, engines: Vec<Session>) {
         for engine in engines {
             if !self.sharers.contains_key(&engine) {
@@ -100,7 +101,7 @@ impl Supervisor {
         }
     }
 
-    /// A socket goes, and with it what was asked for.
+    /// Cancels the requests of a socket that is being removed.
     pub(super) fn give_up_asking(&mut self, socket: &mut crate::socket::Socket) {
         let openings = socket.openings();
         if let Some(asked) = socket.asked.take() {
@@ -109,16 +110,17 @@ impl Supervisor {
         for opening in openings {
             self.openings.remove(&opening);
             if let Some(client) = &mut self.client {
-                // The loop notices a stack that is gone.
+                // The loop notices when the engine is gone.
                 client.give_up(opening).ok();
             }
         }
     }
 
-    /// Takes in the stack's answers.
+    /// Processes the stack's answers.
     pub(super) fn take_openings(&mut self) {
         while let Some((opening, answer)) = self.client.as_mut().and_then(Client::next_opened) {
             let Some(inode) = self.openings.remove(&opening) else {
+                // The socket was removed meanwhile.
                 if let Ok(session) = answer {
                     self.close_session(session, true);
                 }
@@ -160,7 +162,7 @@ impl Supervisor {
         }
     }
 
-    /// The stack is back, and serves a socket again.
+    /// Serves a socket again after the engine has come back.
     pub(super) fn serve_again(&mut self, inode: u64) -> Result<(), Errno> {
         let engines = self.take_asked(inode)?;
         self.give_engines(inode, engines);
@@ -168,7 +170,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A listener or a socket for datagrams has these sockets at the stack from now on.
+    /// Assigns these sockets at the stack to a listener or a datagram socket.
     pub(super) fn give_engines(&mut self, inode: u64, engines: Vec<Session>) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return self.let_go_of(engines);
@@ -187,7 +189,7 @@ impl Supervisor {
         }
     }
 
-    /// A socket for datagrams has the stack's answers: the calls that wait for them go on.
+    /// Continues the calls that waited for a datagram socket at the stack.
     fn finish_adopting(&mut self, inode: u64) {
         let calls: Vec<Call> = self.take_waiting(inode).iter().map(|it| it.call).collect();
         let asked = self.sockets.get_mut(&inode).and_then(|it| {
@@ -212,7 +214,7 @@ impl Supervisor {
         }
     }
 
-    /// Has a socket for datagrams serve from now on, or forgets it.
+    /// Puts a datagram socket into service, or removes it if that fails.
     pub(super) fn settle_datagrams(
         &mut self,
         inode: u64,
@@ -225,6 +227,7 @@ impl Supervisor {
                 carrier.settle(&adopting.near, &adopting.shared)?;
             }
             match call {
+                // The program keeps its own socket if that is in this network namespace.
                 _ if adopting.is_near => Ok(()),
                 Some(call) => {
                     let listener = Rc::clone(&self.listener);
@@ -251,13 +254,13 @@ impl Supervisor {
         }
     }
 
-    /// The stack has answered about a session that is to be opened.
+    /// Processes the stack's answer about a session that is being opened.
     fn go_on_connecting(&mut self, inode: u64, answer: Result<Session, SocketError>) {
         let session = match answer {
             Ok(session) => session,
             Err(error) => {
                 let error = match errno_of(&error.into()) {
-                    // connect(2) has another name for a port that is taken.
+                    // connect(2) reports a port in use as EADDRNOTAVAIL.
                     Errno::ADDRINUSE => Errno::ADDRNOTAVAIL,
                     errno => errno,
                 };
@@ -271,11 +274,13 @@ impl Supervisor {
         if let State::Connecting(Connecting { at_stack, .. }) = &mut socket.state {
             *at_stack = AtStack::Begun(session);
         }
+        // The stack may have chosen the source address and the port.
         if let Some(local) = local {
             (socket.local, socket.bound) = (local, local.ip());
         }
         self.sessions.insert(session, inode);
         self.tell_options(inode);
+        // A nonblocking connect(2) is answered now; the others wait until the session is open.
         let (begun, waiting) = self
             .take_waiting(inode)
             .into_iter()
@@ -288,7 +293,7 @@ impl Supervisor {
         self.finish_connecting(inode);
     }
 
-    /// The stack opens no session: the calls that wait fail, and the program has the socket again
+    /// The stack refuses the session: the waiting calls fail, and the program gets back the socket
     /// that it opened.
     fn refuse_connecting(&mut self, inode: u64, error: Errno) {
         let listener = Rc::clone(&self.listener);
@@ -303,7 +308,7 @@ impl Supervisor {
         };
         let caller = Caller::new(*first, &listener);
         let flags = caller.flags(caller.int(0));
-        // Where that fails it has an end of a pair that says the same.
+        // If replacing fails, the program keeps an end of a pair that reports the same error.
         crate::socket::set_nonblocking(&kernel, flags.is_nonblocking).ok();
         if self.replace(&caller, caller.int(0), &kernel, flags).is_ok() {
             self.forget(inode);
@@ -315,7 +320,7 @@ impl Supervisor {
         }
     }
 
-    /// Parks a call until the stack has answered about its socket.
+    /// Parks a call until the stack has answered the request for its socket.
     pub(super) fn park_asking(&mut self, inode: u64, caller: &Caller<'_>) -> Reply {
         self.park(inode, caller, None)
     }

@@ -1,6 +1,6 @@
-//! Losing the stack, and attaching to it again.
+//! Losing the engine, and attaching to it again.
 //!
-//! Must stay true: nothing here waits: a thread of its own asks whether a stack is there again.
+//! Must stay true: nothing here blocks: a separate thread tries to attach.
 
 use super::Supervisor;
 use crate::socket::{From, Purpose, State};
@@ -9,16 +9,16 @@ use sidecore_net::sock::client::Client;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Instant;
 
-/// The way to the stack, for sessions that are not of the loopback.
+/// Attaches to the stack, for sessions outside of the loopback.
 pub(crate) trait Attach: Send {
-    /// Attaches to the stack, or attaches anew after it was gone.
+    /// Attaches to the stack, or again after it was gone.
     ///
     /// # Errors
-    /// Why not, in words.
+    /// The reason, as text for the log.
     fn attach(&mut self) -> Result<Client, String>;
 }
 
-/// Attaches on a thread of its own.
+/// Attaches on a separate thread.
 pub(super) struct Attaching {
     attach: Arc<Mutex<Box<dyn Attach>>>,
     answer: Option<mpsc::Receiver<Result<Client, String>>>,
@@ -33,7 +33,7 @@ impl Attaching {
         }
     }
 
-    /// The answer of an attempt, once it is there; begins one where there is none.
+    /// The result of an attempt, once there is one; starts an attempt if none is running.
     fn poll(&mut self) -> Option<Result<Client, String>> {
         if let Some(answer) = &self.answer {
             return match answer.try_recv() {
@@ -53,10 +53,10 @@ impl Attaching {
         let thread = std::thread::Builder::new().name("sidecore-attach".to_owned());
         let attaching = move || {
             let mut attach = attach.lock().unwrap_or_else(PoisonError::into_inner);
-            // A supervisor that has ended has no use for it.
+            // The receiver is gone if the supervisor has ended.
             sender.send(attach.attach()).ok();
         };
-        // Without a thread: the next attempt.
+        // Without a thread, the next call tries again.
         thread.spawn(attaching).ok()?;
         self.answer = Some(receiver);
         None
@@ -64,7 +64,7 @@ impl Attaching {
 }
 
 impl Supervisor {
-    /// The stack is gone, and all sessions with it.
+    /// The engine is gone, and all its sessions with it.
     pub(super) fn lose_stack(&mut self) {
         self.client = None;
         self.sharers.clear();
@@ -96,8 +96,8 @@ impl Supervisor {
         }
     }
 
-    /// Looks whether a stack is there again; listeners listen there. A thread of its own asks: the
-    /// stack's answer may take long.
+    /// Tries to attach again; then listeners and datagram sockets are reopened. The attempt runs on
+    /// its own thread: the engine's answer may take long.
     pub(super) fn attach_again(&mut self) {
         self.attach_at = Instant::now();
         let Some(attached) = self.attach.as_mut().and_then(Attaching::poll) else {

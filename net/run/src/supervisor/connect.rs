@@ -26,7 +26,7 @@ impl Supervisor {
             return Ok(PROCEED);
         };
         if let Some(socket) = self.sockets.get(&inode) {
-            // The call was called away by a signal, and is made again.
+            // A signal interrupted the call, and it is repeated.
             let is_asking = socket.asked.is_some() && matches!(socket.state, State::Datagram(_));
             if is_asking && socket.holder == (caller.call.thread, descriptor) {
                 return Ok(self.park_asking(inode, caller));
@@ -54,7 +54,8 @@ impl Supervisor {
         Ok(ZERO)
     }
 
-    /// Takes a socket from the kernel and binds it to `asked`, where port 0 is any; its inode.
+    /// Takes a socket from the kernel and binds it to `asked`, with any port if that is 0; its
+    /// inode.
     pub(super) fn adopt(
         &mut self,
         caller: &Caller<'_>,
@@ -72,7 +73,7 @@ impl Supervisor {
         let (chosen, kernel) = (local.port(), inode_of(&opened.file)?);
         let is_chosen = asked.port() == 0;
         let flags = caller.flags(descriptor);
-        // Not connected: reading it fails, and polls say that it is hung up, as the kernel's do.
+        // Unconnected: reads fail, and polls report a hang-up, as for an unconnected TCP socket.
         let near = local_stream(flags.is_nonblocking)?;
         let inode = inode_of(&near)?;
         let socket = Socket {
@@ -103,6 +104,8 @@ impl Supervisor {
             .insert(inode, socket)
             .and_then(|()| self.replace(caller, descriptor, &near, flags));
         if let Err(error) = done {
+            // The port stays bound in the kernel, so the repeated call must find which one was
+            // chosen.
             self.ports.release(opened.transport, local.port(), inode);
             self.forget(inode);
             if is_chosen {
@@ -121,6 +124,7 @@ impl Supervisor {
         if self.sockets.contains_key(&inode) {
             return self.connect_known(caller, descriptor, inode);
         }
+        // Only IPv4 and IPv6 peers can be at the stack; other families are the kernel's.
         let (Given::Inet(peer), is_v6) = given_family(caller, 1, 2)? else {
             return Ok(PROCEED);
         };
@@ -131,16 +135,19 @@ impl Supervisor {
             return Ok(PROCEED);
         };
         let opened = self.unheard.as_opened(inode, opened);
-        // UDP takes IPv4's own form on a socket of IPv6, too.
+        // UDP accepts an AF_INET address on an IPv6 socket, too.
         let is_foreign = is_v6 != opened.is_v6 && (is_v6 || opened.transport == Transport::Tcp);
         if opened.is_v6_only && peer.is_ipv4() {
             return Err(Errno::NETUNREACH);
         }
+        // Bound in the kernel to one of its addresses, so only the kernel can connect it.
         let is_kernels = opened.local.port() != 0 && !opened.local.ip().is_unspecified();
         if opened.is_connected || is_foreign || is_kernels {
             return Ok(PROCEED);
         }
         if opened.transport == Transport::Udp {
+            // It is bound to the wildcard address first, with the port that it has in the kernel,
+            // and then connected.
             let any = SocketAddr::new(opened.any(), opened.local.port());
             let inode = self.adopt_datagrams(caller, descriptor, opened, any)?;
             if self.is_asking(inode) {
@@ -177,12 +184,14 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(PROCEED);
         };
+        // The stack has not answered yet; the call waits, and is repeated after the answer.
         if socket.asked.is_some() && matches!(socket.state, State::Datagram(_)) {
             return Ok(self.park_asking(inode, caller));
         }
         match &mut socket.state {
             State::Datagram(_) => {
                 let peer = match given {
+                    // As in the kernel, AF_UNSPEC dissolves the connection.
                     Given::Inet(peer) => Some(peer),
                     Given::Unspecified => None,
                     Given::Other => return Err(Errno::AFNOSUPPORT),
@@ -203,6 +212,8 @@ impl Supervisor {
                 let patience = self.send_patience(inode);
                 Ok(self.park(inode, caller, patience))
             }
+            // After a nonblocking connect(2), the next call reports the success once, and later
+            // ones fail.
             State::Open(stream) => {
                 if std::mem::replace(&mut stream.is_told, true) {
                     return Err(Errno::ISCONN);
@@ -217,6 +228,7 @@ impl Supervisor {
             }
             State::Listening(_) => Err(Errno::ISCONN),
             State::Failed(error) => match error.take() {
+                // The error is reported once; the next connect(2) tries again, as in Linux.
                 Some(error) => Err(error),
                 None => self.open_again(caller, descriptor, inode, given),
             },
@@ -225,7 +237,7 @@ impl Supervisor {
         }
     }
 
-    /// Ends a session at once; the program gets the socket back that it opened (connect(2) with
+    /// Aborts a session; the program gets back the socket that it opened (connect(2) with
     /// AF_UNSPEC).
     fn disconnect(
         &mut self,
@@ -248,7 +260,7 @@ impl Supervisor {
         Ok(ZERO)
     }
 
-    /// Opens a session with a socket that was bound, or failed before.
+    /// Opens a session on a socket that was bound, or whose connect(2) failed before.
     fn open_again(
         &mut self,
         caller: &mut Caller<'_>,
@@ -265,7 +277,8 @@ impl Supervisor {
         };
         let (kernel, is_v6) = (Rc::clone(&socket.kernel), socket.is_v6);
         let Some(server) = self.scope.of_peer(peer.ip()) else {
-            // It is to go where only the kernel gets: its own socket comes back.
+            // The new peer is reached by the kernel only: the program gets its original socket
+            // back.
             let local = SocketAddr::from((
                 if is_v6 {
                     IpAddr::from(Ipv6Addr::UNSPECIFIED)
@@ -274,7 +287,7 @@ impl Supervisor {
                 },
                 socket.local.port(),
             ));
-            // The kernel may have bound it when it chose the port.
+            // Fails if the kernel bound it when it chose the port.
             rustix::net::bind(&kernel, &local).ok();
             crate::socket::set_nonblocking(&kernel, flags.is_nonblocking)?;
             self.replace(caller, descriptor, &kernel, flags)?;
@@ -290,7 +303,7 @@ impl Supervisor {
         };
         let opened = self.open(caller, descriptor, server, plain_peer(peer, is_v6), parts);
         if opened.is_err() && !caller.is_waiting() && !self.sockets.contains_key(&inode) {
-            // A signal has called the caller away: it has the socket still, and calls again.
+            // A signal interrupted the call: the caller still has the socket, and repeats the call.
             let (claim, port) = (socket.claim(false), socket.local.port());
             let _ = self.ports.take(Transport::Tcp, port, inode, claim);
             self.insert(inode, socket)?;
@@ -312,7 +325,7 @@ impl Supervisor {
         }
     }
 
-    /// Opens a session to another program: both get ends of one pair.
+    /// Opens a session to another program: each gets one end of a pair.
     fn open_to_program(
         &mut self,
         caller: &mut Caller<'_>,
@@ -336,7 +349,7 @@ impl Supervisor {
             let error = Errno::ADDRNOTAVAIL;
             return self.refuse(caller, descriptor, (local, peer), parts, error);
         }
-        // A linger of nothing needs the other end, which is out of reach where it comes directly.
+        // SO_LINGER of zero needs access to the other end, which a direct session does not give.
         let level = libc::SOL_SOCKET;
         let linger = socket_option::get(parts.kernel.as_fd(), level, libc::SO_LINGER, 8);
         let resets = linger.is_ok_and(|linger| super::options::resets(&linger));
@@ -366,13 +379,14 @@ impl Supervisor {
             self.arm_reset(inode);
         }
         if is_nonblocking {
-            // As the kernel says it, though it is open; SO_ERROR and epoll say so at once.
+            // As in the kernel, although it is open already; SO_ERROR and epoll report that at
+            // once.
             return Err(Errno::INPROGRESS);
         }
         Ok(ZERO)
     }
 
-    /// Gives a program its end of a session that another one's library accepts.
+    /// Gives a program its end of a session that another program's library accepts.
     fn join_directly(
         &mut self,
         caller: &Caller<'_>,
@@ -398,7 +412,8 @@ impl Supervisor {
             self.retry(listener);
         }
         if is_nonblocking {
-            // As the kernel says it, though it is open; SO_ERROR and epoll say so at once.
+            // As in the kernel, although it is open already; SO_ERROR and epoll report that at
+            // once.
             return Err(Errno::INPROGRESS);
         }
         Ok(ZERO)
@@ -416,13 +431,13 @@ impl Supervisor {
         if !is_there(self) {
             return false;
         }
-        // Its end may not have been seen yet.
+        // Its end may not have been noticed yet.
         self.sweep();
         is_there(self)
     }
 
-    /// A session that cannot be opened: the error at once, or, for who does not wait, as the kernel
-    /// tells it later.
+    /// A session that cannot be opened: the error at once or, for a nonblocking caller, later, as
+    /// the kernel reports it.
     fn refuse(
         &mut self,
         caller: &Caller<'_>,
@@ -433,7 +448,7 @@ impl Supervisor {
     ) -> Result<Reply, Errno> {
         let flags = parts.flags;
         if !flags.is_nonblocking || error != Errno::CONNREFUSED {
-            // The kernel's own socket is in the right state: never connected.
+            // The original socket was never connected, so it is in the right state.
             crate::socket::set_nonblocking(&parts.kernel, flags.is_nonblocking)?;
             self.replace(caller, descriptor, &parts.kernel, flags)?;
             return Err(error);
@@ -446,7 +461,7 @@ impl Supervisor {
         let mut socket = parts.socket(local, peer, (caller.call.thread, descriptor), None);
         socket.peer = None;
         socket.state = State::Failed(Some(error));
-        // Something unread in an end that is closed is an error at the other.
+        // Closing an end with unread bytes is reported as an error at the other end.
         rustix::net::send(&near, &[0], SendFlags::NOSIGNAL)?;
         drop(far);
         self.insert(inode, socket)?;
@@ -454,8 +469,8 @@ impl Supervisor {
         Err(Errno::INPROGRESS)
     }
 
-    /// Has the kernel refuse the program's own socket, so that it says so as it does; false where
-    /// it cannot.
+    /// Lets the kernel refuse the program's own socket, so that the error is reported natively;
+    /// false if it cannot.
     fn refuse_by_kernel(
         &mut self,
         caller: &Caller<'_>,
@@ -512,7 +527,7 @@ impl Supervisor {
         } else {
             0
         };
-        // Until the stack has answered.
+        // Unspecified until the stack has answered.
         let local = match peer.ip() {
             IpAddr::V4(_) => SocketAddr::from((Ipv4Addr::UNSPECIFIED, parts.port)),
             IpAddr::V6(_) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, parts.port)),
@@ -528,7 +543,8 @@ impl Supervisor {
             return Err(error);
         }
         if flags.is_nonblocking {
-            // An engine that runs answers at once: then errors are told, and the own address.
+            // A responsive engine answers within this time: then errors are reported directly, and
+            // the local address is known.
             let reply = self.park(inode, caller, Some(BEGINNING_MAX));
             if let Some(socket) = self.sockets.get_mut(&inode)
                 && let Some(last) = socket.waiting.back_mut()
@@ -541,7 +557,7 @@ impl Supervisor {
         Ok(self.park(inode, caller, patience))
     }
 
-    /// A session that was being opened is, or could not be.
+    /// Completes a session that was being opened, or fails it.
     pub(super) fn finish_connecting(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -550,12 +566,14 @@ impl Supervisor {
         else {
             return;
         };
+        // The stack has not answered the request, so there is no session to look at.
         let AtStack::Begun(engine) = connecting.at_stack else {
             return;
         };
         let filler = connecting.filler;
         let readiness = client.readiness(engine);
         if readiness.closed {
+            // The read returns the reason; a session that was closed without one was refused.
             let mut none = [0];
             let error = match client.read(engine, &mut none) {
                 Err(error) => errno_of(&error),
@@ -569,10 +587,12 @@ impl Supervisor {
         if !client.is_connected(engine) {
             return;
         }
+        // A waiting connect(2) reports the success; without one, the next connect(2) does.
         socket.state = State::Open(Stream::new(engine, !socket.waiting.is_empty(), filler));
         for waiting in self.take_waiting(inode) {
             self.listener.answer(waiting.call.id, Answer::Value(0));
         }
+        // Also removes the filler, so that the near end becomes writable.
         self.take_from_program(inode);
     }
 
@@ -580,7 +600,7 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
         };
-        // What fills the pair is not read: closed so, the near end says that there is an error.
+        // The filler stays unread: closing the far end so is reported as an error at the near end.
         let far = socket.far.take();
         socket.peer = None;
         if socket.waiting.is_empty() {
@@ -597,7 +617,7 @@ impl Supervisor {
         self.patience(inode, libc::SO_SNDTIMEO)
     }
 
-    /// SO_SNDTIMEO or SO_RCVTIMEO of a socket; none without one.
+    /// SO_SNDTIMEO or SO_RCVTIMEO of a socket; none if it is not set.
     pub(super) fn patience(&self, inode: u64, name: i32) -> Option<Duration> {
         let value = self.option_value(inode, libc::SOL_SOCKET, name, 16).ok()?;
         let seconds = u64::from_ne_bytes(*value.first_chunk()?);
@@ -606,7 +626,7 @@ impl Supervisor {
         (!patience.is_zero()).then_some(patience)
     }
 
-    /// Tells the stack the options that were set before there was a session.
+    /// Passes options that were set before the session existed to the stack.
     pub(super) fn tell_options(&mut self, inode: u64) {
         for (level, name) in super::options::TOLD {
             let value = self.option_value(inode, level, name, 4);
@@ -619,7 +639,7 @@ impl Supervisor {
         self.take_linger(inode);
     }
 
-    /// A linger of nothing that was set before there was a session; true if it was.
+    /// Applies SO_LINGER of zero that was set before the session existed; true if it was.
     fn take_linger(&mut self, inode: u64) -> bool {
         let linger = self.option_value(inode, libc::SOL_SOCKET, libc::SO_LINGER, 8);
         if let (Ok(linger), Some(socket)) = (linger, self.sockets.get_mut(&inode)) {
@@ -630,13 +650,13 @@ impl Supervisor {
     }
 }
 
-/// Parts of a socket that is to be connected.
+/// Properties of a socket that is to be connected.
 struct Parts {
     is_v6: bool,
     is_v6_only: bool,
-    /// It was bound to this port, or 0.
+    /// The port that it was bound to, or 0.
     port: u16,
-    /// It was bound to this address, or any.
+    /// The address that it was bound to, or the unspecified one.
     ip: IpAddr,
     kernel: Rc<OwnedFd>,
     flags: Flags,
@@ -673,7 +693,7 @@ impl Parts {
     }
 }
 
-/// To no address is to this host.
+/// As in the kernel, the unspecified address as a destination is this host.
 pub(super) fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
     if !peer.ip().is_unspecified() {
         return peer;
@@ -685,7 +705,7 @@ pub(super) fn plain_peer(peer: SocketAddr, is_v6: bool) -> SocketAddr {
     SocketAddr::new(ip, peer.port())
 }
 
-/// The address in a caller's memory, whose pointer and length are these arguments.
+/// Reads the address in the caller's memory whose pointer and length are these arguments.
 pub(super) fn given(
     caller: &mut Caller<'_>,
     pointer: usize,
@@ -694,7 +714,7 @@ pub(super) fn given(
     Ok(given_family(caller, pointer, length)?.0)
 }
 
-/// The same, and whether it is IPv6's as it stands there.
+/// The same, and true if it was passed as AF_INET6.
 fn given_family(
     caller: &mut Caller<'_>,
     pointer: usize,
@@ -711,8 +731,8 @@ fn given_family(
     Ok((address::read(&bytes), family == Some(libc::AF_INET6)))
 }
 
-/// Writes to the pair until its near end is not writable any more, as long as there is no session;
-/// how many bytes.
+/// Writes to the pair until its near end is no longer writable, which holds until there is a
+/// session; returns the number of bytes.
 pub(super) fn fill(near: &OwnedFd) -> Result<usize, Errno> {
     let bytes = [0; FILL_BYTES];
     let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
@@ -738,7 +758,7 @@ fn is_writable(file: &OwnedFd) -> bool {
         && polled[0].revents().contains(PollFlags::OUT)
 }
 
-/// A connect(2) that does not wait for the session waits for the stack's first answer.
+/// Time that a nonblocking connect(2) waits for the stack's first answer.
 const BEGINNING_MAX: Duration = Duration::from_millis(2);
 const FILL_BYTES: usize = 64 << 10;
 const FILLS_MAX: usize = 256;

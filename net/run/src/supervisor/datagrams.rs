@@ -1,5 +1,6 @@
-//! UDP: taking sockets, and datagrams between them and the stack. `crate::carrier` says how they
-//! get into and out of a program's socket; `super::sending` and `super::receiving` have the calls.
+//! UDP: taking over sockets, and moving datagrams between them and the stack. `crate::carrier`
+//! describes how datagrams enter and leave a program's socket; `super::sending` and
+//! `super::receiving` have the calls.
 
 use super::{Supervisor, errno_of};
 use crate::address::{self, Given};
@@ -19,8 +20,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
 impl Supervisor {
-    /// Takes a UDP socket from the kernel's network and binds it to `asked`, where port 0 is any;
-    /// its inode. Where the stack has not answered yet ([`Self::is_asking`]), the call is to wait.
+    /// Takes a UDP socket from the kernel's network and binds it to `asked`, with any port if that
+    /// is 0; its inode. If the stack has not answered yet ([`Self::is_asking`]), the call has to
+    /// wait.
     pub(super) fn adopt_datagrams(
         &mut self,
         caller: &Caller<'_>,
@@ -35,7 +37,7 @@ impl Supervisor {
             let value = socket_option::get(opened.file.as_fd(), libc::SOL_SOCKET, name, 4);
             value.unwrap_or_else(|_| vec![0; 4])
         };
-        // The kernel's socket has them no more once it is bound.
+        // Saved, because they are cleared before the kernel's socket is bound.
         let options = [libc::SO_REUSEADDR, libc::SO_REUSEPORT].map(|name| (name, number(name)));
         let is_set = |at: usize| options[at].1.iter().any(|byte| *byte != 0);
         let claim = Claim {
@@ -49,7 +51,7 @@ impl Supervisor {
             .iter()
             .filter(|it| it.1.iter().any(|byte| *byte != 0));
         let shared: Vec<i32> = set.map(|it| it.0).collect();
-        // A socket of another network does not reach ours: one of ours takes its place.
+        // A socket of another network namespace cannot reach ours: one of ours replaces it.
         let near = if is_near {
             opened.file
         } else {
@@ -60,6 +62,8 @@ impl Supervisor {
         let inode = inode_of(&near)?;
         let mut local = asked;
         if local.port() == 0 {
+            // The kernel chooses the port, unless another program's socket at the stack has that
+            // one.
             carrier.settle(&near, &shared)?;
             local.set_port(carrier.near.port());
             if !self.ports.is_free(Transport::Udp, local.port()) {
@@ -89,6 +93,7 @@ impl Supervisor {
             named: None,
             asked: None,
         };
+        // Conflicts between the programs' own sockets are found before the stack is asked.
         if !self.take_port(inode, Transport::Udp, local.port(), claim) {
             return Err(Errno::ADDRINUSE);
         }
@@ -106,6 +111,8 @@ impl Supervisor {
         let asked = self
             .insert(inode, socket)
             .and_then(|()| self.ask_stack(inode, None, Purpose::Datagrams(again)));
+        // Its close may be found by a sweep only, and its port at the stack must be free soon
+        // after.
         if self.scope.has_stack() {
             self.sweep_every = super::SWEEP_LISTENERS_EVERY;
         }
@@ -135,7 +142,7 @@ impl Supervisor {
         self.sockets.get_mut(&inode)?.carrier.as_mut()
     }
 
-    /// Somebody has a port now: those who were refused there are no longer.
+    /// A socket was bound to a port: sockets that are connected there are no longer refused.
     pub(super) fn welcome(&mut self, local: SocketAddr) {
         let is_welcome = |inode: &u64| {
             let peer = self.sockets.get(inode).and_then(|socket| socket.peer);
@@ -151,13 +158,13 @@ impl Supervisor {
         }
     }
 
-    /// True if it is known that nobody is at `peer`: of the loopback alone.
+    /// True if no socket is bound at `peer`; known for the loopback only.
     fn is_nobody(&self, peer: SocketAddr) -> bool {
         self.scope.of_peer(peer.ip()) == Some(Server::Loopback)
             && self.ports.at(Transport::Udp, peer).is_empty()
     }
 
-    /// Sets or forgets the only peer of the socket that `near` is of.
+    /// Sets or clears the peer of the socket with the near end `near`.
     pub(super) fn connect_datagrams(
         &mut self,
         inode: u64,
@@ -173,7 +180,7 @@ impl Supervisor {
             self.forget_closed(Transport::Udp, peer.port());
         }
         let is_nobody = peer.is_some_and(|peer| self.is_nobody(peer));
-        // As the kernel does, it has the address from which it would send from now on.
+        // As in the kernel, connecting fixes the source address.
         let source = peer
             .filter(|_| bound.is_unspecified())
             .and_then(|peer| self.source_for(peer.ip()));
@@ -197,8 +204,8 @@ impl Supervisor {
             Some(_) => rustix::net::connect(near, &carrier.at)?,
             None => {
                 rustix::net::connect_unspec(near)?;
-                // The kernel has taken back the port that it had chosen; where somebody has it now,
-                // another does.
+                // The kernel has released the port that it chose at bind(2); if another socket has
+                // it by now, the kernel chooses a new one.
                 rustix::net::bind(near, &carrier.near).ok();
                 carrier.settle(near, &[])?;
             }
@@ -207,15 +214,15 @@ impl Supervisor {
         socket.local.set_ip(source.unwrap_or(bound));
         let to = socket.local.ip();
         let way = peer.map(|from| Way { from, to, is_v6 });
-        // What came before the peer was forgotten is still its.
+        // Datagrams that arrived before a disconnect are still reported as the old peer's.
         if way.is_some() {
             self.senders.set_far(carrier.at, way);
         }
         Ok(())
     }
 
-    /// The caller's socket, where it is one of ours for datagrams, or becomes one because of whom
-    /// it sends to.
+    /// The caller's socket, if it is a datagram socket of ours, or becomes one because of the
+    /// destination `to`.
     pub(super) fn datagram_socket(
         &mut self,
         caller: &mut Caller<'_>,
@@ -258,7 +265,7 @@ impl Supervisor {
         own.find(|own| own.is_ipv4() == peer.is_ipv4())
     }
 
-    /// Sends a datagram to whom it is for.
+    /// Sends a datagram to the server of its destination.
     pub(super) fn route(
         &mut self,
         inode: u64,
@@ -280,7 +287,7 @@ impl Supervisor {
                     local.is_some_and(|local| local.is_ipv4() == peer.is_ipv4())
                 });
                 let engine = of_family.ok_or(Errno::NETUNREACH)?;
-                // Without a buffer it is lost, as datagrams are.
+                // Without a buffer the datagram is lost, which UDP allows.
                 let sent = client.send_to(engine, peer, payload);
                 sent.map(drop).map_err(|error| errno_of(&error))
             }
@@ -305,7 +312,7 @@ impl Supervisor {
         }) {
             from.set_ip(source);
         }
-        // Each turn but the last forgets one.
+        // Each iteration but the last removes a closed socket.
         loop {
             let takers = self.ports.at(Transport::Udp, peer);
             let with_peer = |peer: Option<SocketAddr>| {
@@ -323,14 +330,14 @@ impl Supervisor {
             }
             self.forget(taker);
         }
-        // Who has no peer does not hear of it.
+        // As in the kernel, an unconnected sender gets no error.
         if is_connected {
             self.refuse_datagrams(inode);
         }
         Ok(())
     }
 
-    /// Has a socket hear that nobody is where its peer was.
+    /// Makes the kernel report ECONNREFUSED to a socket without a receiver at its peer's address.
     fn refuse_datagrams(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -343,15 +350,15 @@ impl Supervisor {
             return;
         }
         self.refused.insert(inode);
-        // What it sends from now on is refused by the kernel; so is this, for what it has sent.
-        // Where that fails, it hears of it one datagram later.
+        // From now on the kernel refuses its writes. An empty datagram is sent for it now, to
+        // report the refusal of the one before; if that fails, the error comes one datagram later.
         if let Some(near) = crate::caller::fetch_socket(thread, descriptor, inode) {
             message::send(near.as_fd(), &[], &[], &[], 0).ok();
         }
     }
 
-    /// Puts a datagram into a program's socket; lost where that is full. False where no program has
-    /// it any more.
+    /// Sends a datagram to a program's socket; it is lost if the buffer is full. False if no
+    /// program has the socket any more.
     fn deliver(
         &mut self,
         inode: u64,
@@ -368,6 +375,7 @@ impl Supervisor {
             return true;
         };
         let sender = match socket.peer {
+            // A connected socket receives from its peer only.
             Some(peer) if peer != from => return true,
             Some(_) => None,
             None => match self.senders.sender(Way { from, to, is_v6 }) {
@@ -382,8 +390,8 @@ impl Supervisor {
         is_live
     }
 
-    /// Datagrams that came from the stack: of the sockets that share a port, to the one that is
-    /// connected to who sent it, else to the last that is connected to nobody.
+    /// Delivers datagrams from the stack. Of the sockets that share a port, one connected to the
+    /// source is preferred, else the last unconnected one.
     pub(super) fn give_datagrams(&mut self, engine: Session) {
         loop {
             let Some(client) = &mut self.client else {
@@ -416,7 +424,7 @@ impl Supervisor {
         }
     }
 
-    /// Datagrams that a program wrote plainly: to its peer.
+    /// Forwards datagrams that a program wrote without an address to its peer.
     pub(super) fn take_datagrams(&mut self, inode: u64) {
         let mut payload = std::mem::take(&mut self.scratch);
         payload.resize(DATAGRAM_BYTES_MAX, 0);
@@ -434,7 +442,7 @@ impl Supervisor {
             let far = carrier.far.as_fd();
             let received = match message::receive(far, &mut payload, &mut control, 0) {
                 Ok(received) => received,
-                // Of what was sent to the program; it may have gone.
+                // The error of an earlier delivery; the program's socket may be closed.
                 Err(Errno::CONNREFUSED) => continue,
                 Err(_) => {
                     is_more = false;
@@ -444,7 +452,7 @@ impl Supervisor {
             let is_programs = address::write(carrier.near, socket.is_v6) == received.name;
             if let Some(peer) = socket.peer.filter(|_| is_programs) {
                 let marks = Marks::read(&control[..received.control_bytes]);
-                // Lost where there is no way, as datagrams are.
+                // Lost if there is no route, which UDP allows.
                 self.route(inode, None, peer, &payload[..received.bytes], marks)
                     .ok();
             }
@@ -455,7 +463,7 @@ impl Supervisor {
         }
     }
 
-    /// Watches a program's socket while a call of its waits.
+    /// Watches a program's socket while one of its calls waits.
     pub(super) fn watch(&mut self, inode: u64, near: Rc<OwnedFd>) -> Result<(), Errno> {
         let Some(carrier) = self
             .sockets
@@ -473,7 +481,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Lets go of a program's socket again, unless a call waits for it.
+    /// Drops the duplicate of a program's socket, unless a call waits for it.
     pub(super) fn unwatch(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -484,12 +492,12 @@ impl Supervisor {
             return;
         }
         if let Some(watched) = socket.carrier.as_mut().and_then(|it| it.watched.take()) {
-            // The program's own copy would keep it there.
+            // Closing it is not enough: the program's own descriptor keeps the file in the epoll.
             epoll::delete(&self.epoll, &watched).ok();
         }
     }
 
-    /// Forgets the sockets for datagrams that no program has any more.
+    /// Removes the datagram sockets that no program has any more.
     pub(super) fn sweep_datagrams(&mut self) {
         let sockets = self.sockets.iter();
         let all: Vec<u64> = sockets
@@ -504,7 +512,7 @@ impl Supervisor {
         }
     }
 
-    /// Makes the calls again that wait for datagrams.
+    /// Repeats the calls that wait for datagrams.
     pub(super) fn retry_watched(&mut self, inode: u64) {
         self.retry(inode);
         self.unwatch(inode);
@@ -513,9 +521,9 @@ impl Supervisor {
 
 /// Largest datagram.
 pub(super) const DATAGRAM_BYTES_MAX: usize = 65_535;
-/// Strangers' datagrams that one call passes over.
+/// Datagrams of other processes that one call skips.
 pub(super) const STRANGERS_MAX: usize = 64;
-/// Plainly written datagrams that one look takes in: about as many as wait at most.
+/// Datagrams read in one go: about as many as the buffer holds at most.
 const TAKEN_MAX: usize = 256;
-/// Room for hops and class.
+/// Capacity for TTL and traffic class.
 const MARKS_BYTES: usize = 128;

@@ -1,12 +1,12 @@
-//! Listeners whose program accepts by itself: its library calls the kernel's accept(2) on the near
-//! end, and no call of it comes here.
+//! Listeners with direct accepts: the preload library of the program calls the kernel's accept(2)
+//! on the near end, and no call of it reaches the supervisor.
 //!
-//! Each session is a connection to the near end, whose far end bears a name with the addresses
-//! ([`sidecore_net_rings::Name`]). The supervisor learns the number of the end that was accepted at
-//! the first call about it; until then a session of the stack's has a number of ours. Must stay
-//! true: a name counts only where the kernel says that this process has connected, or, of the
-//! loopback's, a process of this user; programs that accept by calls that come here share such
-//! a listener with those that do not.
+//! Each session is a connection to the near end, whose far end has a name with the addresses
+//! ([`sidecore_net_rings::Name`]). The supervisor learns the inode of the accepted end at the first
+//! call about it; until then a session of the stack has a temporary number. Must stay true: a name
+//! is trusted only if the kernel reports that this process has connected or, for the loopback, a
+//! process of this user; programs whose accept calls reach the supervisor can share such a listener
+//! with those whose calls do not.
 
 use super::named::{
     ACCEPTING, Maker, connect_named, end_bytes, ends_of, is_accepting, is_made_by, is_there,
@@ -25,23 +25,23 @@ use std::net::SocketAddr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 
-/// Names, and who bears them.
+/// Names, and the sockets that have them.
 #[derive(Debug, Default)]
 pub(super) struct Direct {
     /// Names made so far.
     count: u64,
-    /// Makes numbers of counts: with a key of this process's, so that no other one knows the next
-    /// name and takes it first.
+    /// Derives numbers from the count, with a secret key, so that no other process can predict the
+    /// next name and bind it first.
     numbers: std::collections::hash_map::RandomState,
-    /// The last number of a session that nobody is known to have accepted.
+    /// The last temporary number of a session.
     last_key: u64,
-    /// Sockets by the numbers of their names: listeners, sessions that are not known to be
-    /// accepted, programs' ends that they opened.
+    /// Sockets by the numbers of their names: listeners, sessions not known to be accepted, and
+    /// near ends of connecting programs.
     named: HashMap<u64, u64>,
-    /// Sockets that were looked at, and are no sessions.
+    /// Inodes that were examined and are not sessions.
     strangers: HashSet<u64>,
-    /// Listeners that are to be looked at again and again: more waits there than the near end
-    /// takes, or somebody waits for a session by a call.
+    /// Listeners that are polled: more sessions wait than the near end takes, or a call waits for a
+    /// session.
     overdue: HashSet<u64>,
     has_listeners: bool,
 }
@@ -50,7 +50,7 @@ pub(super) struct Direct {
 pub(super) struct Opened {
     pub(super) near: OwnedFd,
     pub(super) number: u64,
-    /// The listener, where it is this supervisor's.
+    /// The listener, if this supervisor has it.
     pub(super) listener: Option<u64>,
 }
 
@@ -65,7 +65,7 @@ impl Direct {
         Name::new(role, std::process::id(), self.number())
     }
 
-    /// True where listeners are to be looked at soon.
+    /// True if listeners have to be polled soon.
     pub(super) fn is_overdue(&self) -> bool {
         !self.overdue.is_empty()
     }
@@ -78,7 +78,7 @@ impl Direct {
         self.named.remove(&number);
     }
 
-    /// A listener's name.
+    /// A new name for a listener.
     pub(super) fn listener(&mut self) -> Name {
         self.has_listeners = true;
         self.name(Role::Listener)
@@ -86,7 +86,7 @@ impl Direct {
 }
 
 impl Supervisor {
-    /// Brings sessions to a listener's near end. False where no program has it any more.
+    /// Connects pending sessions to a listener's near end. False if no program has it any more.
     pub(super) fn show_direct(&mut self, inode: u64) -> bool {
         let mut left = VecDeque::new();
         let mut is_there = true;
@@ -126,8 +126,8 @@ impl Supervisor {
         Some((listening.pending.pop_front()?, name))
     }
 
-    /// Shows the sessions that cannot come by themselves: the library makes a call that comes here
-    /// then.
+    /// Announces sessions that cannot be connected directly: the library then makes a call that
+    /// reaches the supervisor.
     fn show_tokens(&mut self, inode: u64) -> bool {
         let number = self.direct.name(Role::Token);
         let Some(listening) = self.listening(inode) else {
@@ -155,7 +155,7 @@ impl Supervisor {
         is_there
     }
 
-    /// Brings one session of the stack's to a near end.
+    /// Connects one session of the stack to a near end.
     fn bring(
         &mut self,
         listener: u64,
@@ -184,7 +184,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// A socket that a listener's program accepts, as of that listener.
+    /// A new socket, with the properties of the listener that accepted it.
     pub(super) fn accepted(
         &self,
         listener: u64,
@@ -216,8 +216,10 @@ impl Supervisor {
         }
     }
 
-    /// Opens a session to another program whose library accepts it; none where that is not so.
+    /// Opens a session that another program's library accepts; none if the listener has no direct
+    /// accepts.
     pub(super) fn open_directly(&mut self, local: SocketAddr, peer: SocketAddr) -> Option<Opened> {
+        // Listeners of this supervisor come first; the folder names those of others.
         let listeners = self.listeners_at(peer);
         let (to, is_v6, listener) = match super::listen::turn_of(&listeners, local) {
             Some(inode) => {
@@ -231,11 +233,14 @@ impl Supervisor {
                 (name, is_v6, None)
             }
         };
+        // The name of this end carries both addresses, so the accepting library needs no call for
+        // them.
         let mut name = self.direct.name(Role::Program);
         name.ends = [local, peer].map(|end| end_bytes(end, is_v6));
         if !name.is_of_loopback() {
             return None;
         }
+        // Any process may bind a name that is free again, so the creator is checked.
         let maker = if listener.is_some() {
             Maker::Own
         } else {
@@ -254,6 +259,7 @@ impl Supervisor {
                 })
             }
             Err(Errno::CONNREFUSED) => {
+                // No program has the near end of the listener any more.
                 if let Some(listener) = listener {
                     self.forget(listener);
                 }
@@ -263,8 +269,9 @@ impl Supervisor {
         }
     }
 
-    /// Learns of a session that the caller has accepted by itself, at its first call about it.
+    /// Learns of a session that the caller has accepted directly, at its first call about it.
     pub(super) fn meet(&mut self, caller: &Caller<'_>) {
+        // These calls are not about a session that was accepted.
         let is_about_one = !matches!(
             caller.call.number,
             libc::SYS_accept
@@ -281,6 +288,8 @@ impl Supervisor {
         let Some(inode) = caller.inode(descriptor) else {
             return;
         };
+        // Sockets found not to be such sessions are remembered: fetching them at every call would
+        // be slow.
         if self.sockets.contains_key(&inode) || self.direct.strangers.contains(&inode) {
             return;
         }
@@ -323,7 +332,7 @@ impl Supervisor {
         }
     }
 
-    /// The session whose near end this is.
+    /// The session with this near end.
     fn session_of(&self, near: &OwnedFd, name: &Name) -> Option<u64> {
         let by = sidecore_sys::local_socket::peer(near.as_fd()).ok()?.pid;
         let own = std::process::id();
@@ -332,7 +341,7 @@ impl Supervisor {
         key.filter(|key| is_ours && is_accepting(*key))
     }
 
-    /// The socket that another one's program has opened to it.
+    /// Records that the two sockets are the ends of one pair.
     pub(super) fn link_mates(&mut self, inode: u64, name: &Name) {
         if name.role == Role::Program
             && name.process == std::process::id()
@@ -343,7 +352,7 @@ impl Supervisor {
         }
     }
 
-    /// A session of the stack's has the number of its near end from now on.
+    /// Replaces the temporary number of a session by the inode of its near end.
     fn settle(&mut self, key: u64, inode: u64, holder: (i32, i32)) {
         let Some(mut socket) = self.sockets.remove(&key) else {
             return;
@@ -363,14 +372,15 @@ impl Supervisor {
             *starved = inode;
         }
         if self.sockets.contains_key(&inode) {
-            // The number is used again: the old one was let go of unseen.
+            // The inode was reused: the old socket was closed unnoticed.
             self.forget(inode);
         }
         self.sockets.insert(inode, socket);
         self.end_doomed(inode);
     }
 
-    /// The next session at a listener's near end, for a program that accepts by a call.
+    /// The next session at a listener's near end, for a program whose accept call reached the
+    /// supervisor.
     pub(super) fn accept_from_near(
         &mut self,
         caller: &Caller<'_>,
@@ -378,8 +388,8 @@ impl Supervisor {
     ) -> Result<Option<Pending>, Errno> {
         let near = caller.fetch(descriptor)?;
         let waits = !rustix::fs::fcntl_getfl(&near)?.contains(rustix::fs::OFlags::NONBLOCK);
-        // This process must not wait, and another one may take what a poll has seen. A library that
-        // accepts in this moment tries again.
+        // This process must not block, and another one may accept what a poll has seen. A library
+        // that accepts at this moment gets EAGAIN and tries again.
         if waits {
             set_nonblocking(&near, true)?;
         }
@@ -421,7 +431,7 @@ impl Supervisor {
         None
     }
 
-    /// The program that has called has accepted a session of the stack's.
+    /// The calling program has accepted a session of the stack.
     pub(super) fn settle_given(&mut self, key: u64, inode: u64, holder: (i32, i32)) {
         if let Some(socket) = self.sockets.get_mut(&key)
             && let State::Open(stream) = &mut socket.state
@@ -431,13 +441,13 @@ impl Supervisor {
         self.settle(key, inode, holder);
     }
 
-    /// Somebody waits for a session by a call: the near end does not tell of it.
+    /// Polls a listener for which a call waits: the near end does not report to the supervisor.
     pub(super) fn watch_waiting(&mut self, inode: u64) {
         self.direct.overdue.insert(inode);
     }
 
-    /// A program has closed a descriptor of a listener: where no other one is left, whoever
-    /// connects is refused from now on.
+    /// A program has closed a descriptor of a listener: if it was the last one, connections are
+    /// refused from now on.
     pub(super) fn look_at_listener(&mut self, inode: u64) {
         let name = self.listening(inode).and_then(|it| it.name.clone());
         if name.is_some_and(|name| !is_there(&name)) {
@@ -445,14 +455,14 @@ impl Supervisor {
         }
     }
 
-    /// Looks at the listeners again that are overdue.
+    /// Polls the overdue listeners.
     pub(super) fn look_at_overdue(&mut self) {
         for inode in std::mem::take(&mut self.direct.overdue) {
             let Some(listening) = self.listening(inode) else {
                 continue;
             };
             if !listening.is_direct {
-                // Only what could not be shown is shown again.
+                // Only an announcement that failed is repeated.
                 if listening.tokens.is_empty() && !self.show_pending(inode) {
                     self.forget(inode);
                 }
@@ -474,5 +484,5 @@ impl Supervisor {
 }
 
 const STRANGERS_MAX: usize = 4096;
-/// Connections of a near end that are passed over in one call.
+/// Connections at a near end that one call skips.
 const TRIES_MAX: usize = 256;

@@ -1,12 +1,12 @@
-//! `struct msghdr` as a program has it (recvmsg(2)).
+//! `struct msghdr` in a program's memory (recvmsg(2)).
 //!
-//! Must stay true: any bytes can be read; what is too much is refused before it is copied.
+//! Must stay true: any bytes can be parsed; excessive counts are refused before anything is copied.
 
 use crate::caller::Caller;
 use rustix::io::Errno;
 use sidecore_sys::control_message::judge_for_tcp;
 
-/// `struct msghdr` as a program has it, in 64-bit programs.
+/// `struct msghdr`, with the layout of 64-bit programs.
 pub(super) struct Header {
     pub(super) name: u64,
     pub(super) name_bytes: u32,
@@ -48,18 +48,18 @@ impl Header {
         })
     }
 
-    /// True if it has room for neither a name nor control messages.
+    /// True if it has a buffer neither for an address nor for control messages.
     pub(super) fn is_bare(&self) -> bool {
         self.name == 0 && (self.control == 0 || self.control_bytes == 0)
     }
 }
 
-/// Takes the control messages of one header out of the caller's memory: a session has none, while
-/// the pair that stands for it would pass descriptors on (SCM_RIGHTS). What is sent is judged
-/// first. The kernel runs the call then.
+/// Clears the control messages of one header in the caller's memory, before the kernel runs the
+/// call: TCP has none, but the pair in place of the session would pass descriptors (SCM_RIGHTS).
+/// Messages to send are checked first.
 ///
 /// # Errors
-/// `EFAULT`; of what is sent, the kernel's.
+/// `EFAULT`; for messages to send, the kernel's errors.
 pub(super) fn clear_control(caller: &mut Caller<'_>, at: u64, is_sent: bool) -> Result<(), Errno> {
     let words = caller.read(at + CONTROL_AT, 16)?;
     let word = |at: usize| {
@@ -79,10 +79,10 @@ pub(super) fn clear_control(caller: &mut Caller<'_>, at: u64, is_sent: bool) -> 
     caller.write(at + CONTROL_BYTES_AT, &0u64.to_ne_bytes())
 }
 
-/// The same of each header of sendmmsg(2) and recvmmsg(2).
+/// The same for each header of sendmmsg(2) and recvmmsg(2).
 ///
 /// # Errors
-/// Those of the first header; where another one cannot be read, the kernel stops there, too.
+/// Those of the first header that fails; the kernel would stop there, too.
 pub(super) fn clear_controls(
     caller: &mut Caller<'_>,
     at: u64,
@@ -95,17 +95,17 @@ pub(super) fn clear_controls(
     Ok(())
 }
 
-/// `struct msghdr`: its size, and where things lie in it.
+/// Size and field offsets of `struct msghdr`.
 pub(super) const HEADER_BYTES: u64 = 56;
 pub(super) const NAME_BYTES_AT: u64 = 8;
 const CONTROL_AT: u64 = 32;
 pub(super) const CONTROL_BYTES_AT: u64 = 40;
 pub(super) const FLAGS_AT: u64 = 48;
-/// `struct mmsghdr`.
+/// Size of `struct mmsghdr`.
 pub(super) const MESSAGE_BYTES: u64 = 64;
-/// Messages of one call; a program makes it again for the rest.
+/// Messages of one call; the program calls again for the rest.
 pub(super) const MESSAGES_MAX: u32 = 64;
-/// Control messages about one datagram; net.core.optmem_max is about as much.
+/// Control messages of one datagram; about net.core.optmem_max.
 pub(super) const CONTROL_BYTES_MAX: u64 = 64 << 10;
 /// UIO_MAXIOV.
 const PIECES_MAX: u64 = 1024;

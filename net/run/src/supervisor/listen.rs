@@ -1,4 +1,4 @@
-//! listen(2), accept(2), and what comes to listeners.
+//! listen(2), accept(2), and connections to listeners.
 
 use super::{PROCEED, Reply, Supervisor, ZERO, named};
 use crate::address;
@@ -31,6 +31,7 @@ impl Supervisor {
             };
             let opened = self.unheard.as_opened(inode, opened);
             let any = SocketAddr::new(opened.any(), 0);
+            // A socket that has a port or a peer in the kernel stays there.
             let is_kernels = opened.local.port() != 0 || opened.is_connected;
             if opened.transport != Transport::Tcp
                 || is_kernels
@@ -57,24 +58,25 @@ impl Supervisor {
             State::Datagram(_) => return Err(Errno::OPNOTSUPP),
             _ => return Err(Errno::INVAL),
         }
+        // Sockets that share a port by SO_REUSEADDR may be bound together, but not listen together.
         let (claim, port) = (socket.claim(true), socket.local.port());
         if !self.take_port(inode, Transport::Tcp, port, claim) {
             return Err(Errno::ADDRINUSE);
         }
         if self.ask_stack(inode, Some(backlog), Purpose::Listen)? {
-            // It is made again once the stack has answered.
+            // The call is repeated once the stack has answered.
             return Ok(self.park_asking(inode, caller));
         }
         let engines = self.take_asked(inode)?;
         let is_direct = caller.call.arguments[5] == sidecore_net_rings::BY_ITSELF;
         let as_listener = (backlog, is_direct, engines);
         let started = self.start_listening(caller, descriptor, inode, as_listener)?;
-        // Sessions may have come already.
+        // Sessions may have arrived already.
         self.take_accepted(started);
         Ok(ZERO)
     }
 
-    /// Puts a listening near end in the place of a bound one.
+    /// Replaces a bound socket by a listening near end.
     fn start_listening(
         &mut self,
         caller: &Caller<'_>,
@@ -87,7 +89,7 @@ impl Supervisor {
         let (near, name) = match &own_name {
             Some(name) => {
                 let made = named::listening_end(name, flags.is_nonblocking)?;
-                // The kernel waits there for as long as the program has said.
+                // Direct accepts block in the kernel, so SO_RCVTIMEO has to be set there.
                 let (level, option) = (libc::SOL_SOCKET, libc::SO_RCVTIMEO);
                 if let Ok(patience) = self.option_value(inode, level, option, 16) {
                     socket_option::set(made.0.as_fd(), level, option, &patience).ok();
@@ -110,7 +112,7 @@ impl Supervisor {
             ..Listening::default()
         });
         let (claim, port) = (socket.claim(true), socket.local.port());
-        // Nobody came in between.
+        // It cannot fail: no other claim was made in between.
         let _ = self.ports.take(Transport::Tcp, port, listener, claim);
         let begun = self
             .insert(listener, socket)
@@ -133,7 +135,7 @@ impl Supervisor {
         Err(error)
     }
 
-    /// Lets other supervisors find a listener.
+    /// Opens rendezvous sockets, so that other supervisors find a listener.
     fn open_doors(&mut self, inode: u64) -> Result<(), Errno> {
         let (Some(socket), Some(rendezvous)) = (self.sockets.get(&inode), &self.rendezvous) else {
             return Ok(());
@@ -142,7 +144,8 @@ impl Supervisor {
             return Ok(());
         }
         let claim = socket.claim(true);
-        // Sockets that share a port do so within one supervisor.
+        // Sockets that share a port do so within one supervisor; the first has the rendezvous
+        // socket.
         let others = self.ports.at(Transport::Tcp, socket.local);
         if others.iter().any(|other| *other != inode) {
             return Ok(());
@@ -176,7 +179,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Sessions that programs of other supervisors open.
+    /// Queues sessions that programs of other supervisors open.
     pub(super) fn answer_door(&mut self, place: usize) {
         let mut came = Vec::new();
         let mut owner = None;
@@ -190,14 +193,14 @@ impl Supervisor {
         }
         if let Some(inode) = owner {
             for pending in came {
-                // A listener that is full lets go of it, which its opener sees.
+                // A full listener drops the session, which its opener sees as a hang-up.
                 self.queue(inode, pending).ok();
             }
         }
     }
 
-    /// Opens a session of the loopback between two addresses: the near end of the one that opens
-    /// it, and the other one, where that is a program's of this run.
+    /// Opens a loopback session between two addresses: the near end of the connecting program, and
+    /// the other one if it belongs to a program of this supervisor.
     pub(super) fn open_between(
         &mut self,
         local: SocketAddr,
@@ -217,7 +220,7 @@ impl Supervisor {
         }
         let rendezvous = self.rendezvous.as_ref().ok_or(Errno::CONNREFUSED)?;
         let mut name = self.direct.name(Role::Program);
-        // The family of the other end is not known here: IPv4 as IPv6 has it will do for both.
+        // The listener's family is not known here: IPv4-mapped addresses work for both.
         name.ends = [local, peer].map(|end| named::end_bytes(end, true));
         Ok((rendezvous.visit(peer, &name)?, None))
     }
@@ -251,8 +254,8 @@ impl Supervisor {
         self.refuse_unshown(inode)
     }
 
-    /// Refuses the session that came last where nothing shows that sessions wait: who opened it has
-    /// an error, instead of both programs waiting for one another.
+    /// Refuses the newest session if no connection announces that sessions wait. The opener gets an
+    /// error then, instead of both programs waiting for each other.
     fn refuse_unshown(&mut self, inode: u64) -> Result<(), Errno> {
         if let Some(socket) = self.sockets.get_mut(&inode)
             && let State::Listening(listening) = &mut socket.state
@@ -265,7 +268,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Takes what came from the stack to a listener.
+    /// Queues sessions that the stack has accepted for a listener.
     pub(super) fn take_accepted(&mut self, inode: u64) {
         let (Some(socket), Some(client)) = (self.sockets.get_mut(&inode), &mut self.client) else {
             return;
@@ -295,8 +298,8 @@ impl Supervisor {
         }
     }
 
-    /// Makes the near end readable where sessions wait. Each that comes brings a connection to it,
-    /// for who waits for changes (EPOLLET), up to a bound. False where no program has it any more.
+    /// Makes the near end readable while sessions wait. Each new session adds a connection, up to a
+    /// bound, for edge-triggered polls (EPOLLET). False if no program has the near end any more.
     pub(super) fn show_pending(&mut self, inode: u64) -> bool {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return true;
@@ -323,7 +326,7 @@ impl Supervisor {
         });
         listening.unshown = shown.err().filter(|error| *error != Errno::AGAIN);
         if listening.tokens.is_empty() {
-            // Who polls it would wait for ever: it is shown later.
+            // A program that polls it would wait for ever: the announcement is repeated later.
             self.watch_waiting(inode);
         }
         shown != Err(Errno::CONNREFUSED)
@@ -367,7 +370,8 @@ impl Supervisor {
         };
         let (local, peer) = (pending.local, pending.peer);
         if !is_direct && is_last {
-            // For what shows sessions: once the call is answered, its descriptor is out of reach.
+            // `take_tokens` needs the near end; once the call is answered, it can no longer be
+            // duplicated.
             caller.fetch(descriptor).ok();
         }
         let given = self.give(caller, inode, pending, flags);
@@ -377,7 +381,8 @@ impl Supervisor {
                 Ok(Reply::Done)
             }
             Err((Some(from), error)) => {
-                // The caller is gone, or has no room: the next one has it.
+                // The caller was interrupted, or has no free descriptor: the next call gets the
+                // session.
                 if let Some(socket) = self.sockets.get_mut(&inode)
                     && let State::Listening(listening) = &mut socket.state
                 {
@@ -389,7 +394,7 @@ impl Supervisor {
         }
     }
 
-    /// Gives a session to the caller; gives it back where that fails.
+    /// Gives a session to the caller, or returns it if that fails.
     fn give(
         &mut self,
         caller: &mut Caller<'_>,
@@ -420,6 +425,7 @@ impl Supervisor {
             Ok(inode) => inode,
             Err(error) => return Err((Some(from), error)),
         };
+        // The call is answered here: from now on, the session cannot go back to the queue.
         let closes_on_exec = flags & libc::SOCK_CLOEXEC != 0;
         let descriptor =
             match self
@@ -432,6 +438,7 @@ impl Supervisor {
         let state = match from {
             From::Stack(engine) => State::Open(Stream::new(engine, true, 0)),
             From::Program(_) => State::Joined(true),
+            // It has its pair and its entry already, and only gets its inode and its holder.
             From::Session(_, key) => {
                 self.settle_given(key, inode, (caller.call.thread, descriptor));
                 return Ok(());
@@ -444,7 +451,7 @@ impl Supervisor {
         let engines = socket.engines();
         if let Err(error) = self.insert(inode, socket) {
             crate::aside::say(format!("a session cannot be joined: {error}"));
-            // The peer is to see the end that the program sees.
+            // The peer sees the same end as the program.
             for engine in engines {
                 self.close_session(engine, true);
             }
@@ -458,12 +465,13 @@ impl Supervisor {
         if resets_on_close {
             self.arm_reset(inode);
         }
+        // Bytes may have arrived before the accept; they trigger no further event.
         self.give_to_program(inode);
         Ok(())
     }
 
-    /// Takes back the connections that showed sessions, once none waits; and those of strangers, to
-    /// whom its name means nothing.
+    /// Removes the connections that announced sessions, once none waits, and connections by other
+    /// processes, which carry no session.
     fn take_tokens(&mut self, caller: &Caller<'_>, descriptor: i32, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -482,14 +490,14 @@ impl Supervisor {
             return;
         };
         for _ in 0..=TOKENS_MAX {
-            // The program's own call may wait; this one must not.
+            // The program's descriptor may be blocking; this call must not block.
             if !local_socket::is_readable(near.as_fd()) || rustix::net::accept(&near).is_err() {
                 return;
             }
         }
     }
 
-    /// Listens no more; the socket stays bound.
+    /// Stops listening; the socket stays bound.
     pub(super) fn stop_listening(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -501,7 +509,7 @@ impl Supervisor {
         if let Some(number) = socket.named.take() {
             self.direct.forget(number);
         }
-        // It had the port before.
+        // It cannot fail: the socket had the port before.
         let _ = self.ports.take(Transport::Tcp, port, inode, claim);
         self.close_listening(listening);
         self.fail_waiting(inode, Errno::INVAL);
@@ -544,7 +552,7 @@ impl Supervisor {
                     return Ok(ZERO);
                 }
                 self.stop_listening(inode);
-                // Who polls it is to know.
+                // The kernel runs the call as well, so that polls of the near end report it.
                 Ok(PROCEED)
             }
             State::Joined(_) => {
@@ -559,13 +567,13 @@ impl Supervisor {
     }
 }
 
-/// Of listeners that share a port, the one whose turn it is by the port at the other end.
+/// One of several listeners on a port, chosen by the peer's port.
 pub(super) fn turn_of(listeners: &[u64], peer: SocketAddr) -> Option<u64> {
     let turn = usize::from(peer.port()).checked_rem(listeners.len())?;
     listeners.get(turn).copied()
 }
 
-/// Writes the peer's address where accept(2) is to have it.
+/// Writes the peer's address to the arguments of accept(2).
 fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<(), Errno> {
     let [_, target, length, ..] = caller.call.arguments;
     if target == 0 {
@@ -574,13 +582,13 @@ fn write_peer(caller: &mut Caller<'_>, peer: SocketAddr, is_v6: bool) -> Result<
     caller.write_sized(target, length, &address::write(peer, is_v6))
 }
 
-/// As of listen(2): no more than net.core.somaxconn.
+/// Bound of listen(2)'s backlog, like net.core.somaxconn.
 const BACKLOG_MAX: u32 = 4096;
-/// Sessions of the loopback that wait at one listener.
+/// Loopback sessions in one accept queue.
 const PENDING_MAX: usize = 8192;
-/// Sessions from other runs that one look takes in.
+/// Sessions from other supervisors that one event accepts.
 const VISITS_MAX: usize = 256;
-/// Connections that show pending sessions.
+/// Connections that announce pending sessions.
 pub(super) const TOKENS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -601,7 +609,7 @@ mod tests {
         for is_direct in [false, true] {
             let mut it = supervisor();
             let (near, name) = listening_end(true).unwrap();
-            // As where descriptors are short: the connection that shows sessions cannot be made.
+            // As if descriptors were short: the announcing connection cannot be made.
             let wrong = rustix::net::SocketAddrUnix::new("/proc/none");
             let listening = Listening {
                 name: Some(wrong.unwrap()),
@@ -623,7 +631,7 @@ mod tests {
             };
             assert_eq!(it.queue(1, pending()), Err(Errno::CONNREFUSED));
             assert_eq!(waiting(&mut it), (0, 0));
-            // The next one is shown.
+            // With a reachable near end, the next session is announced.
             if let State::Listening(listening) = &mut it.sockets.get_mut(&1).unwrap().state {
                 listening.name = Some(name);
             }

@@ -1,9 +1,9 @@
-//! The supervisor's loop: calls of programs, bytes of their pairs, events of the stack.
+//! The supervisor's loop: calls of programs, bytes in their pairs, events of the stack.
 //!
-//! One thread. Must stay true: nothing here waits but the loop itself, whatever the stack, another
-//! supervisor or a program does (README.md, "What the supervisor waits for"); a call that cannot be
-//! answered yet stands in its socket's list and is made again when something has happened to the
-//! socket; a program that is gone costs a look.
+//! One thread. Must stay true: nothing blocks except the loop itself, whatever the engine, another
+//! supervisor or a program does (README.md, "What the supervisor waits for"). A call that cannot be
+//! answered yet is parked in its socket's wait queue and repeated when the socket has changed. An
+//! exited program costs one poll.
 
 mod asking;
 mod attaching;
@@ -48,7 +48,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-/// The calls that come to a supervisor.
+/// The intercepted system calls.
 pub(crate) const FILTER: &Filter = &[
     (libc::SYS_accept4, When::Unless(5, BY_ITSELF)),
     (libc::SYS_accept, When::Always),
@@ -78,43 +78,43 @@ pub(crate) const FILTER: &Filter = &[
     (libc::SYS_epoll_create, When::Always),
 ];
 
-/// What is to become of a call.
+/// Outcome of a call.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    /// Answered so.
+    /// To be answered with this.
     Now(Answer),
-    /// It stands in a list.
+    /// Parked in a wait queue.
     Later,
-    /// It was answered.
+    /// Already answered.
     Done,
 }
 
-/// The kernel is to run it.
+/// The kernel runs the call.
 const PROCEED: Reply = Reply::Now(Answer::Proceed);
-/// It succeeded.
+/// The call succeeded.
 const ZERO: Reply = Reply::Now(Answer::Value(0));
 
 pub(crate) struct Supervisor {
     listener: Rc<Listener>,
     client: Option<Client>,
     attach: Option<Attaching>,
-    /// When to look for the stack again.
+    /// Time of the last attempt to attach again.
     attach_at: Instant,
     epoll: OwnedFd,
     scope: Scope,
     sockets: HashMap<u64, Socket>,
     sessions: HashMap<Session, u64>,
-    /// Sockets for which the stack was asked for one of its own.
+    /// Sockets with a pending request to the stack.
     openings: HashMap<Opening, u64>,
-    /// Answers that a signal has kept from threads whose descriptor was replaced.
+    /// Answers that were lost by a signal, after the descriptor was replaced.
     unheard: unheard::Unheard,
-    /// Whose a socket of the stack's for datagrams is: several share a port, if they all allow it.
+    /// Programs' sockets by the datagram socket at the stack: several share a port if all allow it.
     sharers: HashMap<Session, Vec<u64>>,
     /// Sockets whose bytes wait for a buffer.
     starved: VecDeque<u64>,
     rings: rings::Rings,
     direct: direct::Direct,
-    /// Keeps the options of sessions whose listener is gone.
+    /// Stores the options of sessions without a listener.
     spare: Rc<OwnedFd>,
     ports: Ports,
     rendezvous: Option<Rendezvous>,
@@ -123,18 +123,18 @@ pub(crate) struct Supervisor {
     twins: twins::Twins,
     /// The other ends of pairs between programs.
     mates: HashMap<u64, u64>,
-    /// Sockets for datagrams whose peer's port nobody has.
+    /// Datagram sockets connected to a port without a socket.
     refused: HashSet<u64>,
     /// Sockets between programs that send no more (shutdown(2)).
     ended: HashSet<u64>,
-    /// Room for one datagram.
+    /// Buffer for one datagram.
     scratch: Vec<u8>,
     migration: Migration,
-    /// Sockets without a far end, whose end is found by looking; when to look next.
+    /// Number of new sockets without a far end, whose close is found by polling only.
     unseen: usize,
     sweep_at: Instant,
     sweep_every: Duration,
-    /// Waiting calls with an end to their patience.
+    /// Number of waiting calls with a deadline.
     deadlines: usize,
     next_port: u16,
 }
@@ -183,22 +183,23 @@ impl Supervisor {
             sweep_at: Instant::now(),
             sweep_every: SWEEP_EVERY,
             deadlines: 0,
+            // Supervisors begin at different ports.
             next_port: FIRST_PORT + (std::process::id() % 8192) as u16,
         })
     }
 
-    /// Serves until nobody is left under the filter.
+    /// Runs until no process is left under the filter.
     ///
     /// # Errors
-    /// Where it cannot go on. The listener goes with the supervisor: the calls that wait fail, as
-    /// all that come later, instead of waiting for ever.
+    /// It cannot continue. The listener is closed with the supervisor: waiting and later calls
+    /// fail, instead of blocking for ever.
     pub(crate) fn run(mut self) -> Result<(), RunError> {
         let mut ready = Vec::with_capacity(READY_MAX);
         let mut busy = 0;
         loop {
             let news = self.wait();
-            // While sessions and rings keep it busy, descriptors are looked at now and then: after
-            // so much work, since a round with a thousand sessions is a long one.
+            // Under load from sessions and rings, descriptors are polled after an amount of work
+            // rather than per round: a round over a thousand sessions is long.
             if news > 0 && busy < DESCRIPTORS_AFTER {
                 busy += news;
                 busy += self.serve_sessions();
@@ -217,7 +218,7 @@ impl Supervisor {
             }
             let mut is_called = false;
             for event in &ready {
-                // The kernel packs them: no references.
+                // The struct is packed: copy the fields, take no references.
                 let (data, flags) = (event.data, event.flags);
                 match data.u64() {
                     CALLS => {
@@ -233,7 +234,7 @@ impl Supervisor {
                     inode => self.look_at_pair(inode, flags),
                 }
             }
-            // What was written before a call is where it belongs before the call is answered.
+            // Bytes written before a call are forwarded before the call is answered.
             if is_called {
                 self.take_calls().map_err(RunError::Calls)?;
             }
@@ -244,7 +245,7 @@ impl Supervisor {
         }
     }
 
-    /// Serves sessions and rings; returns the number of programs' streams that had news.
+    /// Serves sessions and rings; returns the number of programs' streams with events.
     fn serve_sessions(&mut self) -> usize {
         self.take_openings();
         self.take_session_events();
@@ -256,7 +257,7 @@ impl Supervisor {
         served
     }
 
-    /// Waits for something to happen; none where it was neither to sessions nor to rings.
+    /// Waits for events; returns 0 if neither sessions nor rings have any.
     fn wait(&mut self) -> usize {
         let rest = if self.starved.is_empty() && !self.is_retaking() {
             match (self.deadlines > 0, self.direct.is_overdue()) {
@@ -273,7 +274,7 @@ impl Supervisor {
                 None => rest,
             };
             if local_socket::poll(&[self.epoll.as_fd()], &mut Vec::new(), rest).is_err() {
-                // It fails only out of memory; the loop tries again.
+                // It fails only without memory; the loop tries again.
                 std::thread::sleep(STARVED_NAP);
             }
             return 0;
@@ -291,7 +292,7 @@ impl Supervisor {
 
     fn take_calls(&mut self) -> Result<(), SysError> {
         for _ in 0..CALLS_MAX {
-            // None: its caller was called away.
+            // None: a signal interrupted the caller meanwhile.
             if let Some(call) = self.listener.receive()? {
                 self.dispatch(call);
             }
@@ -302,7 +303,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Answers a call, or puts it into a list.
+    /// Answers a call, or parks it.
     fn dispatch(&mut self, call: Call) {
         let listener = Rc::clone(&self.listener);
         let mut caller = Caller::new(call, &listener);
@@ -317,14 +318,14 @@ impl Supervisor {
             Err(errno) => Answer::Fail(errno),
         };
         let placed = self.unheard.placed.take();
-        // The last of a file may wait when it is closed (SO_LINGER of the kernel's TCP): while the
-        // caller waits, it is not the last.
+        // Closing the last reference to a file may block (SO_LINGER of the kernel's TCP). While the
+        // caller waits, it holds another one.
         caller.forget_inode();
         self.answer(&caller, answer, placed);
     }
 
-    /// Answers a call. A caller that a signal has called away makes the call again, or has no use
-    /// for the answer; where its descriptor has another file, `placed`, the call made again has the
+    /// Answers a call. A caller that a signal has interrupted repeats the call, or does not need
+    /// the answer. If its descriptor was replaced by the file `placed`, the repeated call gets the
     /// same answer.
     fn answer(&mut self, caller: &Caller<'_>, answer: Answer, placed: Option<u64>) {
         if !self.listener.answer(caller.call.id, answer)
@@ -335,6 +336,8 @@ impl Supervisor {
     }
 
     fn serve(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
+        // The descriptor may refer to a socket that was replaced meanwhile, or to a session that
+        // the library accepted without a call.
         self.catch_up(caller);
         self.meet(caller);
         match caller.call.number {
@@ -362,7 +365,7 @@ impl Supervisor {
                 self.keep_to_pairs(caller);
                 Ok(PROCEED)
             }
-            // Only so that it is known that there is one.
+            // Intercepted only to learn that the process has an epoll instance.
             libc::SYS_epoll_create1 => {
                 self.migration.forget();
                 Ok(PROCEED)
@@ -376,13 +379,13 @@ impl Supervisor {
         }
     }
 
-    /// Puts a call into the list of its socket.
+    /// Parks a call in the wait queue of its socket.
     fn park(&mut self, inode: u64, caller: &Caller<'_>, patience: Option<Duration>) -> Reply {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Reply::Now(Answer::Fail(Errno::BADF));
         };
         let listener = &self.listener;
-        // Those who were called away have made their call again.
+        // Calls that a signal interrupted are stale: they were repeated.
         let ends =
             |waiting: &VecDeque<Waiting>| waiting.iter().filter(|it| it.until.is_some()).count();
         let before = ends(&socket.waiting);
@@ -400,7 +403,7 @@ impl Supervisor {
         Reply::Later
     }
 
-    /// Puts calls back into the list of their socket.
+    /// Puts calls back into the wait queue of their socket.
     fn put_waiting(&mut self, inode: u64, waiting: VecDeque<Waiting>) {
         let with_end = waiting.iter().filter(|it| it.until.is_some()).count();
         if let Some(socket) = self.sockets.get_mut(&inode) {
@@ -409,7 +412,7 @@ impl Supervisor {
         }
     }
 
-    /// Takes the calls that wait for a socket out of its list.
+    /// Takes all calls out of the wait queue of a socket.
     fn take_waiting(&mut self, inode: u64) -> VecDeque<Waiting> {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return VecDeque::new();
@@ -420,18 +423,18 @@ impl Supervisor {
         waiting
     }
 
-    /// Takes a port for a socket; false where another has it.
+    /// Claims a port for a socket; false if another claim conflicts.
     fn take_port(&mut self, inode: u64, transport: Transport, port: u16, claim: Claim) -> bool {
         if self.ports.take(transport, port, inode, claim) {
             return true;
         }
-        // Who had it may have let go of it unseen.
+        // Its owner may have been closed unnoticed.
         self.forget_closed(transport, port);
         self.sweep();
         self.ports.take(transport, port, inode, claim)
     }
 
-    /// Makes the calls again that wait for a socket.
+    /// Repeats the calls that wait for a socket.
     fn retry(&mut self, inode: u64) {
         for waiting in self.take_waiting(inode) {
             if self.listener.is_waiting(waiting.call.id) {
@@ -442,7 +445,7 @@ impl Supervisor {
 
     fn dispatch_again(&mut self, inode: u64, waiting: Waiting) {
         self.dispatch(waiting.call);
-        // Its patience goes on from where it was.
+        // The original deadline stays in force.
         if let Some(until) = waiting.until
             && let Some(socket) = self.sockets.get_mut(&inode)
             && let Some(again) = socket
@@ -502,8 +505,7 @@ impl Supervisor {
         }
     }
 
-    /// Forgets the sockets at a port that no program has any more, though the loop has not come to
-    /// see it.
+    /// Removes the sockets at a port that no program has any more, if the loop has not noticed yet.
     fn forget_closed(&mut self, transport: Transport, port: u16) {
         for inode in self.ports.owners(transport, port) {
             if self.is_closed(inode) {
@@ -527,7 +529,7 @@ impl Supervisor {
         far.is_some_and(crate::socket::is_hung_up)
     }
 
-    /// Forgets the sockets without a far end that no program has any more.
+    /// Removes the sockets without a far end that no program has any more.
     fn sweep(&mut self) {
         let begun = Instant::now();
         self.unseen = 0;
@@ -541,7 +543,7 @@ impl Supervisor {
         let Ok(text) = std::fs::read("/proc/self/net/unix") else {
             return;
         };
-        // Names may be any bytes.
+        // Abstract names may contain any bytes.
         let text = String::from_utf8_lossy(&text);
         let inodes = text
             .lines()
@@ -554,8 +556,8 @@ impl Supervisor {
         for inode in gone {
             self.forget(inode);
         }
-        // A listener of the stack's that was closed is to be refused soon; but most of the time
-        // goes to other things.
+        // Peers of a closed listener at the stack should be refused soon, but sweeps may take at
+        // most 1 % of the time.
         let listens = |socket: &Socket| match &socket.state {
             State::Listening(listening) => !listening.engines.is_empty(),
             State::Datagram(engines) => !engines.is_empty(),
@@ -569,7 +571,7 @@ impl Supervisor {
         self.sweep_at = Instant::now();
     }
 
-    /// Knows a new socket from now on, and watches its far end.
+    /// Adds a socket, and watches its far end.
     fn insert(&mut self, inode: u64, socket: Socket) -> Result<(), Errno> {
         match &socket.far {
             Some(far) => {
@@ -585,14 +587,14 @@ impl Supervisor {
             self.sessions.insert(engine, inode);
         }
         if self.sockets.contains_key(&inode) {
-            // The number is used again: the old one was let go of unseen.
+            // The inode was reused: the old socket was closed unnoticed.
             self.forget(inode);
         }
         self.sockets.insert(inode, socket);
         Ok(())
     }
 
-    /// Forgets a socket, and takes it out of the list; what it has at the stack stays.
+    /// Removes a socket from all tables; its sessions at the stack stay open.
     fn remove(&mut self, inode: u64) -> Option<Socket> {
         self.fail_waiting(inode, Errno::BADF);
         self.unwatch(inode);
@@ -621,7 +623,7 @@ impl Supervisor {
         Some(socket)
     }
 
-    /// Takes a socket off the sharers of one of the stack's; true if nobody is left.
+    /// Removes a socket from the sharers of one at the stack; true if it was the last.
     fn is_last_sharer(&mut self, engine: Session, inode: u64) -> bool {
         let Some(sharers) = self.sharers.get_mut(&engine) else {
             return true;
@@ -635,7 +637,7 @@ impl Supervisor {
         true
     }
 
-    /// Forgets a socket that no program has any more.
+    /// Removes a socket that no program has any more, and closes its sessions.
     fn forget(&mut self, inode: u64) {
         let Some(socket) = self.remove(inode) else {
             return;
@@ -666,7 +668,7 @@ impl Supervisor {
         }
     }
 
-    /// A port that nobody has, for a program's end of a loopback session.
+    /// A free port for a program's end of a loopback session.
     fn ephemeral_port(&mut self, transport: Transport) -> u16 {
         for _ in 0..PORTS {
             self.next_port = if self.next_port >= FIRST_PORT + PORTS - 1 {
@@ -682,7 +684,7 @@ impl Supervisor {
     }
 }
 
-/// The kernel's number for why the stack refuses.
+/// The kernel's error number for an error of the stack.
 fn errno_of(error: &ClientError) -> Errno {
     match error {
         ClientError::Socket(error) => match error {
@@ -702,37 +704,37 @@ fn errno_of(error: &ClientError) -> Errno {
     }
 }
 
-/// Requests of fcntl(2) that duplicate.
+/// Commands of fcntl(2) that duplicate a descriptor.
 const F_DUPFD: u32 = libc::F_DUPFD as u32;
 const F_DUPFD_CLOEXEC: u32 = libc::F_DUPFD_CLOEXEC as u32;
-/// Marks of what is not a pair in the epoll's events; inodes of sockets have 32 bits.
+/// Epoll data of files other than pairs; inodes of sockets have 32 bits.
 const CALLS: u64 = u64::MAX;
 const DOORS: u64 = 1 << 48;
 const NEARS: u64 = 1 << 47;
-/// Bytes that are not sent, of all and of those not sent once (`include/uapi/linux/sockios.h`).
+/// ioctl(2) requests: unsent bytes, and bytes not yet sent once (`include/uapi/linux/sockios.h`).
 const SIOCOUTQ: u32 = 0x5411;
 const SIOCOUTQNSD: u32 = 0x894b;
-/// Changes of a far end that are always told. That there is room would be told each time a program
+/// Events of a far end that are always armed. EPOLLOUT is not: it would fire each time a program
 /// reads.
 const WATCHED: EventFlags = EventFlags::IN
     .union(EventFlags::RDHUP)
     .union(EventFlags::ET);
-/// Calls, and events, that one look takes in.
+/// Calls, and events, that one round takes.
 const CALLS_MAX: usize = 64;
-/// Events of sessions and rings after which descriptors are looked at, while those keep it busy.
+/// Events of sessions and rings after which descriptors are polled, under load.
 const DESCRIPTORS_AFTER: usize = 16;
 const READY_MAX: usize = 256;
 /// Ports for the near ends of loopback sessions, as Linux's `ip_local_port_range`.
 const FIRST_PORT: u16 = 32768;
 const PORTS: u16 = 28232;
-/// Longest waits: where nothing is due, where a listener is to be looked at, where a call may give
-/// up, where buffers are short.
+/// Longest waits: if nothing is due, if a listener is polled, if a call has a deadline, if buffers
+/// are short.
 const NAP: Duration = Duration::from_millis(500);
 const SHORT_NAP: Duration = Duration::from_millis(5);
 const PATIENT_NAP: Duration = Duration::from_millis(2);
 const STARVED_NAP: Duration = Duration::from_millis(1);
 const SWEEP_EVERY: Duration = Duration::from_secs(10);
 const SWEEP_LISTENERS_EVERY: Duration = Duration::from_secs(1);
-/// New sockets without a far end before they are looked for early.
+/// New sockets without a far end that trigger an early sweep.
 const SWEEP_MIN: usize = 4096;
 const ATTACH_EVERY: Duration = Duration::from_millis(100);

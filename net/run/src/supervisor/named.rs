@@ -1,6 +1,6 @@
-//! Local sockets with names that say whose they are ([`sidecore_net_rings::Name`]).
+//! Local sockets whose names identify their owner ([`sidecore_net_rings::Name`]).
 //!
-//! Must stay true: nothing here waits; whatever name another process has chosen can be read.
+//! Must stay true: nothing here blocks; any name that another process has chosen can be parsed.
 
 use crate::address::{self, Given};
 use crate::socket::{local_stream, set_nonblocking};
@@ -11,7 +11,7 @@ use sidecore_sys::local_socket;
 use std::net::{SocketAddr, SocketAddrV6};
 use std::os::fd::{AsFd, OwnedFd};
 
-/// The maker that a local socket's other end must have: a name that is free again may be anyone's.
+/// Required creator of a local socket's other end: any process may bind a name that is free again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Maker {
     /// This process.
@@ -20,8 +20,8 @@ pub(crate) enum Maker {
     User,
 }
 
-/// True if the kernel says that the other end of a connection was made so: by the process that
-/// listens there, or that has connected.
+/// True if the kernel reports this creator for the other end of a connection (SO_PEERCRED): the
+/// process that listens, or that has connected.
 pub(crate) fn is_made_by(socket: &OwnedFd, maker: Maker) -> bool {
     let Ok(peer) = local_socket::peer(socket.as_fd()) else {
         return false;
@@ -30,10 +30,10 @@ pub(crate) fn is_made_by(socket: &OwnedFd, maker: Maker) -> bool {
     peer.uid == local_socket::effective_uid() && (maker == Maker::User || is_own)
 }
 
-/// A local socket of this name, connected to another that was made by `maker`; it never waits.
+/// A nonblocking local socket with this name, connected to a socket that was created by `maker`.
 ///
 /// # Errors
-/// The kernel's; `ECONNREFUSED` where another process has the name.
+/// The kernel's; `ECONNREFUSED` if a process other than `maker` has the name.
 pub(crate) fn connect_named(
     name: &Name,
     to: &SocketAddrUnix,
@@ -49,14 +49,14 @@ pub(crate) fn connect_named(
     }
 }
 
-/// True while some process has the listening end of this name.
+/// True while a process has the listening end with this name.
 pub(super) fn is_there(name: &SocketAddrUnix) -> bool {
-    // The name can be taken once nobody has it; to connect would leave something in its queue.
+    // The name can be bound once it is free; connecting would leave an entry in the accept queue.
     let probe = local_stream(true);
     !probe.is_ok_and(|probe| rustix::net::bind(&probe, name).is_ok())
 }
 
-/// A new near end of a listener that is accepted from directly.
+/// A new near end of a listener with direct accepts.
 ///
 /// # Errors
 /// The kernel's.
@@ -77,12 +77,12 @@ pub(crate) fn read_name(address: SocketAddrAny) -> Option<Name> {
     Name::read(address.abstract_name()?)
 }
 
-/// The name of who is at the other end.
+/// The name of the socket at the other end.
 pub(super) fn peers_name(near: &OwnedFd) -> Option<Name> {
     read_name(rustix::net::getpeername(near).ok().flatten()?)
 }
 
-/// The number of the name that a socket has itself; an accepted one has its listener's.
+/// The number in a socket's own name; an accepted socket has its listener's name.
 pub(super) fn listener_of(near: &OwnedFd) -> Option<u64> {
     let name = own_name(near)?;
     (name.role == Role::Listener && name.process == std::process::id()).then_some(name.number)
@@ -93,8 +93,8 @@ pub(super) fn own_name(socket: &OwnedFd) -> Option<Name> {
     read_name(rustix::net::getsockname(socket).ok()?)
 }
 
-/// The addresses in a name: of who accepts, and of its peer. A name of the loopback's may be
-/// another supervisor's, and says no other addresses.
+/// The addresses in a name: the accepting program's, and its peer's. Another supervisor may have
+/// made a loopback name, so other addresses are rejected.
 pub(crate) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
     let [peer, local] = name.ends.each_ref().map(|end| match address::read(end) {
         Given::Inet(address) => Some(address),
@@ -105,7 +105,7 @@ pub(crate) fn ends_of(name: &Name) -> Option<(SocketAddr, SocketAddr)> {
 
 pub(crate) fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
     let end = match end {
-        // IPv6's own end of a listener of IPv4 does not exist.
+        // A scope and flow label have no place in the listener's IPv4 form.
         SocketAddr::V6(end) => SocketAddr::V6(SocketAddrV6::new(*end.ip(), end.port(), 0, 0)),
         end => end,
     };
@@ -115,12 +115,12 @@ pub(crate) fn end_bytes(end: SocketAddr, is_v6: bool) -> [u8; ADDRESS_BYTES] {
     bytes
 }
 
-/// True for a session of the stack's that nobody is known to have accepted.
+/// True for a session of the stack that is not known to be accepted.
 pub(super) fn is_accepting(key: u64) -> bool {
     key >= ACCEPTING
 }
 
-/// Numbers of sessions that nobody is known to have accepted; inodes have 32 bits.
+/// Temporary numbers of sessions that are not known to be accepted; inodes have 32 bits.
 pub(super) const ACCEPTING: u64 = 1 << 46;
-/// Connections that a near end takes; the kernel's limit is net.core.somaxconn.
+/// Accept queue of a near end; the kernel's limit is net.core.somaxconn.
 const BACKLOG: i32 = 4096;

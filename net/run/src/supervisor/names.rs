@@ -1,4 +1,4 @@
-//! getsockname(2), getpeername(2), and how many bytes are not sent.
+//! getsockname(2), getpeername(2), and SIOCOUTQ.
 
 use super::{PROCEED, Reply, Supervisor, ZERO};
 use crate::address;
@@ -23,7 +23,7 @@ impl Supervisor {
         let Some(inode) = caller.inode(descriptor) else {
             return Ok(PROCEED);
         };
-        // Its library asks how a session ended (`closing.rs` there): whose it was is enough.
+        // The library only checks which supervisor had a closed session (`closing.rs` there).
         let is_asked_by_library = caller.call.arguments[5] == BY_ITSELF;
         let is_over = is_peer && !is_asked_by_library && self.ends(caller, inode) == (true, true);
         let Some(socket) = self.sockets.get_mut(&inode) else {
@@ -50,7 +50,7 @@ impl Supervisor {
         Ok(ZERO)
     }
 
-    /// True for each end of the caller's session that sends no more: its own, and the peer's.
+    /// True for each direction of the caller's session that has ended: its own, and the peer's.
     pub(super) fn ends(&self, caller: &Caller<'_>, inode: u64) -> (bool, bool) {
         match self.sockets.get(&inode).map(|socket| &socket.state) {
             Some(State::Open(stream)) => (stream.near_ended, stream.peer_ended),
@@ -67,7 +67,7 @@ impl Supervisor {
         }
     }
 
-    /// Answers SIOCOUTQ: what the supervisor has not read yet; the kernel's own answer for a pair
+    /// Answers SIOCOUTQ with the bytes that the supervisor has not read yet; for a pair, the kernel
     /// counts memory, not bytes.
     pub(super) fn unsent_bytes(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let Some(inode) = caller.inode(caller.int(0)) else {
@@ -96,8 +96,8 @@ impl Supervisor {
     }
 }
 
-/// End and error of a pair, as its near end sees them: the other one sends no more (RDHUP), or has
-/// left bytes unread (ERR), which is a reset.
+/// End and error of a pair at its near end: the other end sends no more (RDHUP), or was closed with
+/// unread bytes (ERR), which is a reset.
 fn polled(near: &OwnedFd) -> PollFlags {
     let mut polled = [PollFd::new(near, PollFlags::RDHUP)];
     let none = rustix::time::Timespec::default();

@@ -1,7 +1,7 @@
 //! getsockopt(2) and setsockopt(2).
 //!
-//! The kernel's socket that the program opened keeps the options, so that what is refused, rounded
-//! or unknown is so as it was; the stack is told what it can use.
+//! The kernel's socket that the program opened stores the options, so that the kernel itself
+//! refuses, rounds or rejects values; the stack gets the ones that it supports.
 
 use super::{PROCEED, Reply, Supervisor, ZERO};
 use crate::caller::Caller;
@@ -25,7 +25,8 @@ impl Supervisor {
         };
         socket.holder = (caller.call.thread, descriptor);
         let (level, name) = (caller.int(1), caller.int(2));
-        // A socket for datagrams is the program's own; what was taken from it is kept here.
+        // The program keeps its own datagram socket; only options that were cleared on it are
+        // stored here.
         let is_kept = |it: &(i32, i32, Vec<u8>)| (it.0, it.1) == (level, name);
         if socket.carrier.is_some() && !socket.options.iter().any(is_kept) {
             return Ok(PROCEED);
@@ -35,13 +36,13 @@ impl Supervisor {
         let room = usize::try_from(room).map_err(|_| Errno::INVAL)?;
         let number = |value: i32| value.to_ne_bytes().to_vec();
         let mut value = match (level, name) {
-            // The pair's own.
+            // The pair reports its own error.
             (libc::SOL_SOCKET, libc::SO_ERROR) if matches!(socket.state, State::Joined(_)) => {
                 return Ok(PROCEED);
             }
             (libc::SOL_SOCKET, libc::SO_ERROR) => {
                 let error = self.take_error(inode);
-                // The pair's own, which stood for it, goes with it.
+                // The pair's error, which announced this one, is cleared with it.
                 if error != 0
                     && let Ok(near) = caller.fetch(descriptor)
                 {
@@ -64,7 +65,7 @@ impl Supervisor {
         Ok(ZERO)
     }
 
-    /// Error of a connect(2) that did not wait, once.
+    /// The error of a nonblocking connect(2), reported once.
     fn take_error(&mut self, inode: u64) -> i32 {
         match self.sockets.get_mut(&inode).map(|socket| &mut socket.state) {
             Some(State::Failed(error)) => error.take().map_or(0, Errno::raw_os_error),
@@ -76,7 +77,7 @@ impl Supervisor {
         }
     }
 
-    /// An option as it was set last.
+    /// The value of an option as it was set last.
     pub(super) fn option_value(
         &self,
         inode: u64,
@@ -107,7 +108,7 @@ impl Supervisor {
         let (level, name) = (caller.int(1), caller.int(2));
         let length = usize::try_from(caller.int(4)).map_err(|_| Errno::INVAL)?;
         let value = caller.read(caller.call.arguments[3], length.min(OPTION_BYTES_MAX))?;
-        // Would be accepted, and never done: programs do without.
+        // The kernel would accept these without effect here; programs handle a refusal.
         match (level, name) {
             (libc::SOL_SOCKET, libc::SO_ZEROCOPY) => return Err(Errno::OPNOTSUPP),
             (libc::IPPROTO_TCP, libc::TCP_ULP) => return Err(Errno::NOENT),
@@ -129,12 +130,12 @@ impl Supervisor {
             }
         }
         self.pass_option_on(inode, level, name, &value);
-        // These are the pair's, too: its calls wait.
+        // The pair has these options as well: the kernel applies them to calls on the pair.
         let is_pairs = level == libc::SOL_SOCKET && PAIRS.contains(&name);
         Ok(if is_pairs { PROCEED } else { ZERO })
     }
 
-    /// Tells the stack of an option that it has.
+    /// Passes an option to the stack if it supports it.
     pub(super) fn pass_option_on(&mut self, inode: u64, level: i32, name: i32, value: &[u8]) {
         let number = value
             .first_chunk()
@@ -152,6 +153,8 @@ impl Supervisor {
             (libc::IPPROTO_TCP, libc::TCP_NODELAY) => SocketOption::NoDelay(number != 0),
             (libc::SOL_SOCKET, libc::SO_KEEPALIVE) => {
                 SocketOption::KeepaliveIdleSeconds(if number == 0 {
+                    // The stack has one value for both options; 0 means no keepalive, and 7200 is
+                    // Linux's default.
                     0
                 } else {
                     idle_seconds().unwrap_or(7200)
@@ -163,6 +166,7 @@ impl Supervisor {
             (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT) => {
                 SocketOption::UserTimeoutMs(number.cast_unsigned())
             }
+            // The kernel's socket stores all others, which the stack does not have.
             _ => return,
         };
         let Some(socket) = self.sockets.get(&inode) else {
@@ -173,14 +177,14 @@ impl Supervisor {
             && !matches!(socket.state, State::Datagram(_))
         {
             for engine in engines {
-                // A stack that is gone is noticed by the loop.
+                // The loop notices when the engine is gone.
                 client.set(engine, option).ok();
             }
         }
     }
 }
 
-/// Sets an option of one socket, though others may share the kernel's.
+/// Sets an option of one socket, even if others share the kernel's socket.
 fn set(socket: &mut Socket, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
     let before = if socket.owns_kernel {
         None
@@ -197,7 +201,7 @@ fn set(socket: &mut Socket, level: i32, name: i32, value: &[u8]) -> Result<(), E
         let kernel = socket.kernel.as_fd();
         let now = socket_option::get(kernel, level, name, OPTION_BYTES_MAX);
         if let Ok(before) = before {
-            // The listener's own.
+            // Restores the listener's own value.
             socket_option::set(kernel, level, name, &before).ok();
         }
         if let Ok(now) = now {
@@ -208,7 +212,7 @@ fn set(socket: &mut Socket, level: i32, name: i32, value: &[u8]) -> Result<(), E
     Ok(())
 }
 
-/// SO_LINGER's value: closing resets.
+/// True if this value of SO_LINGER makes close send a reset: on, with a time of zero.
 pub(super) fn resets(value: &[u8]) -> bool {
     let word = |at: usize| {
         let bytes = value.get(at..)?.first_chunk()?;
@@ -217,8 +221,8 @@ pub(super) fn resets(value: &[u8]) -> bool {
     word(0).is_some_and(|on| on != 0) && word(4) == Some(0)
 }
 
-/// `tcpi_state`, as `include/net/tcp_states.h` numbers them.
-/// `ends` are those that send no more: its own, and the peer's.
+/// `tcpi_state`, with the numbers of `include/net/tcp_states.h`. `ends` are the directions that
+/// have ended: its own, and the peer's.
 fn tcp_state(socket: &Socket, ends: (bool, bool)) -> u8 {
     match socket.state {
         State::Open(_) | State::Joined(_) => match ends {
@@ -233,18 +237,18 @@ fn tcp_state(socket: &Socket, ends: (bool, bool)) -> u8 {
     }
 }
 
-/// Options that the stack is told when a session begins.
+/// Options that are passed to the stack when a session begins.
 pub(super) const TOLD: [(i32, i32); 3] = [
     (libc::IPPROTO_TCP, libc::TCP_NODELAY),
     (libc::SOL_SOCKET, libc::SO_KEEPALIVE),
     (libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT),
 ];
-/// Options of the level SOL_SOCKET that the pair has, too.
+/// Options of level SOL_SOCKET that apply to the pair, too.
 const PAIRS: [i32; 4] = [
     libc::SO_RCVTIMEO,
     libc::SO_SNDTIMEO,
     libc::SO_RCVLOWAT,
     libc::SO_OOBINLINE,
 ];
-/// Larger than any option's value but a filter's.
+/// Larger than any option's value except a BPF filter's.
 const OPTION_BYTES_MAX: usize = 4096;

@@ -36,7 +36,7 @@ impl Supervisor {
             clear_control(caller, at, false)?;
             return Ok(PROCEED);
         }
-        // Who asks for bytes alone has no use for us.
+        // Without address and control messages, the kernel's own answer is right.
         if self.is_datagrams(caller) && Header::read(caller, at)?.is_bare() {
             return Ok(PROCEED);
         }
@@ -65,13 +65,13 @@ impl Supervisor {
                 Err(error) if index == 0 => return Err(error),
                 _ => return Ok(Reply::Now(Answer::Value(index.into()))),
             }
-            // The first may wait; those behind it are taken if they are there.
+            // Only the first may block; later ones are received if they are there.
             flags |= libc::MSG_DONTWAIT;
         }
         Ok(Reply::Now(Answer::Value(count.into())))
     }
 
-    /// Receives into the message whose header is at `at`: how many bytes.
+    /// Receives into the message whose header is at `at`; the number of bytes.
     fn receive_one(
         &mut self,
         caller: &mut Caller<'_>,
@@ -81,6 +81,7 @@ impl Supervisor {
         if !self.is_datagrams(caller) {
             return Ok(Err(PROCEED));
         }
+        // Read before the datagram is taken: a fault in the header must not lose it.
         let header = Header::read(caller, at)?;
         let room = header
             .pieces
@@ -102,6 +103,8 @@ impl Supervisor {
             rest = later;
         }
         if header.name != 0 {
+            // As in the kernel, the name is truncated, and the length reported is that of the whole
+            // name.
             let room = (header.name_bytes as usize).min(taken.name.len());
             caller.write(header.name, &taken.name[..room])?;
             let bytes = taken.name.len() as u32;
@@ -120,7 +123,7 @@ impl Supervisor {
         socket.is_some_and(|it| matches!(it.state, State::Datagram(_)))
     }
 
-    /// The next datagram of the caller's socket, as much as there is room for.
+    /// The next datagram of the caller's socket, truncated to `room`.
     fn take_one(
         &mut self,
         caller: &mut Caller<'_>,
@@ -135,7 +138,7 @@ impl Supervisor {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return Ok(Taken::Reply(PROCEED));
         };
-        // What the kernel has to say of what was sent it says itself.
+        // The kernel reports its error queue itself.
         if !matches!(socket.state, State::Datagram(_)) || flags & libc::MSG_ERRQUEUE != 0 {
             return Ok(Taken::Reply(PROCEED));
         }
@@ -165,10 +168,10 @@ impl Supervisor {
                 Given::Inet(by) => self.senders.way(is_v6, by),
                 _ => None,
             };
-            // Shut for reading: the end, from nobody.
+            // Shut down for reading: an end of file, without a source address.
             let is_end = received.name.is_empty();
             if way.is_none() && !is_end {
-                // Another process has sent it to the kernel's address: it is for nobody.
+                // Another process has sent it to the kernel's loopback address: it is dropped.
                 if flags & libc::MSG_PEEK != 0 {
                     message::receive(near.as_fd(), &mut [], &mut [], 0).ok();
                 }
@@ -199,7 +202,7 @@ enum Taken {
 }
 
 struct Datagram {
-    /// The call's result.
+    /// The result of the call.
     bytes: usize,
     payload: Vec<u8>,
     control: Vec<u8>,
@@ -207,7 +210,7 @@ struct Datagram {
     flags: i32,
 }
 
-/// SO_RCVTIMEO; none without one.
+/// SO_RCVTIMEO; none if it is not set.
 fn patience_of(near: &OwnedFd) -> Option<Duration> {
     let value = socket_option::get(near.as_fd(), libc::SOL_SOCKET, libc::SO_RCVTIMEO, 16).ok()?;
     let seconds = u64::from_ne_bytes(*value.first_chunk()?);

@@ -1,9 +1,9 @@
-//! A linger of nothing (SO_LINGER) between two programs: the peer of who closes reads a reset.
+//! SO_LINGER of zero between two programs: closing makes the peer read a reset.
 //!
-//! A pair between programs ends with ECONNRESET where who closes has left something unread. So, as
-//! long as a socket has a linger of nothing, a byte of urgent data lies in it: reading passes over
-//! it, and closing leaves it behind. Must stay true: no byte is ever read that nobody sent.
-//! The price: urgent data of the peer's own makes that byte one of the stream's.
+//! A pair between programs ends with ECONNRESET if an end is closed with unread bytes. While a
+//! socket has a linger time of zero, a byte of urgent data is therefore kept in it: reads skip it,
+//! and closing leaves it unread. Must stay true: no read ever returns a byte that no program sent.
+//! The price: if the peer sends urgent data itself, that byte becomes part of the stream.
 
 use super::Supervisor;
 use crate::caller::{self, Caller};
@@ -13,7 +13,7 @@ use sidecore_sys::message;
 use std::os::fd::{AsFd, BorrowedFd};
 
 impl Supervisor {
-    /// Has the peer of a program's socket read a reset when that is closed.
+    /// Makes the peer of a program's socket read a reset when that is closed.
     pub(super) fn arm_reset(&self, inode: u64) {
         let Some(mate) = self.mates.get(&inode) else {
             return;
@@ -25,7 +25,7 @@ impl Supervisor {
             }
             return;
         }
-        // Not accepted yet.
+        // The other end waits in an accept queue.
         let pending = self.sockets.values().filter_map(|it| match &it.state {
             State::Listening(listening) => Some(&listening.pending),
             _ => None,
@@ -39,21 +39,21 @@ impl Supervisor {
         }
     }
 
-    /// It is to read an end after all.
+    /// Makes the peer read an end of file again.
     pub(super) fn disarm_reset(&self, caller: &Caller<'_>, inode: u64) {
         if self.mates.contains_key(&inode)
             && let Ok(near) = caller.fetch(caller.int(0))
         {
             let mut urgent = [0];
             let flags = RecvFlags::OOB | RecvFlags::DONTWAIT;
-            // Reading has passed over it.
+            // Fails if a read has already skipped it.
             rustix::net::recv(&near, &mut urgent, flags).ok();
         }
     }
 }
 
 pub(super) fn put_urgent(peer: BorrowedFd<'_>) {
-    // Where the peer sends no more, or the kernel (before Linux 5.15) has none, an end it is.
+    // If the peer sends no more, or the kernel (before Linux 5.15) lacks it, the peer reads an end.
     let flags = SendFlags::OOB.bits() as i32;
     message::send(peer, &[], &[0], &[], flags).ok();
 }

@@ -1,10 +1,10 @@
-//! Streams whose bytes go by rings: what the library that programs load asks for.
+//! Streams whose bytes pass through rings: requests of the preload library.
 //!
-//! A session's pair stays; its bytes take the rings once the library of the program that uses it
-//! has asked ([`sidecore_net_rings`]). Must stay true: a stream can be taken back at any time
-//! without losing or reordering a byte; whoever writes to the pair of a stream that has rings is
-//! somebody else than who has the rings, so then it is taken back for good; a process that is gone,
-//! or has executed another program, has no rings.
+//! A session's pair stays open; its bytes pass through rings once the library of the program that
+//! uses it has requested that ([`sidecore_net_rings`]). Must stay true: a stream can be taken back
+//! at any time without losing or reordering a byte. Bytes in the pair of a stream with rings come
+//! from a process other than the rings' owner, so the stream is then taken back for good. A process
+//! that has exited, or has executed another program, has no rings.
 
 use super::{Reply, Supervisor, ZERO};
 use crate::caller::Caller;
@@ -25,17 +25,17 @@ use std::time::{Duration, Instant};
 #[derive(Debug, Default)]
 pub(super) struct Rings {
     processes: Vec<Option<Member>>,
-    /// Waiters that have news, by process.
+    /// Waiters to notify, by process.
     told: Vec<(usize, u32)>,
-    /// Streams that are to be taken back once nobody copies.
+    /// Streams that are to be taken back once no copy is in progress.
     retaking: Vec<u64>,
     streams: usize,
-    /// When the next stream may get rings: many sessions that begin together ask together, and
-    /// giving them all at once would keep the stack waiting.
+    /// Earliest time of the next upgrade: many sessions that begin together request rings together,
+    /// and upgrading them all at once would delay the stack.
     upgrade_at: Option<Instant>,
-    /// Processes that have none: they read and write pairs in ways that a library does not see.
+    /// Processes without rings: they use pairs in ways that the library does not see (io_uring).
     barred: VecDeque<i32>,
-    /// A library of another version was warned of, once.
+    /// The warning about a library of another version was logged.
     has_told_of_version: bool,
 }
 
@@ -43,25 +43,25 @@ pub(super) struct Rings {
 #[derive(Debug)]
 struct Member {
     segment: SharedMap,
-    /// The process.
+    /// The process, by its thread group leader.
     leader: i32,
     /// The far ends of its waiters' sockets.
     waiters: Vec<OwnedFd>,
-    /// Memory of the streams, several in each.
+    /// Slabs with the rings of several streams each.
     slabs: Vec<Rc<SharedMap>>,
     streams: Vec<Place>,
-    /// Streams with large rings.
+    /// Number of streams with large rings.
     large: usize,
 }
 
-/// A stream's large rings, and the socket that has it.
+/// A stream's large rings, and the socket that uses it.
 #[derive(Debug, Default)]
 struct Place {
     large: Option<Rc<SharedMap>>,
     inode: Option<u64>,
 }
 
-/// Events that the supervisor waits for beside the stack's.
+/// Event source that is polled together with the stack's rings.
 pub(super) struct Watch<'s> {
     pub(super) epoll: &'s OwnedFd,
     pub(super) rings: &'s Rings,
@@ -95,7 +95,7 @@ impl Rings {
         members.filter_map(|member| Process::over(member.segment.slice()))
     }
 
-    /// Tells the waiters of a stream, by the end of this turn of the loop.
+    /// Notifies the waiters of a stream, at the latest at the end of this round of the loop.
     pub(super) fn tell(&mut self, ring: &RingEnd) {
         let Some(Some(member)) = self.processes.get(ring.process) else {
             return;
@@ -104,7 +104,8 @@ impl Rings {
         else {
             return;
         };
-        // Who begins to wait names its waiter, and then looks: one of the two sees the other.
+        // A thread that starts to wait publishes its waiter before it looks again: one of the two
+        // sees the other's write.
         let _ = Changed::publish();
         for waiter in stream.tells() {
             process.tell_waiter(waiter, ring.stream);
@@ -114,7 +115,7 @@ impl Rings {
         }
     }
 
-    /// Wakes those who were told and sleep.
+    /// Wakes the notified waiters that sleep.
     pub(super) fn wake_told(&mut self) {
         if self.told.is_empty() {
             return;
@@ -130,7 +131,7 @@ impl Rings {
                 && let Some(socket) = member.waiters.get(waiter as usize)
             {
                 let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-                // Full: it has been woken often enough. Gone: it is noticed.
+                // Full: it has been woken often enough. Closed: `answer_waiter` notices.
                 rustix::net::send(socket, &[1], flags).ok();
             }
         }
@@ -147,7 +148,7 @@ impl Rings {
 }
 
 impl Supervisor {
-    /// A request of the library's.
+    /// Serves a request of the library.
     pub(super) fn serve_rings(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let name = caller.int(2);
         let target = caller.call.arguments[3];
@@ -192,7 +193,7 @@ impl Supervisor {
             }
             return Err(Errno::OPNOTSUPP);
         }
-        // Only sessions of the stack have rings.
+        // Only sessions of the stack use rings.
         if self.client.is_none() {
             return Err(Errno::OPNOTSUPP);
         }
@@ -200,6 +201,8 @@ impl Supervisor {
         if self.rings.barred.contains(&leader) {
             return Err(Errno::OPNOTSUPP);
         }
+        // The index is a part of the waiters' epoll data, so entries do not move; free ones are
+        // used again.
         let places = &mut self.rings.processes;
         let index = places.iter().position(Option::is_none);
         let index = index.unwrap_or(places.len());
@@ -270,26 +273,30 @@ impl Supervisor {
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
         let leader = caller.leader().ok_or(Errno::SRCH)?;
         self.rings.member(attachment, leader)?;
+        // The process uses io_uring, which writes past the library.
         if self.rings.barred.contains(&leader) {
             return Err(Errno::OPNOTSUPP);
         }
-        // What the program wrote before stands before what it will write.
+        // Bytes that the program wrote to the pair precede those it will write to the rings.
         self.take_from_program(inode);
         let socket = self.sockets.get_mut(&inode).ok_or(Errno::OPNOTSUPP)?;
         let (State::Open(stream), Some(far)) = (&mut socket.state, &socket.far) else {
             return Err(Errno::OPNOTSUPP);
         };
         if stream.ring.is_some() {
-            // Somebody else has it: two use it, so nobody has rings.
+            // Another process has the rings: two use the stream, so neither may keep them.
             stream.is_barred = true;
             self.rings.retaking.push(inode);
             self.retake();
             return Err(Errno::OPNOTSUPP);
         }
+        // A stream that ends, or that has a place in rings already, keeps its pair.
         let is_over = stream.near_is_ending || stream.near_ended || stream.peer_ended;
         if stream.is_barred || is_over || socket.ring_place.is_some() {
             return Err(Errno::OPNOTSUPP);
         }
+        // Bytes of the pair precede those of the rings, so the stack has to take them first; the
+        // library asks again.
         let waits = rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0);
         if stream.near_waits || stream.filler > 0 || waits {
             return Err(Errno::AGAIN);
@@ -298,6 +305,7 @@ impl Supervisor {
             return Err(Errno::OPNOTSUPP);
         }
         let member = self.rings.member(attachment, leader)?;
+        // The place of a stream that is over is used again before a new one is added.
         let free = member
             .streams
             .iter()
@@ -306,6 +314,7 @@ impl Supervisor {
         if number >= rings::STREAMS as usize {
             return Err(Errno::OPNOTSUPP);
         }
+        // Only the first stream of a slab passes the descriptor of its memory.
         let mut file = -1;
         let slab = number / rings::SLAB_STREAMS as usize;
         if slab == member.slabs.len() {
@@ -327,6 +336,7 @@ impl Supervisor {
             served: Served::default(),
             is_back: false,
         };
+        // The memory is checked before the place is taken, so that it stays free after a failure.
         ring.view().ok_or(Errno::NOMEM)?.begin();
         place.inode = Some(inode);
         stream.ring = Some(ring);
@@ -335,7 +345,7 @@ impl Supervisor {
         Ok([number as u32, file.cast_unsigned(), 0, 0])
     }
 
-    /// Gives a stream large rings, which it keeps for those that have its number later.
+    /// Gives a stream large rings, which later streams with its number inherit.
     fn grow(&mut self, caller: &Caller<'_>, attachment: u32) -> Result<[u32; rings::WORDS], Errno> {
         let leader = caller.leader().ok_or(Errno::SRCH)?;
         let inode = caller.inode(caller.int(0)).ok_or(Errno::BADF)?;
@@ -361,7 +371,7 @@ impl Supervisor {
         Ok([ring.stream, file.cast_unsigned(), 0, 0])
     }
 
-    /// Takes a stream back onto its pair, where it has rings; false while the program copies.
+    /// Moves a stream from rings back to its pair; false while the program copies.
     pub(super) fn take_back(&mut self, inode: u64, by_force: bool) -> bool {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return true;
@@ -378,7 +388,7 @@ impl Supervisor {
         if !view.take_back(by_force) {
             return false;
         }
-        // A program that has broken its positions has lost what they stand for.
+        // If the program has corrupted its positions, the bytes that they refer to are lost.
         let unread = view.unread(&ring.served).unwrap_or_default();
         ring.is_back = true;
         if !unread.is_empty() {
@@ -399,7 +409,7 @@ impl Supervisor {
         }
     }
 
-    /// Has a stream taken back soon: somebody else uses its pair.
+    /// Takes a stream back soon: another process uses its pair.
     pub(super) fn take_back_soon(&mut self, inode: u64) {
         self.bar(inode);
         if !self.rings.retaking.contains(&inode) {
@@ -407,7 +417,8 @@ impl Supervisor {
         }
     }
 
-    /// A process sets an io_uring up, which reads and writes by itself: no rings from now on.
+    /// A process sets up io_uring, which reads and writes past the library: it gets no rings from
+    /// now on.
     pub(super) fn keep_to_pairs(&mut self, caller: &Caller<'_>) {
         let Some(leader) = caller.leader() else {
             return;
@@ -440,7 +451,7 @@ impl Supervisor {
         !self.rings.retaking.is_empty()
     }
 
-    /// Takes what programs wrote to rings, and gives what found no room; of how many streams.
+    /// Serves the rings with new bytes or new room; the number of streams.
     pub(super) fn take_ring_news(&mut self) -> usize {
         let mut inodes = Vec::new();
         for member in self.rings.processes.iter().flatten() {
@@ -459,7 +470,7 @@ impl Supervisor {
         served
     }
 
-    /// Something happened to a waiter's socket: it rang, or its process is gone.
+    /// An event of a waiter's socket: a wake-up call, or the exit of its process.
     pub(super) fn answer_waiter(&mut self, mark: u64) {
         let mark = (mark - PROCESSES) as usize;
         let (process, waiter) = (mark / rings::WAITERS, mark % rings::WAITERS);
@@ -475,7 +486,8 @@ impl Supervisor {
             Ok((_, count)) => count == 0,
             Err(error) => error != Errno::AGAIN && error != Errno::INTR,
         };
-        // One waiter may go by itself, and lies idle then; the first one stands for the process.
+        // Another waiter's socket may be closed alone and is idle then; the first one stands for
+        // the process.
         if is_gone && (waiter == 0 || is_hung_up(socket)) {
             epoll::delete(&self.epoll, socket).ok();
             if waiter == 0 {
@@ -484,7 +496,7 @@ impl Supervisor {
         }
     }
 
-    /// A process is gone, or has executed another program.
+    /// A process has exited, or has executed another program.
     fn lose_process(&mut self, process: usize) {
         let Some(member) = self.rings.processes.get_mut(process).and_then(Option::take) else {
             return;
@@ -498,7 +510,7 @@ impl Supervisor {
         }
     }
 
-    /// A socket is forgotten: its number is free for another one.
+    /// A socket is removed: its stream number becomes free.
     pub(super) fn release_ring(&mut self, (process, stream): (usize, u32)) {
         let member = self.rings.processes.get_mut(process);
         let place = member
@@ -511,17 +523,18 @@ impl Supervisor {
     }
 }
 
-/// Times as long as giving rings has taken, nobody gets any: who asks meanwhile asks again later.
+/// Pause after an upgrade, as a multiple of its duration: a request within it is answered with
+/// EAGAIN.
 const UPGRADE_PAUSE: u32 = 4;
 const UPGRADE_PAUSE_MAX: Duration = Duration::from_millis(5);
-/// Marks of waiters' sockets in the epoll's events.
+/// Epoll data of waiters' sockets.
 pub(super) const PROCESSES: u64 = 1 << 52;
 const PROCESSES_MAX: usize = 1024;
-/// The most processes that are remembered to have no rings.
+/// Remembered processes without rings.
 const BARRED_MAX: usize = 1024;
-/// Streams with large rings of a process, 1 MiB each.
+/// Streams with large rings per process, 1 MiB each.
 const LARGE_OF_PROCESS_MAX: usize = 32;
 /// Streams with rings, of all processes: 68 KiB each.
 const STREAMS_MAX: usize = 4096;
-/// Waiters that are told in one turn; those beyond are found at their next look.
+/// Waiters that are notified in one round; others find their events at their next poll.
 const TOLD_MAX: usize = 4096;

@@ -38,8 +38,8 @@ impl Supervisor {
         Ok(Reply::Now(Answer::Value(sent as i64)))
     }
 
-    /// Sends on a session though an address was given, which the kernel's TCP ignores and a pair
-    /// does not. Where the pair is full it says so, also to who would wait.
+    /// Sends on a session although the call has an address, which the kernel's TCP ignores and a
+    /// pair does not. If the pair is full, the call fails with EAGAIN even if it may block.
     fn send_to_peer(&mut self, caller: &mut Caller<'_>) -> Result<Reply, Errno> {
         let descriptor = caller.int(0);
         let known = caller
@@ -53,7 +53,7 @@ impl Supervisor {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
         let payload = caller.read(source, bytes.min(DATAGRAM_BYTES_MAX))?;
         let sent = message::send(near.as_fd(), &[], &payload, &[], 0)?;
-        // A call that is made again does not send again.
+        // If a signal interrupts the call, its repetition must not send again.
         self.unheard.placed = caller.inode(descriptor);
         Ok(Reply::Now(Answer::Value(sent as i64)))
     }
@@ -84,7 +84,7 @@ impl Supervisor {
                 Ok(Sent::Bytes(bytes)) => {
                     caller.write(at + HEADER_BYTES, &(bytes as u32).to_ne_bytes())?
                 }
-                // It is so of the first one already.
+                // Only the first message can get here: the socket is the same for all.
                 Ok(Sent::Reply(reply)) => return Ok(reply),
                 Err(error) if index == 0 => return Err(error),
                 Err(_) => return Ok(Reply::Now(Answer::Value(index.into()))),
@@ -93,7 +93,7 @@ impl Supervisor {
         Ok(Reply::Now(Answer::Value(count.into())))
     }
 
-    /// True if a caller's socket is one of ours for bytes.
+    /// True if the caller's socket is one of ours, but not for datagrams.
     pub(super) fn is_session(&self, caller: &Caller<'_>) -> bool {
         let inode = caller.inode(caller.int(0));
         let socket = inode.and_then(|inode| self.sockets.get(&inode));
@@ -102,7 +102,7 @@ impl Supervisor {
 
     /// Sends the message whose header is at `at`.
     fn send_one(&mut self, caller: &mut Caller<'_>, at: u64, flags: i32) -> Result<Sent, Errno> {
-        // Not one of ours.
+        // Not one of ours: the descriptor is not a socket.
         if caller.inode(caller.int(0)).is_none() {
             return Ok(Sent::Reply(PROCEED));
         }
@@ -134,7 +134,7 @@ impl Supervisor {
             .map(Sent::Bytes)
     }
 
-    /// Sends what a program gave an address for, or control messages; how many bytes.
+    /// Sends a datagram with an explicit address or control messages; the number of bytes.
     fn send_datagram(
         &mut self,
         caller: &Caller<'_>,
@@ -150,12 +150,12 @@ impl Supervisor {
         let is_v6 = socket.is_v6;
         let peer = match to {
             Given::Inet(peer) => super::connect::plain_peer(peer, is_v6),
-            // The kernel does it on the program's own socket, and refuses what it refuses.
+            // The kernel sends it on the program's own socket, with its own checks.
             Given::Unspecified => {
                 let near = caller.fetch(caller.int(0))?;
                 let control = &asked.for_kernel;
                 let sent = message::send(near.as_fd(), &[], payload, control, flags)?;
-                // It is with the peer before the call returns, as it is with the kernel.
+                // As in the kernel, the datagram is delivered before the call returns.
                 self.take_datagrams(inode);
                 return Ok(sent);
             }
@@ -164,6 +164,8 @@ impl Supervisor {
         if peer.is_ipv6() && !is_v6 {
             return Err(Errno::AFNOSUPPORT);
         }
+        // The stack sends no broadcast datagrams: the errors are those of a kernel without a route
+        // for them.
         if peer.ip() == IpAddr::from(Ipv4Addr::BROADCAST) {
             let near = caller.fetch(caller.int(0))?;
             let may = socket_option::get(near.as_fd(), libc::SOL_SOCKET, libc::SO_BROADCAST, 4)?;
@@ -177,6 +179,7 @@ impl Supervisor {
         if peer.port() == 0 {
             return Err(Errno::INVAL);
         }
+        // The limit of 65,535 bytes includes the UDP header, and IPv4's own.
         let headers = if peer.is_ipv6() { 8 } else { 28 };
         if payload.len() > DATAGRAM_BYTES_MAX - headers {
             return Err(Errno::MSGSIZE);
@@ -186,6 +189,8 @@ impl Supervisor {
         }
         let is_plain = control.is_empty() && flags & !PLAIN_FLAGS == 0;
         let has_peer = socket.peer.is_some();
+        // The options of the program's socket are read once; later plain datagrams need no
+        // descriptor of it.
         let known = socket.carrier.as_ref().and_then(|carrier| carrier.habits);
         let habits = match known {
             Some(habits) if is_plain && !has_peer && habits.segment_bytes.is_none() => habits,
@@ -193,7 +198,7 @@ impl Supervisor {
                 let near = caller.fetch(caller.int(0))?;
                 let habits = known.unwrap_or_else(|| carrier::habits_of(&near, is_v6));
                 if !is_plain || has_peer || habits.segment_bytes.is_some() {
-                    // Limits, refusals and what is still to be told are the kernel's.
+                    // The kernel checks limits and options, and reports pending errors.
                     let sink = address::write(self.senders.sink(is_v6)?, is_v6);
                     message::send(near.as_fd(), &sink, payload, &asked.for_kernel, flags)?;
                 }
@@ -220,11 +225,11 @@ impl Supervisor {
     }
 }
 
-/// End of an attempt to send one message.
+/// Result of an attempt to send one message.
 enum Sent {
     Bytes(usize),
     Reply(Reply),
 }
 
-/// Flags of sendto(2) that say nothing about the datagram.
+/// Flags of sendto(2) that do not concern the datagram.
 const PLAIN_FLAGS: i32 = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL | libc::MSG_CONFIRM;

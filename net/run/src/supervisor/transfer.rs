@@ -1,9 +1,9 @@
 //! Bytes between pairs and sessions.
 //!
-//! From a program: a read of the pair straight into a chunk that the stack sends from. To a
-//! program: a write of the pair straight from the chunk in which bytes came. Must stay true: what
-//! finds no room waits where it is, so that each side slows the other down; ends and resets pass
-//! in both directions.
+//! From a program: a read of the pair directly into a chunk that the stack sends from. To a
+//! program: a write to the pair directly from the chunk that was received. Must stay true: bytes
+//! without room stay where they are, so that each side applies back pressure to the other; ends and
+//! resets pass in both directions.
 
 use super::named;
 use super::{Supervisor, errno_of};
@@ -18,7 +18,7 @@ use sidecore_sync::Changed;
 use std::os::fd::OwnedFd;
 
 impl Supervisor {
-    /// Something happened to a far end.
+    /// Handles an event of a far end.
     pub(super) fn look_at_pair(&mut self, inode: u64, flags: EventFlags) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -30,7 +30,7 @@ impl Supervisor {
                 stream.near_is_ending |= is_ending;
                 let has_rings = stream.ring.as_ref().is_some_and(|ring| !ring.is_back);
                 if has_rings && flags == EventFlags::IN {
-                    // Who has the rings does not write to the pair.
+                    // The owner of the rings does not write to the pair, so another process has.
                     self.take_back_soon(inode);
                     self.retake();
                     return;
@@ -47,7 +47,7 @@ impl Supervisor {
             }
             State::Datagram(_) => {
                 self.take_datagrams(inode);
-                // The kernel has refused what was sent to the program.
+                // HUP or ERR: the kernel has refused a datagram to the program.
                 if is_gone && self.is_closed(inode) {
                     self.forget(inode);
                 }
@@ -58,13 +58,13 @@ impl Supervisor {
                     self.forget(inode);
                 }
             }
-            // A session that nobody waits for any more is not opened.
+            // A session that no program waits for any more is not opened.
             _ if is_gone => self.forget(inode),
             _ => {}
         }
     }
 
-    /// Takes in the stack's events.
+    /// Processes the stack's events.
     pub(super) fn take_session_events(&mut self) {
         for _ in 0..EVENTS_MAX {
             let Some(client) = &mut self.client else {
@@ -83,7 +83,7 @@ impl Supervisor {
                 State::Open(ref stream) => {
                     let near_waits = stream.near_waits;
                     self.give_to_program(inode);
-                    // A chunk may have become free for what waits in the pair.
+                    // A chunk may have become free for bytes that wait in the pair.
                     if near_waits {
                         self.take_from_program(inode);
                     }
@@ -99,7 +99,7 @@ impl Supervisor {
         }
     }
 
-    /// Goes on with the pairs whose bytes found no buffer.
+    /// Continues with the pairs whose bytes found no buffer.
     pub(super) fn feed_starved(&mut self) {
         for _ in 0..self.starved.len() {
             let Some(inode) = self.starved.pop_front() else {
@@ -112,7 +112,7 @@ impl Supervisor {
         }
     }
 
-    /// From the pair to the stack, as much as there is room for.
+    /// Moves bytes from the pair to the stack, as long as there is room.
     pub(super) fn take_from_program(&mut self, inode: u64) {
         let (Some(socket), Some(client)) = (self.sockets.get_mut(&inode), &mut self.client) else {
             return;
@@ -123,6 +123,7 @@ impl Supervisor {
         let engine = stream.engine;
         stream.near_waits = false;
         while !stream.near_ended {
+            // One session cannot take all chunks.
             if client.sending(engine) >= SENDING_MAX {
                 stream.near_waits = true;
                 return;
@@ -132,6 +133,7 @@ impl Supervisor {
                 return;
             };
             let room = buffer.bytes_mut();
+            // Padding and the greeting of the accepting program precede the data.
             let room_bytes = match (stream.filler, stream.hello) {
                 (0, None) => room.len(),
                 (0, Some(_)) => HELLO_BYTES,
@@ -158,12 +160,14 @@ impl Supervisor {
                 Ok(0) => {
                     client.give_buffer_back(buffer);
                     stream.near_ended = true;
+                    // A shutdown(2) ends the sending only; after a close, the whole session is
+                    // closed.
                     if !is_hung_up(far) {
                         client.shutdown(engine).ok();
                     }
                 }
                 Ok(count) => match client.send(engine, buffer, count) {
-                    // All that was there: whatever comes is told anew.
+                    // The pair is empty: new bytes trigger a new event.
                     Ok(()) if count < room_bytes && !stream.may_have_more() => return,
                     Ok(()) => {}
                     Err(ClientError::Socket(error)) => {
@@ -171,11 +175,12 @@ impl Supervisor {
                         self.reset(inode, error);
                         return;
                     }
-                    // The loop notices that the stack is gone.
+                    // The loop notices that the engine is gone.
                     Err(_) => return,
                 },
                 Err(Errno::CONNRESET) => {
-                    // It left bytes unread: its peer is to know (RFC 1122 section 4.2.2.13).
+                    // The program closed with unread bytes: its peer gets a reset (RFC 1122 section
+                    // 4.2.2.13).
                     client.give_buffer_back(buffer);
                     socket.resets_on_close = true;
                     self.forget(inode);
@@ -189,7 +194,7 @@ impl Supervisor {
         }
     }
 
-    /// From the stack to the pair, as much as there is room for.
+    /// Moves bytes from the stack to the pair, as long as there is room.
     pub(super) fn give_to_program(&mut self, inode: u64) {
         loop {
             let (Some(socket), Some(client)) = (self.sockets.get_mut(&inode), &mut self.client)
@@ -200,7 +205,7 @@ impl Supervisor {
                 return;
             };
             let ring = stream.ring.as_mut().filter(|ring| !ring.is_back);
-            // What was in rings goes first, through the pair; then what was received.
+            // Bytes of rings that were taken back precede those received since.
             let (bytes, at) = match (&mut stream.leftover, &mut stream.carried) {
                 (Some((bytes, at)), _) => (bytes.as_slice(), at),
                 (None, Some((piece, at))) => (piece.bytes(), at),
@@ -235,7 +240,7 @@ impl Supervisor {
                 None => give_to_pair(far, &bytes[*at..]),
             };
             match given {
-                // The program tells when there is room again.
+                // The program notifies when the ring has room again.
                 Ok(0) if *at < bytes.len() => return,
                 Ok(count) => *at += count,
                 Err(Stop::Full) => {
@@ -243,7 +248,7 @@ impl Supervisor {
                     return;
                 }
                 Err(Stop::Gone) => {
-                    // Nobody will read it: its sender is to know.
+                    // The bytes will never be read: their sender gets a reset.
                     socket.resets_on_close = true;
                     self.forget(inode);
                     return;
@@ -261,13 +266,13 @@ impl Supervisor {
         }
     }
 
-    /// True once all that a program wrote before it let go of a socket is with the stack.
+    /// True once the stack has all bytes that a program wrote before it closed the socket.
     fn has_ended(&self, inode: u64) -> bool {
         let state = self.sockets.get(&inode).map(|socket| &socket.state);
         matches!(state, Some(State::Open(stream)) if stream.near_ended)
     }
 
-    /// The session was reset, or cannot go on: the program's calls fail.
+    /// The session was reset, or cannot continue: the program's calls fail.
     pub(super) fn reset(&mut self, inode: u64, error: Errno) {
         self.fail_waiting(inode, error);
         let Some(socket) = self.sockets.get_mut(&inode) else {
@@ -278,7 +283,7 @@ impl Supervisor {
         if let State::Open(stream) = &mut socket.state
             && stream.hello.is_some()
         {
-            // Who accepts it is to hear of it.
+            // It is not accepted yet: the accepting program has to see the reset.
             socket.state = State::Doomed;
             for engine in engines {
                 self.sessions.remove(&engine);
@@ -307,7 +312,7 @@ impl Supervisor {
         if let Some(far) = &far {
             leave_unread(far, inode, holder);
         }
-        // With something unread in it, its closing is a reset for the near end.
+        // Closing it with unread bytes is a reset for the near end.
         drop(far);
         for engine in engines {
             self.sessions.remove(&engine);
@@ -317,7 +322,7 @@ impl Supervisor {
 }
 
 impl Supervisor {
-    /// Looks if somebody has accepted a session that has failed before.
+    /// Checks if a failed session was accepted meanwhile.
     fn take_hello(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -336,7 +341,7 @@ impl Supervisor {
         }
     }
 
-    /// Tells who has accepted a session that has failed before.
+    /// Resets a failed session towards the program that has accepted it.
     pub(super) fn end_doomed(&mut self, inode: u64) {
         let Some(socket) = self.sockets.get_mut(&inode) else {
             return;
@@ -353,13 +358,13 @@ impl Supervisor {
 }
 
 impl Stream {
-    /// True if there may be more than what one look has taken, and nobody would tell.
+    /// True if bytes may be left after a read without a new event.
     fn may_have_more(&self) -> bool {
         self.near_is_ending || self.ring.as_ref().is_some_and(|ring| ring.is_back)
     }
 }
 
-/// Bytes that a program wrote: those in rings first, then those in the pair.
+/// Bytes that a program wrote: first those in rings, then those in the pair.
 fn fetch(
     rings: &mut super::rings::Rings,
     stream: &mut Stream,
@@ -367,7 +372,7 @@ fn fetch(
     room: &mut [u8],
 ) -> Result<usize, Errno> {
     if let Some(ring) = &mut stream.ring {
-        // No filler is left where there are rings.
+        // A stream with rings has no filler left.
         let taken = take(ring, room)?;
         if taken > 0 {
             let _ = Changed::publish();
@@ -386,7 +391,7 @@ fn fetch(
     if received == Ok(0)
         && let Some(ring) = &mut stream.ring
     {
-        // It was written before the pair was closed.
+        // Bytes in the rings were written before the pair was closed.
         let taken = take(ring, room)?;
         if taken == 0 && unread(ring) && is_hung_up(far) {
             return Err(Errno::CONNRESET);
@@ -411,7 +416,7 @@ fn unread(ring: &RingEnd) -> bool {
     !ring.is_back && unread.is_some_and(|unread| !unread.is_empty())
 }
 
-/// To a ring; where it is full, the program tells when it is not.
+/// Writes to a ring; if it is full, the program notifies when it has room.
 fn give(ring: &mut RingEnd, bytes: &[u8]) -> Result<usize, Broken> {
     let view = ring.view().ok_or(Broken)?;
     let mut served = ring.served;
@@ -425,8 +430,8 @@ fn give(ring: &mut RingEnd, bytes: &[u8]) -> Result<usize, Broken> {
     Ok(given)
 }
 
-/// The peer sends no more: to a program with rings through them, to others through the pair, which
-/// takes no byte any more then.
+/// Reports that the peer sends no more: through the rings if there are any, else through the pair,
+/// which then takes no more bytes.
 fn tell_end(rings: &mut super::rings::Rings, stream: &mut Stream, far: &OwnedFd) {
     match stream.ring.as_ref().filter(|ring| !ring.is_back) {
         Some(ring) => {
@@ -446,13 +451,13 @@ fn tell_end(rings: &mut super::rings::Rings, stream: &mut Stream, far: &OwnedFd)
     }
 }
 
-/// Why bytes do not get to a program.
+/// The reason why bytes cannot be given to a program.
 enum Stop {
-    /// Its pair has no room.
+    /// The pair has no room.
     Full,
-    /// It has let go of the socket.
+    /// The program has closed the socket.
     Gone,
-    /// It has broken its rings.
+    /// The program has corrupted its rings.
     Broken,
 }
 
@@ -462,33 +467,33 @@ fn give_to_pair(far: &OwnedFd, bytes: &[u8]) -> Result<usize, Stop> {
         Ok(count) => Ok(count),
         Err(Errno::AGAIN) => Err(Stop::Full),
         Err(_) if is_hung_up(far) => Err(Stop::Gone),
-        // It wants to read no more (shutdown(2)), and may still send.
+        // The program shut down reading (shutdown(2)), and may still send: the bytes are discarded.
         Err(_) => Ok(bytes.len()),
     }
 }
 
-/// Has the epoll tell when a pair has room.
+/// Arms EPOLLOUT for a pair.
 fn watch_room(epoll: &OwnedFd, far: &OwnedFd, inode: u64, watches_room: &mut bool) {
     if !std::mem::replace(watches_room, true) {
         watch(epoll, far, inode, true);
     }
 }
 
-/// Has the epoll tell of a pair by this number, and when it has room.
+/// Sets the epoll data of a pair, and arms EPOLLOUT if `room`.
 pub(super) fn watch(epoll: &OwnedFd, far: &OwnedFd, inode: u64, room: bool) {
     let mut flags = super::WATCHED;
     flags.set(EventFlags::OUT, room);
     epoll::modify(epoll, far, EventData::new_u64(inode), flags).ok();
 }
 
-/// Sees to it that something lies unread in a far end.
+/// Makes sure that a far end has unread bytes.
 fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
     if rustix::io::ioctl_fionread(far).is_ok_and(|bytes| bytes > 0) {
         return;
     }
     let (thread, descriptor) = holder;
     let near = if named::is_accepting(inode) {
-        // Its number is not known; its peer's name is.
+        // Its inode is not known, but the name of its peer is.
         let name = named::own_name(far);
         let number = caller::socket_inode(thread, descriptor);
         let near = number.and_then(|number| caller::fetch_socket(thread, descriptor, number));
@@ -497,12 +502,12 @@ fn leave_unread(far: &OwnedFd, inode: u64, holder: (i32, i32)) {
         caller::fetch_socket(thread, descriptor, inode)
     };
     if let Some(near) = near {
-        // Where that fails, the program reads the end of the session instead of its reset.
+        // If that fails, the program reads an end of file instead of a reset.
         rustix::net::send(&near, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL).ok();
     }
 }
 
-/// Chunks of 16 KiB on their way for one session.
+/// Chunks of 16 KiB in flight per session.
 const SENDING_MAX: u32 = 32;
-/// Events that one look takes in.
+/// Events that one round takes.
 const EVENTS_MAX: usize = 1024;

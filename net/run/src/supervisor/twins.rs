@@ -1,10 +1,10 @@
-//! Descriptors that were one socket before it was bound or connected: duplicates, and those that
-//! other processes have inherited or were given.
+//! Duplicated descriptors: several descriptors, in one or more processes, of a socket before it was
+//! bound or connected.
 //!
-//! The kernel lets a supervisor put a descriptor only into the process whose call waits. So the
-//! duplicates in that process are replaced with the one that its call names; another process is
-//! given its socket when it makes a call about it that comes here. Must stay true: who duplicates
-//! nothing pays nothing; a bounded number of sockets is remembered.
+//! The kernel lets a supervisor add a descriptor only to the process whose call waits. The
+//! duplicates in that process are therefore replaced together with the descriptor of the call;
+//! another process gets the new socket at its next intercepted call about the old one. Must stay
+//! true: programs that duplicate nothing pay nothing; the number of remembered sockets is bounded.
 
 use super::{PROCEED, Reply, Supervisor};
 use crate::caller::{self, Caller};
@@ -18,9 +18,9 @@ use std::os::fd::{AsFd, OwnedFd};
 pub(super) struct Twins {
     /// Sockets that were duplicated before they were bound or connected.
     twinned: HashSet<u64>,
-    /// The socket that came in the place of one.
+    /// The replacement of a socket.
     moved: HashMap<u64, u64>,
-    /// The same, the other way round.
+    /// The inverse: the sockets that a socket replaces.
     origins: HashMap<u64, Vec<u64>>,
 }
 
@@ -32,7 +32,7 @@ impl Twins {
         self.twinned.insert(inode);
     }
 
-    /// `to` has come in the place of `from`.
+    /// Records that `to` replaces `from`.
     fn follow(&mut self, from: u64, to: u64) {
         let mut origins = self.origins.remove(&from).unwrap_or_default();
         origins.push(from);
@@ -44,7 +44,7 @@ impl Twins {
         self.origins.insert(to, origins);
     }
 
-    /// Nobody has `inode` any more.
+    /// No program has `inode` any more.
     pub(super) fn forget(&mut self, inode: u64) {
         for origin in self.origins.remove(&inode).into_iter().flatten() {
             self.moved.remove(&origin);
@@ -53,7 +53,7 @@ impl Twins {
 }
 
 impl Supervisor {
-    /// Answers dup(2) and its like: only so that it is known that there are two.
+    /// Answers dup(2) and similar calls: intercepted only to learn of the duplicate.
     pub(super) fn note_twin(&mut self, caller: &Caller<'_>) -> Reply {
         if let Some(inode) = caller.inode(caller.int(0)) {
             let state = self.sockets.get(&inode).map(|socket| &socket.state);
@@ -64,8 +64,8 @@ impl Supervisor {
         PROCEED
     }
 
-    /// Puts `near` in the place of a caller's descriptor, and of the others of its process that are
-    /// the same socket; in the epolls that had those, too.
+    /// Replaces a caller's descriptor, and its duplicates in the same process, by `near`; in epoll
+    /// instances, too.
     pub(super) fn replace(
         &mut self,
         caller: &Caller<'_>,
@@ -87,7 +87,8 @@ impl Supervisor {
         }
         self.twins.note(to);
         for twin in caller::descriptors_of(caller.call.thread, from) {
-            // It was closed meanwhile, or has an old socket, as one in another process.
+            // If it fails, the duplicate was closed, or keeps the old socket, like one in another
+            // process.
             self.put(caller, twin, near, caller.flags(twin)).ok();
         }
         Ok(())
@@ -114,7 +115,7 @@ impl Supervisor {
         Ok(())
     }
 
-    /// Gives a caller the socket that has come in the place of the one it makes a call about.
+    /// Gives a caller the socket that replaces the one of its call.
     pub(super) fn catch_up(&mut self, caller: &Caller<'_>) {
         if self.twins.moved.is_empty() {
             return;
@@ -130,7 +131,7 @@ impl Supervisor {
             return;
         };
         let (thread, theirs) = socket.holder;
-        // Where who had it last is gone, the caller's stays as it is.
+        // If the last user is gone, the caller keeps the old socket.
         if let Some(near) = caller::fetch_socket(thread, theirs, to) {
             self.put(caller, descriptor, &near, caller.flags(descriptor))
                 .ok();
@@ -139,8 +140,8 @@ impl Supervisor {
     }
 }
 
-/// Duplicated sockets that are remembered; of an earlier one only the descriptor that a call names
-/// is replaced.
+/// Duplicated sockets that are remembered; of a dropped one, only the descriptor of the call is
+/// replaced.
 const TWINNED_MAX: usize = 4096;
 
 #[cfg(test)]
@@ -153,7 +154,7 @@ mod tests {
         twins.follow(1, 2);
         twins.follow(2, 3);
         assert_eq!(twins.moved, HashMap::from([(1, 3), (2, 3)]));
-        // The kernel's own comes back.
+        // The kernel's own socket comes back.
         twins.follow(3, 1);
         assert_eq!(twins.moved, HashMap::from([(2, 1), (3, 1)]));
         twins.forget(1);

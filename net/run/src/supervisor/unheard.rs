@@ -1,9 +1,9 @@
-//! Answers that their callers have not heard.
+//! Answers that their callers did not receive.
 //!
-//! A signal calls a waiting caller away; where its handler lets it, the thread makes the call
-//! again. A call that has put another file in a descriptor's place is done by then, and would be
-//! judged as a second one (EINVAL, EISCONN). So its answer is kept for the same call of the same
-//! thread, as long as the descriptor has that file. Must stay true: a bounded number is kept.
+//! A signal interrupts a waiting caller; with SA_RESTART the thread repeats the call. If the call
+//! has replaced the descriptor's file, it is complete by then, and the repetition would fail as a
+//! second one (EINVAL, EISCONN). Its answer is therefore kept for the same call of the same thread,
+//! as long as the descriptor has that file. Must stay true: the number of kept answers is bounded.
 
 use crate::caller::Caller;
 use crate::socket::Opened;
@@ -14,15 +14,15 @@ use std::net::SocketAddr;
 /// The answers, by thread.
 #[derive(Debug, Default)]
 pub(super) struct Unheard {
-    /// The file that the call of now has put in a descriptor's place.
+    /// The file by which the current call has replaced the one of its descriptor.
     pub(super) placed: Option<u64>,
     kept: HashMap<i32, (Call, Answer, u64)>,
-    /// Ports that the kernel has chosen for sockets whose call was not done.
+    /// Ports that the kernel chose for sockets whose call did not complete.
     chosen: HashMap<u64, u16>,
 }
 
 impl Unheard {
-    /// Keeps the answer to a call that has put the socket `placed` in its descriptor's place.
+    /// Keeps the answer to a call that has replaced its descriptor's file by the socket `placed`.
     pub(super) fn keep(&mut self, call: Call, answer: Answer, placed: u64) {
         if self.kept.len() >= KEPT_MAX {
             self.kept.clear();
@@ -30,7 +30,7 @@ impl Unheard {
         self.kept.insert(call.thread, (call, answer, placed));
     }
 
-    /// A call is not done for which the kernel has bound a socket.
+    /// Records the port that the kernel bound for a call that did not complete.
     pub(super) fn note_chosen(&mut self, inode: u64, port: u16) {
         if self.chosen.len() >= KEPT_MAX {
             self.chosen.clear();
@@ -38,7 +38,7 @@ impl Unheard {
         self.chosen.insert(inode, port);
     }
 
-    /// A socket as the program has opened it: without the port that was chosen for a call before.
+    /// The socket from the program's view: without the port of a call that did not complete.
     pub(super) fn as_opened(&mut self, inode: u64, mut opened: Opened) -> Opened {
         let port = opened.local.port();
         if self
@@ -52,7 +52,7 @@ impl Unheard {
         opened
     }
 
-    /// The answer to a call that is made again, and the file that it has placed.
+    /// The answer to a repeated call, and the file that it has placed.
     pub(super) fn take(&mut self, caller: &Caller<'_>) -> Option<(Answer, u64)> {
         if self.kept.is_empty() {
             return None;
@@ -68,5 +68,5 @@ impl Unheard {
     }
 }
 
-/// Answers that are kept.
+/// Answers, and ports, that are kept.
 const KEPT_MAX: usize = 256;

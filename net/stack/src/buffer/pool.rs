@@ -1,4 +1,4 @@
-//! The pool that buffers are cut from.
+//! The pool of buffers, cut from slabs.
 
 use crate::memory::{MemorySource, Use};
 use sidecore_bare::Memory;
@@ -72,7 +72,7 @@ impl Pool {
         }
     }
 
-    /// The class of buffers that hold `bytes`: the largest where none does.
+    /// The class of buffers that hold `bytes`; the largest class if none does.
     #[inline]
     pub(crate) fn class_for(bytes: usize) -> usize {
         CLASS_BYTES
@@ -108,7 +108,7 @@ impl Pool {
         Some(Buffer((class as u32) << 28 | first))
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     #[inline]
     pub(crate) fn give(&mut self, buffer: Buffer) {
         self.classes[buffer.class()]
@@ -126,7 +126,7 @@ impl Pool {
         &slab.bytes()[start..start + bytes]
     }
 
-    /// The bytes of a buffer, to be written.
+    /// The bytes of a buffer, for writing.
     #[inline]
     pub(crate) fn bytes_mut(&mut self, buffer: Buffer) -> &mut [u8] {
         let (class, bytes) = (buffer.class(), buffer.capacity());
@@ -136,7 +136,7 @@ impl Pool {
         &mut slab.bytes_mut()[start..start + bytes]
     }
 
-    /// Both at once: to copy from one buffer to another of a larger class.
+    /// Two buffers: to copy from one to another of a larger class.
     fn two(&mut self, from: Buffer, to: Buffer) -> Option<(&[u8], &mut [u8])> {
         let (low, high) = self.classes.split_at_mut_checked(to.class())?;
         let locate = |buffer: Buffer| {
@@ -167,7 +167,7 @@ impl Pool {
         self.bytes
     }
 
-    /// Buffers that are out.
+    /// Buffers in use.
     pub(crate) fn taken(&self) -> usize {
         let of = |class: &Class| class.count as usize - class.free.len();
         self.classes.iter().map(of).sum()

@@ -1,14 +1,14 @@
-//! A ring of bytes over a buffer that is there only while it holds some.
+//! A ring of bytes over a buffer that exists only while the ring holds some.
 //!
 //! Must stay true: a ring without a buffer is empty; bytes beyond `len` may be written ahead (data
-//! that came out of order), in which case the owner says so when it consumes.
+//! received out of order), in which case the owner says so when it consumes.
 
 use super::pool::{BUFFER_BYTES_MAX, Buffer, CLASS_BYTES, Pool};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// The number of no buffer; the class bits then hold a hint for the next one.
+/// The number that stands for no buffer; the class bits then hold a hint for the next one.
 const NO_NUMBER: u32 = 0x0fff_ffff;
-/// Classes up to this one are asked for again without need: 128 KiB.
+/// Largest class that a hint requests without need: 128 KiB.
 const HINT_MAX: u32 = 3;
 
 /// The ring: 12 bytes in its session's control block.
@@ -21,14 +21,14 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// An empty one.
+    /// An empty ring.
     pub(crate) const EMPTY: Self = Self {
         buffer: NO_NUMBER,
         head: 0,
         len: 0,
     };
 
-    /// Bytes in it.
+    /// Bytes in the ring.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.len as usize
@@ -39,7 +39,7 @@ impl Ring {
         (self.buffer & NO_NUMBER != NO_NUMBER).then_some(Buffer(self.buffer))
     }
 
-    /// Brings the line that the next write goes to near, where there is a buffer.
+    /// Prefetches the cache line of the next write, if there is a buffer.
     #[inline]
     pub(crate) fn prefetch(&self, pool: &Pool) {
         if let Some(buffer) = self.held() {
@@ -48,12 +48,12 @@ impl Ring {
         }
     }
 
-    /// Bytes of the buffer that it holds.
+    /// Size of its buffer, in bytes.
     pub(crate) fn held_bytes(&self) -> usize {
         self.held().map_or(0, Buffer::capacity)
     }
 
-    /// Makes room for `bytes` in all, where the pool has it and a buffer of that size exists.
+    /// Makes room for `bytes` in total, if the pool has a buffer of that size.
     #[inline]
     fn reserve(&mut self, pool: &mut Pool, bytes: usize) -> Option<Buffer> {
         match self.held() {
@@ -68,7 +68,7 @@ impl Ring {
         }
         let needed = Pool::class_for(bytes);
         let Some(old) = held else {
-            // The size that was needed lately, going down by one class a time.
+            // The size needed lately, lowered by one class each time.
             let hint = (self.buffer >> 28) as usize;
             let new = pool.take(needed.max(hint)).or_else(|| pool.take(needed))?;
             self.buffer = new.0;
@@ -114,7 +114,7 @@ impl Ring {
         count
     }
 
-    /// Writes at `offset` from the head without counting it in; false where there is no memory.
+    /// Writes at `offset` from the head without adding to `len`; false if there is no memory.
     #[inline]
     pub(crate) fn write_at(&mut self, pool: &mut Pool, offset: usize, data: &[u8]) -> bool {
         let Some(buffer) = self.reserve(pool, offset + data.len()) else {
@@ -128,8 +128,9 @@ impl Ring {
         true
     }
 
-    /// The `bytes` that follow what is in it, to be written, in up to two pieces; none where there
-    /// is no memory. Whoever does not [`Self::extend`] it then must [`Self::retract`].
+    /// Space for the `bytes` that follow its content, in up to two pieces; none if there is no
+    /// memory. A caller that does not [`Self::extend`] the ring afterwards must [`Self::retract`]
+    /// it.
     #[inline]
     pub(crate) fn room<'p>(
         &mut self,
@@ -144,7 +145,7 @@ impl Ring {
         Some([&mut behind[..first], &mut before[..bytes - first]])
     }
 
-    /// Gives the buffer back where nothing came into the room that was asked for.
+    /// Returns the buffer if nothing was written to the requested space.
     #[inline]
     pub(crate) fn retract(&mut self, pool: &mut Pool) {
         if self.len == 0
@@ -156,13 +157,13 @@ impl Ring {
         }
     }
 
-    /// Counts in bytes that were written ahead.
+    /// Adds bytes that were written ahead to `len`.
     #[inline]
     pub(crate) fn extend(&mut self, bytes: usize) {
         self.len += bytes as u32;
     }
 
-    /// `len` bytes from `offset` on, in up to two pieces. They must be in it.
+    /// `len` bytes from `offset` on, in up to two pieces. They must be in the ring.
     #[inline]
     pub(crate) fn pieces<'p>(&self, pool: &'p Pool, offset: usize, len: usize) -> [&'p [u8]; 2] {
         let Some(buffer) = self.held().filter(|_| len > 0) else {
@@ -176,7 +177,7 @@ impl Ring {
     }
 
     /// `len` bytes from `offset` on, which may have been written ahead, of a ring from which
-    /// nothing was dropped: they lie in one piece. None where there is no such room.
+    /// nothing was dropped: they are in one piece. Empty if there is no such room.
     pub(crate) fn ahead<'p>(&self, pool: &'p Pool, offset: usize, len: usize) -> &'p [u8] {
         let bytes = self.held().map(|buffer| pool.bytes(buffer));
         bytes
@@ -184,7 +185,7 @@ impl Ring {
             .unwrap_or(&[])
     }
 
-    /// Drops `count` bytes from the front. An empty ring gives its buffer back unless bytes were
+    /// Drops `count` bytes from the front. An empty ring returns its buffer unless bytes were
     /// written ahead.
     #[inline]
     pub(crate) fn consume(&mut self, pool: &mut Pool, count: usize, ahead: bool) {
@@ -197,11 +198,11 @@ impl Ring {
         }
     }
 
-    /// Empties it and gives its buffer back.
+    /// Empties the ring and returns its buffer.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         if let Some(buffer) = self.held() {
             let class = (self.buffer >> 28).min(HINT_MAX);
-            // A small message in a large buffer: ask for less next time.
+            // A small message in a large buffer: request less next time.
             let used = (self.head as usize) > CLASS_BYTES[class as usize] / 8;
             let hint = if used { class } else { class.saturating_sub(1) };
             pool.give(buffer);

@@ -1,10 +1,10 @@
-//! Things of one kind that are taken and given back, last in first out.
+//! A pool of objects of one type, last in first out.
 
 /// Index that stands for no entry.
 pub(crate) const NONE: u32 = u32::MAX;
 
-/// A pool of `T`s under small numbers. Grows to as many as were ever in use at once; one that was
-/// given back keeps what it allocated.
+/// A pool of `T`s under small numbers. It grows to the largest number ever in use at once; a
+/// returned object keeps its allocations.
 #[derive(Debug, Default)]
 pub(crate) struct Slab<T> {
     items: Vec<T>,
@@ -12,7 +12,7 @@ pub(crate) struct Slab<T> {
 }
 
 impl<T: Default> Slab<T> {
-    /// One that does not allocate before more than `count` are in use at once.
+    /// A pool that does not allocate before more than `count` objects are in use at once.
     pub(crate) fn with_capacity(count: usize) -> Self {
         Self {
             items: Vec::with_capacity(count),
@@ -20,7 +20,7 @@ impl<T: Default> Slab<T> {
         }
     }
 
-    /// Takes one, in the state that the last owner left it in.
+    /// Takes an object, in the state that the last owner left it in.
     pub(crate) fn take(&mut self) -> u32 {
         self.free.pop().unwrap_or_else(|| {
             self.items.push(T::default());
@@ -28,7 +28,7 @@ impl<T: Default> Slab<T> {
         })
     }
 
-    /// Gives one back.
+    /// Returns an object.
     pub(crate) fn give(&mut self, number: u32) {
         self.free.push(number);
     }
@@ -38,13 +38,13 @@ impl<T: Default> Slab<T> {
         self.items.len() - self.free.len()
     }
 
-    /// One that is taken.
+    /// An object in use.
     #[inline]
     pub(crate) fn get(&self, number: u32) -> &T {
         &self.items[number as usize]
     }
 
-    /// One that is taken.
+    /// An object in use.
     #[inline]
     pub(crate) fn get_mut(&mut self, number: u32) -> &mut T {
         &mut self.items[number as usize]

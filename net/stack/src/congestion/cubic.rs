@@ -7,22 +7,22 @@ use super::{Acked, Control, scaled, slow_start};
 const C: f64 = 0.4;
 /// RFC 9438 section 4.6.
 const BETA: f64 = 0.7;
-/// RFC 8511 section 3.1: the same after a mark, where the queue is known to be short.
+/// RFC 8511 section 3.1: the factor after a mark, when the queue is known to be short.
 const BETA_ECN: f64 = 0.85;
-/// RFC 9438 section 4.3: what makes the Reno-friendly region as fast as Reno.
+/// RFC 9438 section 4.3: makes the Reno-friendly region as fast as Reno.
 const ALPHA: f64 = 3.0 * (1.0 - BETA) / (1.0 + BETA);
 
-/// Its state; windows in segments, times in seconds, as the RFC has them.
+/// State; windows in segments, times in seconds, as in the RFC.
 #[derive(Debug, Clone)]
 pub(crate) struct Cubic {
     threshold: u32,
-    /// When the current epoch of congestion avoidance began.
+    /// Start of the current epoch of congestion avoidance.
     epoch_us: Option<u32>,
     w_max: f64,
     k: f64,
     /// The window that Reno would have.
     w_est: f64,
-    /// Growth of less than a byte, kept.
+    /// Remainder of growth below a byte.
     rest: f64,
 }
 
@@ -53,7 +53,7 @@ impl Cubic {
         }
     }
 
-    /// RFC 9438 section 4.6: the window and what it is to come back to, lowered by this factor.
+    /// RFC 9438 section 4.6: reduces the window and its target by this factor.
     fn reduce(&mut self, window: u32, flight: u32, mss: u32, beta: f64) -> u32 {
         let segments = f64::from(window) / f64::from(mss.max(1));
         // RFC 9438 section 4.7: fast convergence.
@@ -62,7 +62,7 @@ impl Cubic {
         } else {
             segments
         };
-        // RFC 9438 section 4.6, from what is in flight rather than from a window that is not used.
+        // RFC 9438 section 4.6, from the amount in flight rather than an unused window.
         self.threshold = scaled(flight.min(window), beta).max(2 * mss);
         self.epoch_us = None;
         self.threshold
@@ -163,7 +163,7 @@ mod tests {
         let half = run(&mut cubic.clone(), threshold, 0, 45, 100_000);
         let back = run(&mut cubic, threshold, 0, 92, 100_000);
         assert!((990_000..1_020_000).contains(&back), "{back}");
-        // Concave: most of the way is made early.
+        // Concave: most of the growth is early.
         assert!(half > 940_000, "{half}");
     }
 

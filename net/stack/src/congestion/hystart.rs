@@ -1,69 +1,69 @@
 //! HyStart++: leaves the first slow start when the round trip grows, before the bottleneck's queue
 //! is full.
 //!
-//! Without it slow start ends only when it has sent twice what path and queue hold, and half of
+//! Without it slow start ends only after sending twice the capacity of path and queue, and half of
 //! that is dropped. Source: RFC 9406, with its recommended constants; applied while the threshold
 //! is at its initial value (section 4.3).
 //!
-//! Beyond the RFC, because with it alone five times as much is dropped as by Linux at a queue of
-//! one bandwidth-delay product:
+//! Additions to the RFC, because with it alone five times as much is dropped as by Linux at a queue
+//! of one bandwidth-delay product:
 //!
-//! - Its five rounds of conservative slow start triple the window, which such a queue has no room
-//!   for. They are there to tell a jitter from a queue, so they end as soon as that is told: when
-//!   the round trip has grown by the threshold once more.
-//! - Acknowledgments that come close together for half a round trip show by their length that half
-//!   of the path is filled, and the other half will be within a round trip (the "ACK train" of Ha
-//!   and Rhee, "Taming the elephants: New TCP slow start", 2011, section 4.1, as Linux has it). On
-//!   a short path the gap that ends a train is a quarter of the round trip: with that of Linux
-//!   the bursts of successive rounds would be one train. On paths shorter still, what hosts
-//!   collect before they answer is as long as half a round trip.
-//! - A paced window is spread over half of the round trip, so that only a train longer than that
-//!   tells of the path; conservative slow start follows it. Its samples grow only while the queue
-//!   does, not with the place in a burst. So each sample is judged, not the least of a round: from
-//!   half of the threshold on the window grows as in conservative slow start, and after eight
-//!   samples in a row beyond the threshold slow start ends. To wait for a round would be to fill
-//!   the queue meanwhile.
+//! - Its five rounds of conservative slow start triple the window, for which such a queue has no
+//!   room. Their purpose is to distinguish jitter from a queue, so they end as soon as that is
+//!   certain: when the round trip has grown by the threshold once more.
+//! - Acknowledgments that arrive close together for half a round trip show by their duration that
+//!   half of the path is filled; the other half will be within a round trip (the "ACK train" of Ha
+//!   and Rhee, "Taming the elephants: New TCP slow start", 2011, section 4.1, as in Linux). On a
+//!   short path the gap that ends a train is a quarter of the round trip: with Linux's gap the
+//!   bursts of successive rounds would form one train. On even shorter paths, the delay by which
+//!   hosts batch acknowledgments reaches half a round trip.
+//! - A paced window is spread over half of the round trip, so that only a longer train shows the
+//!   path's capacity; conservative slow start follows it. Its RTT samples grow only with the queue,
+//!   not with the position in a burst. Each sample is therefore judged, instead of the minimum of a
+//!   round: from half of the threshold on, the window grows as in conservative slow start, and
+//!   after eight consecutive samples beyond the threshold slow start ends. Waiting for the end of a
+//!   round would fill the queue meanwhile.
 
 use super::Acked;
 use crate::wire::sequence::before;
 
-/// The delay that ends slow start lies between these (MIN_RTT_THRESH and MAX_RTT_THRESH), and is
-/// this part of the round trip (MIN_RTT_DIVISOR).
+/// The delay that ends slow start is this part of the round trip (MIN_RTT_DIVISOR), within these
+/// bounds (MIN_RTT_THRESH and MAX_RTT_THRESH).
 const DELAY_MIN_US: u32 = 4_000;
 const DELAY_MAX_US: u32 = 16_000;
 const DELAY_DIVISOR: u32 = 8;
 /// N_RTT_SAMPLE: samples of a round before it is judged.
 const SAMPLES_MIN: u8 = 8;
 /// The least threshold of a paced session on a short path, where 4 ms of queue are several windows:
-/// half of the round trip, as much as ends a train of an unpaced one.
+/// half of the round trip, the same as for the train of an unpaced one.
 const PACED_DELAY_DIVISOR: u32 = 2;
 const PACED_DELAY_MIN_US: u32 = 1_000;
 /// CSS_GROWTH_DIVISOR and CSS_ROUNDS: conservative slow start.
 const CONSERVATIVE_DIVISOR: u32 = 4;
 const CONSERVATIVE_ROUNDS: u8 = 5;
-/// Acknowledgments belong to one train up to this distance, or this part of the round trip, and
-/// never further apart than a quarter of it.
+/// Largest gap between acknowledgments of one train, or this part of the round trip, and never more
+/// than a quarter of it.
 const TRAIN_GAP_US: u32 = 2_000;
 const TRAIN_GAP_DIVISOR: u32 = 16;
 const TRAIN_GAP_MAX_DIVISOR: u32 = 4;
-/// On shorter paths trains say nothing.
+/// Shortest round trip for which trains are evaluated.
 const TRAIN_TRIP_MIN_US: u32 = 500;
 
 /// Phase of the first slow start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     Standard,
-    /// Conservative slow start (CSS): the round trip has grown; a jitter would show within some
-    /// rounds.
+    /// Conservative slow start (CSS): the round trip has grown; jitter would be recognized within
+    /// some rounds.
     Conservative {
         baseline_us: u32,
-        /// A round trip as long as this is no jitter.
+        /// A round trip of this length is not jitter.
         sure_us: u32,
         rounds_left: u8,
     },
 }
 
-/// Growth that an acknowledgment allows.
+/// Growth that an acknowledgment permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Growth {
     /// Bytes that the window may grow by.
@@ -76,16 +76,16 @@ pub(crate) enum Growth {
 #[derive(Debug, Clone)]
 pub(crate) struct HyStart {
     phase: Phase,
-    /// windowEnd: the round is over when this is acknowledged; none before the first.
+    /// windowEnd: the round ends when this is acknowledged; none before the first.
     round_end: Option<u32>,
-    /// The least round trip before this round, and in it; `u32::MAX` for infinity. The RFC
-    /// compares with the last round's (lastRoundMinRTT), which a slowly growing queue takes along.
+    /// Minimum round trip before this round, and in it; `u32::MAX` for infinity. The RFC compares
+    /// with the last round's (lastRoundMinRTT), which would follow a slowly growing queue.
     last_min_us: u32,
     current_min_us: u32,
     samples: u8,
-    /// The train of acknowledgments that comes in: the times of its first and its last.
+    /// The current train of acknowledgments: the times of its first and its last.
     train_us: Option<(u32, u32)>,
-    /// Samples in a row of a paced session that were longer by the threshold.
+    /// Consecutive samples of a paced session beyond the threshold.
     long_samples: u8,
 }
 
@@ -104,7 +104,7 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// Data was acknowledged while the window was what limited us.
+    /// Data was acknowledged while the window was the limit.
     pub(crate) fn on_acked(&mut self, acked: &Acked) -> Growth {
         if let Some(rtt_us) = acked.rtt_us {
             self.current_min_us = self.current_min_us.min(rtt_us);
@@ -127,12 +127,14 @@ impl HyStart {
         } else if self.train_fills(acked) || self.judge() == Verdict::Queue {
             return Growth::Leave;
         }
+        // A round ends when the first byte sent after its start is acknowledged.
         let round_end = *self.round_end.get_or_insert(acked.next);
         if !before(acked.ack, round_end) {
             self.round_end = Some(acked.next);
             self.last_min_us = self.last_min_us.min(self.current_min_us);
             self.current_min_us = u32::MAX;
             self.samples = 0;
+            // RFC 9406 section 4.2: conservative slow start lasts a few rounds at most.
             if let Phase::Conservative { rounds_left, .. } = &mut self.phase {
                 *rounds_left -= 1;
                 if *rounds_left == 0 {
@@ -146,7 +148,7 @@ impl HyStart {
         }
     }
 
-    /// The same for a paced session, by each sample.
+    /// The same for a paced session, for each sample.
     fn judge_paced(&mut self, acked: &Acked) -> Verdict {
         let Some(rtt_us) = acked.rtt_us else {
             return Verdict::Open;
@@ -171,8 +173,8 @@ impl HyStart {
         }
     }
 
-    /// True once acknowledgments that came close together took half of the shortest round trip;
-    /// those of a paced window, which is spread over half of it, more than that in one round.
+    /// True once acknowledgments that arrived close together took half of the shortest round trip;
+    /// for a paced window, which is spread over half of it, more than that in one round.
     fn train_fills(&mut self, acked: &Acked) -> bool {
         let now_us = acked.now_us;
         let least_us = self.last_min_us.min(self.current_min_us);
@@ -223,13 +225,13 @@ impl HyStart {
     }
 }
 
-/// Result of a look at the round trips.
+/// Result of an evaluation of the round trips.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verdict {
     Open,
     /// They may be growing.
     Longer,
-    /// They grow because a queue does.
+    /// They grow because of a queue.
     Queue,
 }
 
@@ -295,7 +297,7 @@ mod tests {
         }
         let first = round(&mut hystart, &mut at, 46_000);
         assert!(!first.contains(&Growth::Leave));
-        // By less than the threshold: it may be jitter still.
+        // Below the threshold: it may still be jitter.
         let second = round(&mut hystart, &mut at, 49_000);
         assert!(!second.contains(&Growth::Leave));
         let third = round(&mut hystart, &mut at, 51_000);
@@ -312,7 +314,7 @@ mod tests {
             (5_000, 300, true),
             (5_000, 100, false),
             (1_900, 110, true),
-            // So short that hosts, too, may have collected them.
+            // So short that hosts may have batched the acknowledgments.
             (400, 110, false),
         ] {
             let (mut hystart, mut at) = (HyStart::default(), 0);

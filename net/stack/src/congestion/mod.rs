@@ -1,9 +1,9 @@
-//! Congestion control: how much may be in flight. One trait, CUBIC and Reno behind it; and BBR,
-//! whose model of the path a session feeds beside it ([`bbr`]).
+//! Congestion control: the amount that may be in flight. One trait, implemented by CUBIC and Reno;
+//! and BBR, whose model of the path a session updates separately ([`bbr`]).
 //!
-//! The control block holds the window; an algorithm holds the threshold and what else it needs, and
-//! is asked when data was acknowledged or lost, or came marked. Source: RFC 9293 section 3.8.2, RFC
-//! 5681, RFC 9438, RFC 8511.
+//! The control block holds the window; an algorithm holds the threshold and its own state, and is
+//! called when data was acknowledged or lost, or a mark was echoed. Source: RFC 9293 section 3.8.2,
+//! RFC 5681, RFC 9438, RFC 8511.
 
 pub(crate) mod bbr;
 mod cubic;
@@ -14,7 +14,7 @@ pub(crate) use cubic::Cubic;
 use hystart::{Growth, HyStart};
 pub(crate) use reno::Reno;
 
-/// Which algorithm a session uses.
+/// The algorithm of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Algorithm {
     /// RFC 9438.
@@ -29,12 +29,12 @@ pub enum Algorithm {
 /// Newly acknowledged data, as an algorithm's input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acked {
-    /// Bytes, newly.
+    /// Newly acknowledged bytes.
     pub(crate) bytes: u32,
     pub(crate) mss: u32,
     pub(crate) srtt_us: u32,
     pub(crate) now_us: u32,
-    /// Round-trip sample of the acknowledgment; none where it may be of either transmission.
+    /// Round-trip sample of the acknowledgment; none if it may belong to either transmission.
     pub(crate) rtt_us: Option<u32>,
     /// The acknowledgment number, and the next number to be sent.
     pub(crate) ack: u32,
@@ -48,18 +48,18 @@ pub(crate) trait Control {
     /// Slow start ends here.
     fn threshold(&self) -> u32;
 
-    /// The window after data was acknowledged while the window was what limited us.
+    /// The window after data was acknowledged while the window was the limit.
     fn on_acked(&mut self, window: u32, acked: &Acked) -> u32;
 
-    /// The new threshold after loss was found with `flight` bytes in flight.
+    /// The new threshold after a loss with `flight` bytes in flight.
     fn on_loss(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32;
 
-    /// The new threshold after the peer echoed a mark (RFC 3168 section 6.1.2), with a factor of
-    /// this algorithm's for congestion avoidance (RFC 8511 section 3.1).
+    /// The new threshold after the peer echoed a mark (RFC 3168 section 6.1.2), with the
+    /// algorithm's factor for congestion avoidance (RFC 8511 section 3.1).
     fn on_echo(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32;
 
     /// The new threshold after a loss in the window of data for which [`Control::on_echo`] has
-    /// reduced it: as a loss alone would have left it.
+    /// reduced it: the same as after the loss alone.
     fn on_loss_after_echo(&mut self, mss: u32) -> u32;
 
     /// The same as [`Control::on_loss`] after a retransmission timeout.
@@ -70,7 +70,7 @@ pub(crate) trait Control {
     /// Slow start ends at this window.
     fn leave_slow_start(&mut self, window: u32);
 
-    /// Sending goes on after a pause.
+    /// Sending resumes after a pause.
     fn on_restart(&mut self, now_us: u32);
 }
 
@@ -79,7 +79,7 @@ pub(crate) trait Control {
 pub(crate) struct Congestion {
     chosen: Chosen,
     hystart: HyStart,
-    /// The last reduction was the lesser one of RFC 8511.
+    /// The last reduction was the smaller one of RFC 8511.
     lenient: bool,
 }
 
@@ -87,11 +87,11 @@ pub(crate) struct Congestion {
 enum Chosen {
     Cubic(Cubic),
     Reno(Reno),
-    /// The model sets the window.
+    /// The model determines the window.
     Bbr(Modelled),
 }
 
-/// BBR as the trait sees it: nothing here changes a window, and slow start has no end.
+/// BBR's implementation of the trait: nothing here changes a window, and slow start does not end.
 #[derive(Debug, Clone, Copy)]
 struct Modelled;
 
@@ -128,7 +128,7 @@ impl Default for Congestion {
 }
 
 impl Congestion {
-    /// A new one.
+    /// New congestion control with this algorithm.
     pub(crate) fn new(algorithm: Algorithm) -> Self {
         let chosen = match algorithm {
             Algorithm::Cubic => Chosen::Cubic(Cubic::default()),
@@ -142,7 +142,7 @@ impl Congestion {
         }
     }
 
-    /// Which it is.
+    /// The algorithm.
     pub(crate) fn algorithm(&self) -> Algorithm {
         match self.chosen {
             Chosen::Cubic(_) => Algorithm::Cubic,
@@ -192,8 +192,8 @@ impl Control for Congestion {
     }
 
     fn on_echo(&mut self, window: u32, flight: u32, mss: u32, now_us: u32) -> u32 {
-        // RFC 8511 is about congestion avoidance. Slow start has gone a round trip too far when the
-        // echo comes, and by up to twice.
+        // RFC 8511 covers congestion avoidance. Slow start has overshot for a round trip when the
+        // echo arrives, by up to a factor of two.
         self.lenient = window >= self.threshold();
         if self.lenient {
             self.control().on_echo(window, flight, mss, now_us)
@@ -235,8 +235,8 @@ fn scaled(window: u32, share: f64) -> u32 {
 }
 
 /// Slow start: RFC 5681 section 3.1, equation 2, by bytes (RFC 3465 with L unlimited, as RFC 9406
-/// section 4 allows where bursts are the NIC's to cut). Returns the window and the bytes left over
-/// for congestion avoidance.
+/// section 4 allows if the NIC cuts bursts). Returns the window and the bytes left over for
+/// congestion avoidance.
 fn slow_start(window: u32, threshold: u32, bytes: u32) -> (u32, u32) {
     let grown = window.saturating_add(bytes).min(threshold.max(window));
     (grown, bytes - (grown - window))

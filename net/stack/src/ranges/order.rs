@@ -1,18 +1,18 @@
-//! The order in which what is in flight left, for RACK: who may be lost now, without looking at
-//! all.
+//! Ranges in flight in the order of sending, for RACK: finds those that may be lost without a walk
+//! over all.
 //!
-//! Why here: the scoreboard lies in the order of sequence numbers, and what was sent again left
-//! later than its place says. Ranges queue here as they leave; those that left before what is known
-//! to have arrived wait in a second queue for their time to be over. What becomes of a range is the
-//! board's to know: an entry that says something else than the board is void, and is dropped when
-//! it is met. Must stay true: both queues lie in the order of time, so that a look costs what it
-//! takes off and one more; a range that flies is in one of them. Source: RFC 8985 section 6.2, step
-//! 5 ("time-ordered list").
+//! Why here: the scoreboard is ordered by sequence number, but a retransmission was sent later than
+//! its position suggests. Ranges are queued here when they are sent; those sent before the newest
+//! delivered range move to a second queue, where they wait for their timeout. The scoreboard
+//! decides on the fate of a range: an entry that contradicts the scoreboard is void, and is dropped
+//! when it is reached. Must stay true: both queues are ordered by time, so that a check costs the
+//! removed entries and one more; a range in flight is in one of them. Source: RFC 8985 section 6.2,
+//! step 5 ("time-ordered list").
 
 use crate::wire::sequence::{Range, before, before_or_at};
 use std::collections::VecDeque;
 
-/// Ranges sent at one moment.
+/// Ranges sent at the same time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Left {
     pub(crate) sent_us: u32,
@@ -22,11 +22,11 @@ pub(crate) struct Left {
 /// The two queues.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Left no sooner than what is known to have arrived.
+    /// Sent no sooner than the newest delivered range.
     later: VecDeque<Left>,
-    /// Left before that.
+    /// Sent before that.
     pub(crate) waiting: VecDeque<Left>,
-    /// Entries and records that were looked at, for tests.
+    /// Entries and records examined, for tests.
     #[cfg(test)]
     pub(crate) steps: u64,
 }
@@ -43,12 +43,12 @@ impl Order {
         }
     }
 
-    /// Notes what leaves now, at a time no sooner than any before.
+    /// Records a transmission, at a time no earlier than any before.
     pub(crate) fn push(&mut self, range: Range, sent_us: u32) {
         append(&mut self.later, Left { sent_us, range });
     }
 
-    /// Drops from the front what `ack` acknowledges.
+    /// Removes acknowledged ranges from the front.
     pub(crate) fn acknowledge(&mut self, ack: u32) {
         for queue in [&mut self.waiting, &mut self.later] {
             while queue
@@ -60,8 +60,8 @@ impl Order {
         }
     }
 
-    /// Something that left at `newest_us` and ends at `newest_end` has arrived, and nothing that
-    /// left later: what left before it waits from now on.
+    /// The range that was sent at `newest_us` and ends at `newest_end` is the newest delivered one:
+    /// ranges sent before it wait for their timeout from now on.
     pub(crate) fn arrived(&mut self, newest_us: u32, newest_end: u32) {
         loop {
             self.step();
@@ -72,7 +72,7 @@ impl Order {
             if before(left.sent_us, newest_us) {
                 self.later.pop_front();
             } else if left.sent_us == newest_us && before(left.range.start, newest_end) {
-                // Of what left at once, what lies before it.
+                // Of a transmission with the same time, the part before it.
                 if before(newest_end, left.range.end) {
                     left.range.end = newest_end;
                     first.range.start = newest_end;
@@ -95,7 +95,7 @@ impl Order {
     }
 }
 
-/// Ranges that follow one another and left at once are one.
+/// Merges adjacent ranges that were sent at the same time.
 fn append(queue: &mut VecDeque<Left>, left: Left) {
     match queue.back_mut() {
         Some(last) if last.sent_us == left.sent_us && last.range.end == left.range.start => {
@@ -105,5 +105,5 @@ fn append(queue: &mut VecDeque<Left>, left: Left) {
     }
 }
 
-/// Queues that grew beyond this give their memory back when they are done.
+/// Queues that grew beyond this free their memory when they are empty.
 const KEPT: usize = 512;

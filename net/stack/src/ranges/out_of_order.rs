@@ -1,4 +1,4 @@
-//! Out-of-order receive queue: the ranges beyond `rcv_nxt` that already lie in the receive ring.
+//! Out-of-order receive queue: the ranges beyond `rcv_nxt` that are already in the receive ring.
 //!
 //! Must stay true: blocks are disjoint, do not touch, and are ordered; none starts at or before
 //! `rcv_nxt`. Source: RFC 9293 section 3.10.7.4, RFC 2018 section 4.
@@ -6,8 +6,8 @@
 use crate::wire::sequence::{Range, before, before_or_at, earlier, later};
 use crate::wire::tcp::BLOCKS_MAX;
 
-/// Blocks that are kept; what would make more is dropped and comes again. A window of 700 segments
-/// in random order makes 175 at most, mostly.
+/// Blocks kept at most; a segment that needs one more is dropped and will be retransmitted. A
+/// window of 700 segments in random order rarely makes more than 175.
 pub(crate) const OUT_OF_ORDER_MAX: usize = 256;
 
 /// A block, and when it was last touched.
@@ -39,7 +39,7 @@ impl Default for OutOfOrderRanges {
 }
 
 impl OutOfOrderRanges {
-    /// Forgets all.
+    /// Removes all.
     pub(crate) fn clear(&mut self) {
         self.count = 0;
         self.clock = 0;
@@ -67,10 +67,10 @@ impl OutOfOrderRanges {
             })
     }
 
-    /// Adds a range that [`OutOfOrderRanges::takes`].
+    /// Adds a range for which [`OutOfOrderRanges::takes`] is true.
     pub(crate) fn insert(&mut self, mut range: Range) {
         self.clock += 1;
-        // All blocks that it overlaps or touches become one with it.
+        // All blocks that it overlaps or touches are merged with it.
         let first =
             self.blocks[..self.count].partition_point(|block| before(block.range.end, range.start));
         let mut last = first;
@@ -96,8 +96,8 @@ impl OutOfOrderRanges {
         self.blocks[first] = block;
     }
 
-    /// Everything before `next` has come in order; returns where that ends now that blocks which
-    /// begin there are joined to it.
+    /// Everything before `next` was received in order; returns the end of that after joining blocks
+    /// that begin there.
     pub(crate) fn join(&mut self, mut next: u32) -> u32 {
         let mut gone = 0;
         while gone < self.count && before_or_at(self.blocks[gone].range.start, next) {
@@ -110,7 +110,7 @@ impl OutOfOrderRanges {
     }
 
     /// Blocks to report, the one touched last first (RFC 2018 section 4), from `out[from..]` on.
-    /// Returns how many there are then.
+    /// Returns the resulting number of blocks.
     pub(crate) fn report(&self, out: &mut [Range; BLOCKS_MAX], from: usize) -> usize {
         let mut count = from;
         let mut below = u32::MAX;

@@ -1,38 +1,38 @@
-//! The scoreboard: what is in flight, when it left, and what became of it.
+//! The scoreboard: transmitted ranges in flight, their time of sending, and their fate.
 //!
-//! Why here: SACK (RFC 2018), RACK-TLP (RFC 8985) and the pipe of RFC 6675 all ask the same list.
-//! One record is what left at once, a super-segment perhaps; it is cut where an acknowledgment cuts
-//! it. A look costs what has changed: losses are looked for in the order of time ([`Order`]),
-//! blocks that were reported before are passed over, and the first lost record is looked for where
-//! one may be. Must stay true: records lie in the order of their sequence numbers, without holes,
-//! from `snd_una` to `snd_nxt`; the byte counts are the sums over the records.
+//! Why here: SACK (RFC 2018), RACK-TLP (RFC 8985) and the pipe of RFC 6675 all use the same list.
+//! One record is one transmission, possibly a super-segment; an acknowledgment may split it. An
+//! update costs only the changes: losses are searched in the order of time ([`Order`]), blocks that
+//! were reported before are skipped, and the search for the first lost record starts where one may
+//! be. Must stay true: records are ordered by their sequence numbers, without holes, from `snd_una`
+//! to `snd_nxt`; the byte counts are the sums over the records.
 
 use super::order::{Left, Order};
 use crate::wire::sequence::{Range, before, before_or_at, earlier, later};
 use crate::wire::tcp::BLOCKS_MAX;
 use std::collections::VecDeque;
 
-/// Records of one session. Beyond it nothing is cut any more, and nothing new is sent.
+/// Records of one session. At this bound no record is split, and nothing new is sent.
 pub(crate) const RECORDS_MAX: usize = 8192;
-/// A board that grew beyond this gives its memory back when it is done.
+/// A scoreboard that grew beyond this frees its memory when it is empty.
 const KEPT: usize = 512;
 
 /// Status of a transmitted range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// In flight as far as we know.
+    /// In flight, as far as known.
     Flying,
     /// The peer has it (RFC 2018).
     Sacked,
-    /// Lost, and not yet sent again.
+    /// Lost, and not yet retransmitted.
     Lost,
 }
 
-/// Sequence numbers that left together.
+/// Sequence numbers sent together.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record {
     pub(crate) range: Range,
-    /// When it left last.
+    /// Time of the last transmission.
     pub(crate) sent_us: u32,
     pub(crate) fate: Fate,
     /// Sent more than once.
@@ -42,22 +42,22 @@ pub(crate) struct Record {
 /// Data newly delivered by an acknowledgment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Delivered {
-    /// Bytes that the peer was not known to have before.
+    /// Bytes that were not known to be delivered before.
     pub(crate) bytes: u32,
-    /// The record that left last among those delivered: when, its end, and whether it had been
-    /// sent again.
+    /// The delivered record that was sent last: its time of sending, its end, and true if it was
+    /// retransmitted.
     pub(crate) newest: Option<(u32, u32, bool)>,
-    /// When the one that left last among those sent once had left.
+    /// Time of sending of the newest delivered record without a retransmission.
     pub(crate) newest_once: Option<u32>,
-    /// Something delivered was sent once and lies before what was known to be there: it was
+    /// A delivered record that was sent once lies before data known to be delivered: it was
     /// reordered (RFC 8985 section 6.2, step 3).
     pub(crate) reordered: bool,
-    /// Bytes from its beginning to the end of what was known to be there.
+    /// Bytes from its beginning to the end of the data known to be delivered.
     pub(crate) reordering_bytes: u32,
 }
 
 impl Delivered {
-    /// Notes a record that comes behind one that left after it.
+    /// Detects that a record was delivered after one that was sent later.
     fn note_order(&mut self, record: &Record, highest: u32) {
         if !record.again && before(record.range.end, highest) {
             self.reordered = true;
@@ -86,12 +86,12 @@ pub(crate) struct Scoreboard {
     pub(crate) records: VecDeque<Record>,
     pub(crate) sacked_bytes: u32,
     pub(crate) lost_bytes: u32,
-    /// The highest that the peer is known to have.
+    /// The highest sequence number known to be delivered.
     pub(crate) highest: u32,
     order: Order,
-    /// Blocks of the last report, all of which the peer is known to have.
+    /// Blocks of the last report, all of which are known to be delivered.
     seen: [Range; BLOCKS_MAX],
-    /// Nothing before it is lost.
+    /// No record before this is lost.
     lost_from: u32,
 }
 
@@ -110,7 +110,7 @@ impl Scoreboard {
         self.lost_from = una;
     }
 
-    /// Notes what leaves now.
+    /// Records a transmission.
     pub(crate) fn push(&mut self, range: Range, sent_us: u32) {
         self.order.push(range, sent_us);
         self.records.push_back(Record {
@@ -121,13 +121,14 @@ impl Scoreboard {
         });
     }
 
-    /// Takes off what `ack` acknowledges.
+    /// Removes acknowledged records.
     pub(crate) fn acknowledge(&mut self, ack: u32, delivered: &mut Delivered) {
         while let Some(first) = self.records.front_mut() {
             if before_or_at(ack, first.range.start) {
                 break;
             }
             let whole = before_or_at(first.range.end, ack);
+            // The peer may acknowledge a part of a segment: the record keeps the rest.
             let mut part = *first;
             if !whole {
                 part.range.end = ack;
@@ -135,6 +136,7 @@ impl Scoreboard {
             }
             let bytes = part.range.len();
             match part.fate {
+                // A SACK has reported it before, so it is not delivered now.
                 Fate::Sacked => self.sacked_bytes -= bytes,
                 fate => {
                     if fate == Fate::Lost {
@@ -158,19 +160,19 @@ impl Scoreboard {
         self.order.acknowledge(ack);
     }
 
-    /// Notes the blocks that the peer reports to have: they lie behind what it acknowledges.
+    /// Processes the SACK blocks of the peer, which lie behind its acknowledgment number.
     pub(crate) fn sack(&mut self, blocks: &[Range], mss: u32, delivered: &mut Delivered) {
         let seen = self.seen;
-        // RFC 8985 section 6.2, step 3 looks at what was delivered in the order of its numbers;
-        // blocks come newest first (RFC 2018 section 4). So reordering shows against what earlier
-        // acknowledgments reported, and one that tells of two gaps at once is none.
+        // RFC 8985 section 6.2, step 3 examines deliveries in the order of sequence numbers; blocks
+        // are reported newest first (RFC 2018 section 4). Reordering is therefore detected against
+        // earlier acknowledgments only, and two gaps in one acknowledgment are not reordering.
         let highest = self.highest;
         let mut next = [Range::default(); BLOCKS_MAX];
         for (&block, next) in blocks.iter().zip(&mut next) {
             if self.is_crumb(block, mss) {
                 continue;
             }
-            // What the last report had grows at an end, as a rule.
+            // Usually a block of the last report has grown at one end.
             let known = seen
                 .iter()
                 .find(|seen| !seen.is_empty() && block.contains(seen));
@@ -186,8 +188,9 @@ impl Scoreboard {
         self.seen = next;
     }
 
-    /// True for a block that begins within a segment and is shorter than one. No peer that got what
-    /// we sent has that; one that makes it up would cut the records at will (CVE-2019-11478).
+    /// True for a block that begins within a segment and is shorter than one. A peer that received
+    /// our segments cannot report it; a forged one could split the records at will
+    /// (CVE-2019-11478).
     fn is_crumb(&self, block: Range, mss: u32) -> bool {
         if block.len() >= mss {
             return false;
@@ -197,7 +200,7 @@ impl Scoreboard {
             .partition_point(|record| before_or_at(record.range.end, block.start));
         self.records.get(at).is_some_and(|record| {
             let within = block.start.wrapping_sub(record.range.start);
-            // What lies before the first record has come already, and is cut off by the caller.
+            // The part before the first record is acknowledged already; the caller clips it.
             record.fate != Fate::Sacked && within > 0 && !within.is_multiple_of(mss.max(1))
         })
     }
@@ -207,6 +210,7 @@ impl Scoreboard {
             return;
         }
         let block = Range { start, end };
+        // After the splits, each record lies inside or outside of the block.
         self.cut(block.start);
         self.cut(block.end);
         let mut at = self
@@ -235,7 +239,7 @@ impl Scoreboard {
         }
     }
 
-    /// Makes two records of the one that `at` lies in.
+    /// Splits the record at `at`.
     pub(crate) fn cut(&mut self, at: u32) {
         let index = self
             .records
@@ -252,7 +256,7 @@ impl Scoreboard {
         self.records.insert(index + 1, second);
     }
 
-    /// Calls a record lost, if it was thought to be under way.
+    /// Marks a record as lost, if it was in flight.
     pub(crate) fn lose(&mut self, index: usize) -> bool {
         let record = &mut self.records[index];
         let flying = record.fate == Fate::Flying;
@@ -264,9 +268,10 @@ impl Scoreboard {
         flying
     }
 
-    /// RFC 8985 section 6.2, step 5: calls lost what left before `newest`, which has arrived, and
-    /// is `patience_us` old; `newest`: when it left, and its end. Returns whether anything newly is
-    /// lost, and after how many microseconds all that left before may be.
+    /// RFC 8985 section 6.2, step 5: marks ranges as lost that were sent before `newest`, which was
+    /// delivered, and are `patience_us` old; `newest`: its time of sending, and its end. Returns
+    /// true if something was newly lost, and the time in microseconds until all earlier ranges may
+    /// be.
     pub(crate) fn overdue(
         &mut self,
         newest: (u32, u32),
@@ -286,7 +291,7 @@ impl Scoreboard {
         while let Some(&left) = self.order.waiting.back() {
             self.order.step();
             if let Some(end) = self.last_flying(left) {
-                // What lies behind it needs no second look.
+                // The part behind it needs no second check.
                 if let Some(last) = self.order.waiting.back_mut() {
                     last.range.end = end;
                 }
@@ -297,7 +302,7 @@ impl Scoreboard {
         (lost, None)
     }
 
-    /// Calls lost what is still under way of what left then.
+    /// Marks the part of a transmission that is still in flight as lost.
     fn lose_left(&mut self, left: Left) -> bool {
         let mut at = self
             .records
@@ -316,7 +321,7 @@ impl Scoreboard {
         lost
     }
 
-    /// The end of the last record that is still under way of what left then.
+    /// The end of the last record of a transmission that is still in flight.
     fn last_flying(&mut self, left: Left) -> Option<u32> {
         let behind = self
             .records
@@ -351,15 +356,15 @@ impl Scoreboard {
         }
     }
 
-    /// The first record that the peer is not known to have.
+    /// The first record that is not known to be delivered.
     pub(crate) fn first_missing(&self) -> Option<usize> {
         self.records
             .iter()
             .position(|record| record.fate != Fate::Sacked)
     }
 
-    /// Forgets what the peer said it has, if it cannot be so: it said that it has the first number
-    /// that it has not acknowledged (RFC 2018 section 8, RFC 6675 section 5.1).
+    /// Discards SACK information that cannot be true: the peer reported the first number that it
+    /// has not acknowledged (RFC 2018 section 8, RFC 6675 section 5.1).
     pub(crate) fn forget_if_reneged(&mut self) {
         if self
             .records
@@ -396,7 +401,7 @@ impl Scoreboard {
         None
     }
 
-    /// Notes that a record left again; one that the peer has stays what it is.
+    /// Records a retransmission; a delivered record keeps its fate.
     pub(crate) fn resent(&mut self, index: usize, sent_us: u32) {
         let record = &mut self.records[index];
         match record.fate {

@@ -7,21 +7,21 @@ use crate::state::store::Placement;
 use crate::wire::ip;
 use std::net::IpAddr;
 
-/// An address and the length of its network's prefix.
+/// An address and its prefix length.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cidr {
     /// The address.
     pub address: IpAddr,
-    /// Bits that its network shares.
+    /// Prefix length of its network, in bits.
     pub prefix_bits: u8,
 }
 
 /// A network behind a gateway.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Route {
-    /// The network; with 0 bits, all.
+    /// The network; with 0 bits, the default route.
     pub network: Cidr,
-    /// Who knows the way; on one of our networks.
+    /// The next hop; in one of our networks.
     pub gateway: IpAddr,
 }
 
@@ -35,27 +35,27 @@ pub enum Ecn {
     Passive,
     /// Offered in our SYNs, too: Linux's 1.
     Active,
-    /// Offered in our SYNs and accepted, with marks that are counted where the peer counts them,
-    /// too (RFC 9768), and as in RFC 3168 where it does not: Linux's 3.
+    /// Offered in our SYNs and accepted, with counted marks if the peer supports it (RFC 9768), and
+    /// as in RFC 3168 otherwise: Linux's 3.
     Accurate,
 }
 
-/// Configuration of a stack; fixed once it is made.
+/// Configuration of a stack; fixed once the stack exists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// Ours.
+    /// Own addresses.
     pub addresses: Vec<Cidr>,
-    /// Beyond our own networks.
+    /// Routes to other networks.
     pub routes: Vec<Route>,
     /// Stateless address autoconfiguration from router advertisements (RFC 4862).
     pub autoconfigure: bool,
-    /// Seed of all random numbers; secret where outsiders are about.
+    /// Seed of all random numbers; must be secret in an open network.
     pub seed: u64,
-    /// Sessions at once.
+    /// Sessions at the same time.
     pub sessions_max: usize,
     /// Memory of the control blocks.
     pub placement: Placement,
-    /// All buffers together, in bytes.
+    /// Bytes of all buffers together.
     pub buffers_bytes: usize,
     /// A session's send ring, in bytes.
     pub send_bytes: u32,
@@ -69,26 +69,27 @@ pub struct Config {
     pub timestamps: bool,
     /// Offers SACK (RFC 2018 section 2).
     pub sack: bool,
-    /// Hops that our packets may take (RFC 9293 section 3.9.2, RFC 1122 section 3.2.1.7), 1 to 255.
+    /// Hop limit of sent packets (RFC 9293 section 3.9.2, RFC 1122 section 3.2.1.7), 1 to 255.
     pub hops: u8,
     /// Explicit congestion notification (RFC 3168).
     pub ecn: Ecn,
     /// New sessions' congestion control.
     pub congestion: Algorithm,
-    /// Spreads a window over the round trip on paths of a millisecond or more, where it is larger
-    /// than ten segments.
+    /// Paces windows of more than ten segments over the round trip, on paths of a millisecond or
+    /// more.
     pub pacing: bool,
     /// Disables Nagle's algorithm on new sessions (`TCP_NODELAY`).
     pub no_delay: bool,
     /// Delayed-ACK timeout, in microseconds (RFC 9293 section 3.8.6.3: below 500 ms).
     pub delayed_ack_us: u32,
-    /// After a pause of a timeout the congestion window starts anew (RFC 5681 section 4.1).
+    /// Restarts with the initial congestion window after a pause of a retransmission timeout (RFC
+    /// 5681 section 4.1).
     pub restart_after_idle: bool,
-    /// Bound of written and unsent bytes of new sessions (`TCP_NOTSENT_LOWAT`); `u32::MAX` for
-    /// none but the send buffer.
+    /// Bound of written and unsent bytes of new sessions (`TCP_NOTSENT_LOWAT`); `u32::MAX` for no
+    /// bound except the send buffer.
     pub unsent_low_bytes: u32,
-    /// Segments that a super-segment may carry however slow the session is. Above it one carries
-    /// what the session sends in about a millisecond.
+    /// Segments that a super-segment may always carry. Beyond that, it carries the amount that the
+    /// session sends in about a millisecond.
     pub burst_segments_min: u16,
     /// Two maximum segment lifetimes, in milliseconds.
     pub time_wait_ms: u32,
@@ -128,7 +129,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Refuses what makes no sense.
+    /// Rejects an invalid configuration.
     pub(crate) fn check(&self) -> Result<(), NetError> {
         let bad = |what, value: &dyn ToString, rule| NetError::Config {
             what,
@@ -176,15 +177,15 @@ impl Config {
     }
 }
 
-/// RFC 9293 section 3.8.4 and RFC 1122 section 4.2.3.6: off unless asked for, two hours at least by
-/// default.
+/// RFC 9293 section 3.8.4 and RFC 1122 section 4.2.3.6: off by default, with a default of at least
+/// two hours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keepalive {
     /// Silence before the first probe, in seconds.
     pub idle_s: u32,
-    /// Between probes, in seconds.
+    /// Interval between probes, in seconds.
     pub interval_s: u32,
-    /// Probes before the session is given up.
+    /// Probes before the session is aborted.
     pub probes: u8,
 }
 

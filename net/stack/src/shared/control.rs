@@ -1,13 +1,13 @@
-//! Small frames that belong to no session: ARP, ICMP, resets, cookies, datagrams. They wait in one
-//! piece of memory until the NIC takes them.
+//! Small frames without a session: ARP, ICMP, resets, cookies, datagrams. They are queued in one
+//! block of memory until the NIC takes them.
 
 use crate::frame::{Outgoing, TransmitChecksum};
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Bytes that may wait; what comes beyond is dropped, as a network may.
+/// Bytes that may be queued; frames beyond that are dropped, as a network may.
 const BYTES_MAX: usize = 256 << 10;
-/// Frames that may wait.
+/// Frames that may be queued.
 const FRAMES_MAX: usize = 1024;
 
 /// The queue. Frames are complete, checksums included.
@@ -18,7 +18,7 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// With all its memory.
+    /// A queue with all its memory.
     pub(crate) fn new() -> Self {
         Self {
             bytes: Vec::with_capacity(BYTES_MAX),
@@ -26,7 +26,7 @@ impl Control {
         }
     }
 
-    /// Room for a frame of `len` bytes, zeroed, to be filled; none where the queue is full.
+    /// Space for a frame of `len` bytes, zeroed, to be filled; none if the queue is full.
     pub(crate) fn push(&mut self, len: usize) -> Option<&mut [u8]> {
         if self.frames.is_empty() {
             self.bytes.clear();
@@ -40,7 +40,7 @@ impl Control {
         Some(&mut self.bytes[start..])
     }
 
-    /// True if `frames` more frames of `bytes` together fit.
+    /// True if `frames` more frames of `bytes` in total fit.
     pub(crate) fn has_room(&self, frames: usize, bytes: usize) -> bool {
         let held = if self.frames.is_empty() {
             0
@@ -50,8 +50,7 @@ impl Control {
         held + bytes <= BYTES_MAX && self.room() >= frames
     }
 
-    /// Takes the frames that were pushed last out again, all but the first `kept` of the queue; in
-    /// their order.
+    /// Removes the frames that were pushed last, all but the first `kept` of the queue; in order.
     pub(crate) fn take_back(&mut self, kept: usize) -> Vec<Vec<u8>> {
         let Some(first) = self.frames.get(kept).map(|range| range.start) else {
             return Vec::new();
@@ -85,7 +84,7 @@ impl Control {
         FRAMES_MAX - self.frames.len()
     }
 
-    /// Hands frames over until the NIC has no room; false then. `sent` counts them.
+    /// Passes frames on until the NIC has no room; then false. `sent` counts them.
     pub(crate) fn flush(
         &mut self,
         send: &mut dyn FnMut(&Outgoing<'_>) -> bool,

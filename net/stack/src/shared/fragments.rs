@@ -1,6 +1,6 @@
-//! Packets that are longer than the link or the path takes go out in fragments.
+//! Sending packets in fragments if they are longer than the MTU of the link or path.
 //!
-//! Why here: off the fast path, below whoever sends.
+//! Why here: off the fast path, below all senders.
 //! Source: RFC 791 section 3.2, RFC 8200 section 4.5, RFC 6864, RFC 7739.
 
 use super::Common;
@@ -10,8 +10,8 @@ use crate::wire::fragment::{self, PACKET_BYTES_MAX, Piece};
 use zerocopy::IntoBytes;
 
 impl Common {
-    /// As [`Common::push_packet`], of a packet that is longer than `mtu`: in fragments, all of them
-    /// or none.
+    /// As [`Common::push_packet`], for a packet longer than `mtu`: in fragments, all of them or
+    /// none.
     #[cold]
     pub(crate) fn push_fragments(
         &mut self,
@@ -21,8 +21,9 @@ impl Common {
         fill: impl FnOnce(&mut [u8]),
     ) -> bool {
         let head = fragment::head_bytes(&address.source);
-        // IPv6's fragment header is not part of the packet that is put together.
+        // IPv6's fragment header is not part of the reassembled packet.
         let own = if address.source.is_v4() { head } else { 0 };
+        // Offsets count units of eight bytes.
         let each = (mtu - head) / 8 * 8;
         let count = len.div_ceil(each);
         let all = len + count * (ethernet::HEADER_BYTES + head);
@@ -32,6 +33,7 @@ impl Common {
         let mut whole = std::mem::take(&mut self.long);
         whole.clear();
         whole.resize(len, 0);
+        // The checksum covers the whole packet, so it is built before it is cut.
         fill(&mut whole);
         let identification = self.identify(address);
         for (number, bytes) in whole.chunks(each).enumerate() {
@@ -52,7 +54,7 @@ impl Common {
     fn push_piece(&mut self, address: &Address, piece: &Piece, bytes: &[u8]) {
         let head = fragment::head_bytes(&address.source);
         let link = address.ethernet(self.interface.mac);
-        // There is room for all of them.
+        // It cannot fail: room for all of them was checked.
         let Some(frame) = self
             .control
             .push(ethernet::HEADER_BYTES + head + bytes.len())
@@ -67,9 +69,8 @@ impl Common {
         payload.copy_from_slice(bytes);
     }
 
-    /// RFC 6864 section 4.3: not used again for as long as fragments may be under way. RFC 7739
-    /// section 5.3: a counter of the few destinations that share it, from a beginning that none can
-    /// guess.
+    /// RFC 6864 section 4.3: not reused while fragments may be in transit. RFC 7739 section 5.3: a
+    /// counter shared by few destinations, with an unpredictable start.
     fn identify(&mut self, address: &Address) -> u32 {
         let (source, destination) = (&address.source, &address.destination);
         let (begin, place) = self

@@ -1,4 +1,4 @@
-//! Frames that the stack itself builds whole: what belongs to no session's window.
+//! Frames without a session's window that the stack builds itself.
 
 use super::Common;
 use crate::checksum::{Sum, pseudo};
@@ -10,7 +10,7 @@ use crate::wire::{Ip, Mac};
 use zerocopy::IntoBytes;
 use zerocopy::network_endian::{U16, U32};
 
-/// A packet that is to be built.
+/// Addresses of a packet to build.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Address {
     pub(crate) mac: Mac,
@@ -21,12 +21,12 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// The header in front of it.
+    /// The Ethernet header in front of it.
     pub(crate) fn ethernet(&self, own: Mac) -> Ethernet {
         Ethernet::new(self.mac, own, ethernet::kind_of(&self.source))
     }
 
-    /// Back to where a packet came from.
+    /// The addresses of a reply to a packet.
     pub(crate) fn answer(packet: &Packet, mac: Mac, hops: u8) -> Self {
         Self {
             mac,
@@ -39,8 +39,8 @@ impl Address {
 }
 
 impl Common {
-    /// Puts a packet of `len` payload bytes into the queue, filled by `fill`; in fragments where it
-    /// is longer than the link or the way takes. False where the queue is full.
+    /// Queues a packet of `len` payload bytes, filled by `fill`; in fragments if it is longer than
+    /// the MTU of the link or path. False if the queue is full.
     pub(crate) fn push_packet(
         &mut self,
         address: &Address,
@@ -115,8 +115,8 @@ impl Common {
         self.send_reset_with(ends, hop, sequence, acknowledgment, &Options::default());
     }
 
-    /// The same with options: RFC 7323 section 3.2 wants timestamps in resets of sessions that have
-    /// them.
+    /// The same with options: RFC 7323 section 3.2 requires timestamps in resets of sessions that
+    /// use them.
     pub(crate) fn send_reset_with(
         &mut self,
         ends: &Ends,
@@ -154,7 +154,7 @@ impl Common {
         }
     }
 
-    /// The answer to a segment that belongs to nobody: RFC 9293 section 3.10.7.1.
+    /// RST for a segment without a connection: RFC 9293 section 3.10.7.1.
     pub(crate) fn refuse_segment(&mut self, ends: &Ends, mac: Mac, segment: &Segment<'_>) {
         if segment.has(RST) {
             return;
@@ -168,7 +168,7 @@ impl Common {
         }
     }
 
-    /// The entry of the next hop towards `remote`.
+    /// The neighbour entry of the next hop towards `remote`.
     pub(crate) fn find_hop(&mut self, remote: &Ip) -> Option<(u16, u16)> {
         if self.interface.is_ours(remote) {
             return Some(self.neighbors.own(remote, self.interface.mac, self.now_ns));

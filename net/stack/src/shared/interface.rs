@@ -1,14 +1,14 @@
-//! Our addresses, and the next hop towards any other.
+//! Own addresses, and the next hop towards any other.
 //!
-//! Source: RFC 1122 section 3.3.1, RFC 4861 section 5.2, RFC 6724 (a part of it: the source shares
-//! its network with the next hop).
+//! Source: RFC 1122 section 3.3.1, RFC 4861 section 5.2, RFC 6724 (partly: the source shares its
+//! network with the next hop).
 
 use super::config::{Cidr, Route};
 use crate::frame::Capabilities;
 use crate::wire::ip::{self, Packet};
 use crate::wire::{Ip, Mac};
 
-/// Addresses that a stack may have; more are refused.
+/// Addresses of a stack, at most; more are rejected.
 pub(crate) const ADDRESSES_MAX: usize = 64;
 
 #[derive(Debug, Clone, Copy)]
@@ -26,7 +26,7 @@ pub(crate) struct Interface {
     pub(crate) completes_checksums: bool,
     pub(crate) networks: Vec<Network>,
     pub(crate) gateways: Vec<(Network, Ip)>,
-    /// Joined groups, with how many asked.
+    /// Joined groups, with the number of joins.
     pub(crate) groups: Vec<(Ip, u32)>,
 }
 
@@ -73,26 +73,27 @@ impl Interface {
         }
     }
 
-    /// True for IPv4's limited broadcast address, and for that of a network of ours.
+    /// True for IPv4's limited broadcast address, and for the broadcast address of one of our
+    /// networks.
     pub(crate) fn is_broadcast(&self, address: &Ip) -> bool {
         address.is_v4()
             && (address.last_four() == [255; 4]
                 || self.networks.iter().any(|own| is_broadcast(own, address)))
     }
 
-    /// True if no honest neighbour sends packets with this source. `from_self`: it came by the loop
-    /// inside the stack, where our own addresses are right.
+    /// True if no honest neighbour sends packets with this source. `from_self`: it was sent by this
+    /// stack itself, where its own addresses are valid.
     #[inline]
     pub(crate) fn is_martian(&self, packet: &Packet, from_self: bool) -> bool {
         let source = &packet.source;
         source.is_martian_source()
-            // RFC 4291 section 2.5.2: only where no answer is sent to it.
+            // RFC 4291 section 2.5.2: only in messages that get no reply.
             || source.is_unspecified() && packet.protocol != ip::ICMPV6
             || !from_self && self.is_ours(source)
             || self.networks.iter().any(|own| is_broadcast(own, source))
     }
 
-    /// Who a packet to `remote` is handed to, on the wire.
+    /// The next hop of a packet to `remote`.
     pub(crate) fn next_hop(&self, remote: &Ip) -> Option<Ip> {
         if remote.is_loopback() && !self.is_ours(remote) {
             // RFC 1122 section 3.2.1.3 (g), RFC 4291 section 2.5.3: never on the wire.
@@ -117,7 +118,7 @@ impl Interface {
                 .any(|own| own.address.shares_prefix(remote, own.prefix_bits))
     }
 
-    /// Our address for packets to `remote`.
+    /// The source address for packets to `remote`.
     pub(crate) fn source_for(&self, remote: &Ip) -> Option<Ip> {
         let hop = self.next_hop(remote)?;
         let family = || {

@@ -1,9 +1,9 @@
 //! State shared by all sessions of a stack: clocks, buffers, tables, counters and the queue of
 //! control frames.
 //!
-//! Why here: `tcp` works on one session and on [`Common`], `stack` on all of them; both stand above
-//! this, so that `tcp` knows nothing of `stack`.
-//! Must stay true: nothing here knows a session's machine.
+//! Why here: `tcp` works on one session and on [`Common`], `stack` on all of them; both are above
+//! this module, so that `tcp` does not depend on `stack`.
+//! Must stay true: nothing here knows a session's state machine.
 
 pub(crate) mod config;
 pub(crate) mod control;
@@ -60,30 +60,30 @@ pub(crate) struct Common {
     pub(crate) counters: Counters,
     /// Sessions that may have something to send.
     pub(crate) ready: VecDeque<u32>,
-    /// For the applications.
+    /// Events for the applications.
     pub(crate) pending_events: VecDeque<EventSource>,
-    /// Sessions that have been closed, to be taken out of the table.
+    /// Sessions that were closed, to be removed from the table.
     pub(crate) newly_closed: Vec<u32>,
-    /// Embryos that are established, to be put into their listener's queue.
+    /// Embryonic sessions that are established, to be put into their listener's accept queue.
     pub(crate) newly_established: Vec<u32>,
-    /// Sessions in TIME-WAIT, the oldest first: the first to go when there is no room.
+    /// Sessions in TIME-WAIT, the oldest first: evicted first.
     pub(crate) time_wait: VecDeque<u32>,
-    /// Of challenge acknowledgments: RFC 5961 section 7.
+    /// Budget of challenge acknowledgments: RFC 5961 section 7.
     pub(crate) challenges: Budget,
-    /// Of ICMP errors: RFC 4443 section 2.4 (f).
+    /// Budget of ICMP errors: RFC 4443 section 2.4 (f).
     pub(crate) errors: Budget,
-    /// Moves on with each port that is chosen (RFC 6056).
+    /// Advances with each chosen port (RFC 6056).
     pub(crate) next_port: u32,
-    /// The largest packets on ways that are narrower than the link.
+    /// The MTU of paths that are narrower than the link.
     pub(crate) paths: Paths,
-    /// Of packets in fragments: see [`Common::identify`].
+    /// Counters of packets in fragments: see [`Common::identify`].
     pub(crate) identifications: [u32; IDENTIFICATIONS],
-    /// A packet on its way into fragments; between two it holds nothing that counts.
+    /// Buffer for a packet to be fragmented; unused between two packets.
     pub(crate) long: Vec<u8>,
 }
 
 impl Common {
-    /// Moves the clocks; they never go back.
+    /// Advances the clocks; they never go back.
     #[inline]
     pub(crate) fn set_now(&mut self, now_ns: u64) {
         if now_ns > self.now_ns {
@@ -94,7 +94,7 @@ impl Common {
         }
     }
 
-    /// The tick that is `us` microseconds away, and never this one.
+    /// The tick in `us` microseconds, and never the current one.
     #[inline]
     pub(crate) fn tick_in_us(&self, us: u32) -> Tick {
         crate::timer::tick_after(self.now_ns + u64::from(us) * 1_000)
@@ -111,8 +111,8 @@ impl Common {
     }
 }
 
-/// Answers that may go out in one second. The number is random: a fixed one can be counted from
-/// outside and was a side channel, of challenges (CVE-2016-5696) as of ICMP errors
+/// Replies that may be sent in one second. The number is random: a fixed one can be counted from
+/// outside and was a side channel, for challenges (CVE-2016-5696) and for ICMP errors
 /// (CVE-2020-25705).
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Budget {
@@ -121,7 +121,7 @@ pub(crate) struct Budget {
 }
 
 impl Budget {
-    /// Of no second yet.
+    /// Before the first second.
     pub(crate) const NEW: Self = Self {
         left: 0,
         second: u64::MAX,
@@ -139,7 +139,7 @@ impl Budget {
     }
 }
 
-/// Answers in a second, at least; at most twice as many.
+/// Replies per second, at least; at most twice as many.
 const BUDGET_MIN: u32 = 500;
 
 /// Counters of identifications: RFC 7739 section 5.3.

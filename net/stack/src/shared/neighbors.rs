@@ -1,19 +1,18 @@
-//! Neighbours on the wire: their hardware addresses, asked for by ARP or neighbour discovery.
+//! Neighbours on the link: their hardware addresses, resolved by ARP or neighbour discovery.
 //!
-//! An entry is used while it is fresh; when it has aged it is used on, and confirmed by a question
-//! to that one neighbour. Whoever claims another hardware address for a neighbour that we know is
-//! not believed at once: the known one is asked first, and only where it keeps silent does the
-//! claim count (ARP and neighbour discovery are not authenticated, and one forged reply would take
-//! the neighbour away). Must stay true: what a stranger sends adds an entry while there is room,
-//! and never takes one away. Source: RFC 826, RFC 1122 section 2.3.2, RFC 4861 sections 7.2.5 and
-//! 7.3, RFC 5227 section 1.
+//! An entry is used while it is fresh; a stale one stays in use, and is confirmed by a unicast
+//! request. If another hardware address is claimed for a known neighbour, the known one is probed
+//! first, and the claim is accepted only if it does not answer (ARP and neighbour discovery are not
+//! authenticated, and one forged reply would take over the neighbour). Must stay true: a packet
+//! from an unknown host adds an entry while there is room, and never removes one. Source: RFC 826,
+//! RFC 1122 section 2.3.2, RFC 4861 sections 7.2.5 and 7.3, RFC 5227 section 1.
 
 use crate::wire::{Ip, Mac};
 use std::collections::BTreeMap;
 
-/// Entries.
+/// Entries, at most.
 const ENTRIES_MAX: usize = 4096;
-/// Sessions that wait for one neighbour; others find out by their own timers.
+/// Sessions that wait for one neighbour; others retry by their own timers.
 const WAITING_MAX: usize = 4096;
 /// RFC 4861 section 10: REACHABLE_TIME.
 const FRESH_NS: u64 = 30_000_000_000;
@@ -21,19 +20,19 @@ const FRESH_NS: u64 = 30_000_000_000;
 const ASK_NS: u64 = 1_000_000_000;
 /// RFC 4861 section 10: MAX_MULTICAST_SOLICIT.
 const ASKS_MAX: u8 = 3;
-/// Questions to the known address before another that was claimed meanwhile takes its place.
+/// Requests to the known address before a claimed one replaces it.
 const CLAIM_ASKS_MAX: u8 = 2;
-/// Time before a neighbour that did not answer is asked again: RFC 1122 section 2.3.2.1 wants at
-/// most one request a second.
+/// Time before an unresponsive neighbour is resolved again: RFC 1122 section 2.3.2.1 allows at most
+/// one request a second.
 const SILENT_NS: u64 = 1_000_000_000;
 
 /// Resolution state of a next hop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Hop {
     Known(Mac),
-    /// Asked for; whoever asked is in the list.
+    /// Being resolved; the session was added to the waiting list.
     Waiting,
-    /// The entry is another's now.
+    /// The entry was reused for another address.
     Gone,
 }
 
@@ -42,22 +41,22 @@ struct Entry {
     ip: Ip,
     mac: Option<Mac>,
     generation: u16,
-    /// Until then nothing is asked.
+    /// No request is sent before this time.
     until_ns: u64,
     asks: u8,
     used_ns: u64,
     waiting: Vec<u32>,
-    /// Another hardware address that somebody claims; `mac` is being asked.
+    /// Another hardware address that was claimed; `mac` is being probed.
     claim: Option<Mac>,
-    /// In the list of those that are being asked.
+    /// Listed in `asking`.
     listed: bool,
 }
 
-/// A question that is to go out.
+/// A request to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Question {
     pub(crate) ip: Ip,
-    /// To this one alone; to all where it is not known.
+    /// Unicast to this address; multicast or broadcast if it is unknown.
     pub(crate) mac: Option<Mac>,
 }
 
@@ -66,18 +65,18 @@ pub(crate) struct Question {
 pub(crate) struct Neighbors {
     entries: Vec<Entry>,
     numbers: BTreeMap<Ip, u16>,
-    /// For the stack to send.
+    /// Requests for the stack to send.
     pub(crate) questions: Vec<Question>,
-    /// Sessions whose neighbour is known now.
+    /// Sessions whose neighbour was resolved.
     pub(crate) resolved: Vec<u32>,
     /// Sessions whose neighbour does not answer.
     pub(crate) failed: Vec<u32>,
-    /// Entries that are being asked for: their next look.
+    /// Entries that are being resolved or confirmed.
     asking: Vec<u16>,
 }
 
 impl Neighbors {
-    /// The entry for a next hop, made if need be.
+    /// The entry for a next hop, created if necessary.
     pub(crate) fn entry(&mut self, ip: &Ip, now_ns: u64) -> (u16, u16) {
         if let Some(&number) = self.numbers.get(ip) {
             return (number, self.entries[usize::from(number)].generation);
@@ -97,15 +96,14 @@ impl Neighbors {
             self.entries.push(entry);
             self.entries.len() - 1
         } else {
-            // The one that was not used for longest. Rare: a full table of neighbours.
+            // The least recently used one. Rare: the table is full.
             let oldest = self.entries.iter().enumerate();
             let oldest = oldest.min_by_key(|(_, entry)| entry.used_ns);
             let number = oldest.map_or(0, |(number, _)| number);
             let old = &mut self.entries[number];
             entry.generation = old.generation.wrapping_add(1);
             let waiting = std::mem::take(&mut old.waiting);
-            // The number stays in the list; the next look there finds nothing to ask and takes it
-            // off.
+            // The number stays listed; the next tick finds nothing to ask and removes it.
             entry.listed = old.listed;
             self.numbers.remove(&old.ip);
             *old = entry;
@@ -116,8 +114,8 @@ impl Neighbors {
         (number as u16, self.entries[number].generation)
     }
 
-    /// The entry for an address of our own: frames to it carry our own hardware address, by which
-    /// whoever runs the loop knows that they stay here. Nobody outside changes it.
+    /// The entry for one of our own addresses: frames to it carry our own hardware address, by
+    /// which the caller recognizes loopback frames. No packet from outside changes it.
     pub(crate) fn own(&mut self, ip: &Ip, mac: Mac, now_ns: u64) -> (u16, u16) {
         let (number, generation) = self.entry(ip, now_ns);
         let entry = &mut self.entries[usize::from(number)];
@@ -126,7 +124,8 @@ impl Neighbors {
         (number, generation)
     }
 
-    /// The hardware address of an entry, for `session`, which is put into the list if it must wait.
+    /// The hardware address of an entry, for `session`, which is put into the waiting list if
+    /// necessary.
     #[inline]
     pub(crate) fn hop(&mut self, number: u16, generation: u16, session: u32, now_ns: u64) -> Hop {
         let Some(entry) = self.entries.get_mut(usize::from(number)) else {
@@ -141,13 +140,13 @@ impl Neighbors {
         }
     }
 
-    /// The hardware address of an entry, if it is known; nothing is asked.
+    /// The hardware address of an entry, if it is known; no request is sent.
     pub(crate) fn mac(&self, number: u16, generation: u16) -> Option<Mac> {
         let entry = self.entries.get(usize::from(number))?;
         entry.mac.filter(|_| entry.generation == generation)
     }
 
-    /// The same for who cannot wait.
+    /// The same for a caller that cannot wait.
     pub(crate) fn known(&mut self, ip: &Ip, now_ns: u64) -> Option<Mac> {
         let (number, _) = self.entry(ip, now_ns);
         match self.entries[usize::from(number)].mac {
@@ -164,8 +163,8 @@ impl Neighbors {
         let entry = &mut self.entries[usize::from(number)];
         entry.used_ns = now_ns;
         if let Some(mac) = entry.mac {
-            // Aged: used on, and confirmed. The questions after the first are `tick`'s, so that a
-            // neighbour that has gone is noticed also where nobody sends for seconds.
+            // Stale: still used, and confirmed. Later requests are sent by `tick`, so that a lost
+            // neighbour is noticed even if nothing is sent for seconds.
             if entry.asks == 0 {
                 self.ask(number, now_ns);
             }
@@ -179,13 +178,13 @@ impl Neighbors {
         if entry.asks == 0 && now_ns >= entry.until_ns {
             self.ask(number, now_ns);
         } else if entry.asks == 0 {
-            // Known not to answer.
+            // Known to be unresponsive.
             self.failed.append(&mut entry.waiting);
         }
         Hop::Waiting
     }
 
-    /// Asks once more: the known address, or all where none is known.
+    /// Sends one more request: to the known address, or to all if none is known.
     fn ask(&mut self, number: u16, now_ns: u64) {
         let entry = &mut self.entries[usize::from(number)];
         entry.asks += 1;
@@ -200,8 +199,8 @@ impl Neighbors {
         }
     }
 
-    /// A transport above gets no answers by way of this neighbour: RFC 1122 section 2.3.2.1 (4),
-    /// RFC 4861 section 7.3.1. Whoever uses the entry next confirms it.
+    /// A transport gets no answers via this neighbour: RFC 1122 section 2.3.2.1 (4), RFC 4861
+    /// section 7.3.1. The next use of the entry confirms it.
     pub(crate) fn suspect(&mut self, number: u16, generation: u16, now_ns: u64) {
         if let Some(entry) = self.entries.get_mut(usize::from(number))
             && entry.generation == generation
@@ -213,10 +212,11 @@ impl Neighbors {
         }
     }
 
-    /// A neighbour's address, as it says itself. With `add`, an entry is made where there is none.
+    /// Learns a neighbour's address from its own message. With `add`, an entry is created if there
+    /// is none.
     pub(crate) fn learn(&mut self, ip: &Ip, mac: Mac, add: bool, now_ns: u64) {
         if mac[0] & 1 != 0 {
-            // No neighbour has a group's address.
+            // A neighbour cannot have a group's address.
             return;
         }
         let number = match self.numbers.get(ip) {
@@ -226,13 +226,13 @@ impl Neighbors {
         };
         let entry = &mut self.entries[usize::from(number)];
         if entry.until_ns == u64::MAX {
-            // Our own.
+            // One of our own addresses.
             return;
         }
         if entry.mac.is_some_and(|known| known != mac) {
             let first = entry.claim.replace(mac).is_none();
             if first {
-                // Its own questions begin here, whatever was asked before.
+                // Its own requests start here, regardless of earlier ones.
                 entry.asks = 0;
                 self.ask(number, now_ns);
             }
@@ -245,7 +245,8 @@ impl Neighbors {
         self.resolved.append(&mut entry.waiting);
     }
 
-    /// A packet came from there: used where nothing is known yet, and confirmed soon.
+    /// Learns tentatively from the source of a packet: used if nothing is known yet, and confirmed
+    /// soon.
     pub(crate) fn suppose(&mut self, ip: &Ip, mac: Mac, now_ns: u64) {
         let known = self
             .numbers
@@ -259,13 +260,13 @@ impl Neighbors {
         }
     }
 
-    /// True if no request is to be sent and no waiter is to be notified.
+    /// True if there is no request to send and no session to notify.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.questions.is_empty() && self.resolved.is_empty() && self.failed.is_empty()
     }
 
-    /// Asks again where there was no answer.
+    /// Repeats unanswered requests.
     pub(crate) fn tick(&mut self, now_ns: u64) {
         let mut at = 0;
         while at < self.asking.len() {
@@ -283,19 +284,18 @@ impl Neighbors {
         }
     }
 
-    /// A question had no answer in its time.
+    /// A request timed out.
     fn unanswered(&mut self, number: u16, now_ns: u64) {
         let entry = &mut self.entries[usize::from(number)];
         if entry.claim.is_some() && entry.asks >= CLAIM_ASKS_MAX {
-            // The one we knew is gone. The other may be false all the same: who uses it confirms
-            // it.
+            // The known neighbour is gone. The claim may still be forged: its next use confirms it.
             entry.mac = entry.claim.take();
             entry.asks = 0;
             entry.until_ns = now_ns + ASK_NS;
         } else if entry.asks < ASKS_MAX {
             self.ask(number, now_ns);
         } else if entry.mac.is_some() {
-            // Its last address does not answer: ask all.
+            // Its last address does not answer: multicast or broadcast.
             entry.mac = None;
             entry.asks = 0;
             self.ask(number, now_ns);
@@ -306,7 +306,7 @@ impl Neighbors {
         }
     }
 
-    /// When [`Neighbors::tick`] has something to do.
+    /// Time when [`Neighbors::tick`] has work.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         self.asking
             .iter()
@@ -335,7 +335,7 @@ mod tests {
         for second in 0..60 {
             let now_ns = second * S;
             neighbors.learn(&ip, NEW, true, now_ns);
-            // The question that this causes is to the known address, and is answered.
+            // The resulting request goes to the known address, and is answered.
             let questions = std::mem::take(&mut neighbors.questions);
             assert!(questions.iter().all(|question| question.mac == Some(OLD)));
             assert!(!questions.is_empty());

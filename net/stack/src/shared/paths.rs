@@ -1,25 +1,25 @@
-//! The largest packets that ways to others take, where routers said so.
+//! Path MTU cache: the largest packets on paths to other hosts, as reported by routers.
 //!
-//! Why here: a session keeps its own; datagrams and answers have none, and are cut to what this
-//! says. Must stay true: at most [`PATHS_MAX`] are known, none is smaller than the family's least,
-//! and each is forgotten after ten minutes, because a way may have become wider. Source: RFC 1191
-//! section 6.3, RFC 8201 sections 4 and 5.3.
+//! Why here: a session keeps its own; datagrams and replies have none, and are limited by this.
+//! Must stay true: at most [`PATHS_MAX`] entries, none below the family's minimum, and each expires
+//! after ten minutes, because the path may have changed. Source: RFC 1191 section 6.3, RFC 8201
+//! sections 4 and 5.3.
 
 use crate::wire::Ip;
 use crate::wire::ip::V6_MTU_MIN;
 use std::collections::BTreeMap;
 
-/// Ways that are known.
+/// Entries, at most.
 const PATHS_MAX: usize = 1024;
 /// RFC 1191 section 6.3, RFC 8201 section 5.3: about ten minutes.
 const KEPT_NS: u64 = 600_000_000_000;
-/// As Linux (`min_pmtu`): what a router says below that is not believed, its fragments are smaller
-/// still.
+/// As in Linux (`min_pmtu`): smaller values are not accepted, since they would lead to even smaller
+/// fragments.
 const LEAST_V4: usize = 552;
 /// RFC 8200 section 5.
 const LEAST_V6: usize = V6_MTU_MIN;
 
-/// The least MTU that is believed between addresses of this one's family.
+/// The least accepted MTU between addresses of this one's family.
 pub(crate) fn least(address: &Ip) -> usize {
     if address.is_v4() { LEAST_V4 } else { LEAST_V6 }
 }
@@ -31,7 +31,7 @@ pub(crate) struct Paths {
 }
 
 impl Paths {
-    /// The largest packet to there, of at most `link` bytes.
+    /// The largest packet to this address, of at most `link` bytes.
     #[inline]
     pub(crate) fn mtu(&self, to: &Ip, link: usize, now_ns: u64) -> usize {
         if self.known.is_empty() {
@@ -41,7 +41,7 @@ impl Paths {
         known.map_or(link, |known| known.0.min(link))
     }
 
-    /// A router says that packets to there are at most so long; whether that is news.
+    /// A router reports this MTU towards an address; true if that is new.
     pub(crate) fn shrink(&mut self, to: &Ip, mtu: usize, link: usize, now_ns: u64) -> bool {
         let mtu = mtu.max(least(to));
         if mtu >= self.mtu(to, link, now_ns) {
@@ -49,7 +49,7 @@ impl Paths {
         }
         if self.known.len() >= PATHS_MAX && !self.known.contains_key(to) {
             self.known.retain(|_, known| now_ns < known.1);
-            // The one that would be forgotten first.
+            // The entry that would expire first.
             let oldest = self.known.iter().min_by_key(|(_, known)| known.1);
             let oldest = oldest.map(|(to, _)| *to);
             if let Some(oldest) = oldest.filter(|_| self.known.len() >= PATHS_MAX) {
@@ -90,7 +90,7 @@ mod tests {
         let mut paths = Paths::default();
         let far = |number: u64| Ip((u128::from(number) | 0xfd << 120).to_be_bytes());
         let count = PATHS_MAX as u64;
-        // The higher the address the older, so that order of addresses alone would not do.
+        // Higher addresses are older, so that the order of addresses alone would not suffice.
         for now in 0..=count {
             assert!(paths.shrink(&far(count - now), 1, 1500, now));
         }

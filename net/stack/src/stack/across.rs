@@ -1,17 +1,17 @@
-//! Bytes between two sessions of this stack that are each other's peer.
+//! Copying bytes between two sessions of this stack that are each other's peer.
 //!
-//! Why here: two applications of one engine talk over a connection whose both ends are control
-//! blocks in the same memory. Cutting such bytes into segments, queueing them and acknowledging
-//! them costs two more copies of each and changes nothing that either application could see. So
-//! what is written moves straight to the reader, and both blocks are left as they would be had a
-//! segment with these bytes come and its acknowledgment come back: numbers, windows and the time
-//! of the last segment. (Solaris has called this TCP fusion.)
+//! Why here: two applications of one engine communicate over a connection whose two ends are
+//! control blocks in the same memory. Cutting the bytes into segments, queueing and acknowledging
+//! them costs two more copies of each and changes nothing visible to either application. So written
+//! bytes are copied directly to the reader, and both blocks are updated as if a segment with these
+//! bytes had been received and acknowledged: numbers, windows and the time of the last segment.
+//! (Solaris called this TCP fusion.)
 //!
-//! Must stay true: bytes go this way only while nothing is in flight in either direction, nothing
-//! is out of order and no FIN was sent, so that none of them can overtake another and no segment
-//! of the two that is still queued carries anything but an old acknowledgment; never more than the
-//! window that the reader has told its peer of. Whatever does not fit takes the way of segments.
-//! Opening, closing and resetting are always segments.
+//! Must stay true: bytes are copied only while nothing is in flight in either direction, nothing is
+//! out of order and no FIN was sent, so that they cannot overtake each other and any segment of the
+//! two that is still queued carries only an old acknowledgment; never more than the window that the
+//! reader has advertised. All other data is sent in segments. Opening, closing and resetting always
+//! use segments.
 
 use super::Stack;
 use super::names::SessionId;
@@ -21,19 +21,19 @@ use crate::error::NetError;
 use crate::secrets::Ends;
 use crate::state::hot::{EcnFlags, Flags, Hot, State, Tail};
 
-/// The other end of a session, where bytes can go across.
+/// The other end of a session, if bytes can be copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OtherEnd {
-    /// The session that reads what is written.
+    /// The session that reads the written bytes.
     pub reader: SessionId,
-    /// Bytes that it takes now: what is left of its window.
+    /// Bytes that it accepts now: the rest of its window.
     pub room: usize,
-    /// It has read all that came before.
+    /// It has read everything before.
     pub has_read_all: bool,
 }
 
 impl Stack {
-    /// The other end of a session, if bytes can go across to it now.
+    /// The other end of a session, if bytes can be copied to it now.
     #[inline]
     pub fn other_end(&mut self, id: SessionId) -> Option<OtherEnd> {
         let (_, reader) = self.across(id)?;
@@ -48,10 +48,10 @@ impl Stack {
         })
     }
 
-    /// Has the other end's owner take bytes of a session: `take` is told of the session that reads
-    /// and of how many it takes, carries at most so many to it, and says how many it were. They
-    /// are counted as written, sent, acknowledged and read. 0, and `take` is not called, where
-    /// bytes cannot go across or the other end has not read all that came before.
+    /// Lets the other end's owner take bytes of a session: `take` gets the reading session and the
+    /// number of bytes it accepts, copies at most that many to it, and returns their number. They
+    /// are counted as written, sent, acknowledged and read. Returns 0 without calling `take` if
+    /// bytes cannot be copied or the other end has unread data.
     #[inline]
     pub fn carry_across(
         &mut self,
@@ -78,9 +78,9 @@ impl Stack {
         count
     }
 
-    /// Writes up to `count` bytes that `fill` puts where they belong, in up to two pieces, straight
-    /// into the receive ring of the other end, as far as its window goes; how many. 0 where bytes
-    /// cannot go across: then [`Stack::write_in_place`] is the way.
+    /// Lets `fill` write up to `count` bytes, in up to two pieces, directly into the receive ring
+    /// of the other end, within its window; their number. 0 if bytes cannot be copied: then use
+    /// [`Stack::write_in_place`].
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -98,7 +98,7 @@ impl Stack {
         let (hot, _, _) = self.store.session(reader);
         let room = hot.rcv_edge.wrapping_sub(hot.rcv_nxt) as usize;
         let pool = &mut self.common.pool;
-        // No memory is no room: the way of segments has its answers to that.
+        // Without memory there is no room: segments handle that case.
         let taken = hot
             .rx
             .append_with(pool, count.min(room), usize::MAX, &mut fill);
@@ -134,7 +134,7 @@ impl Stack {
         reads.then_some((writer, reader))
     }
 
-    /// Both control blocks after `count` bytes and their acknowledgment.
+    /// Updates both control blocks after `count` bytes and their acknowledgment.
     fn count_across(&mut self, writer: u32, reader: u32, count: usize) {
         let bytes = count as u32;
         let now_ms = self.common.now_ms;
@@ -150,14 +150,15 @@ impl Stack {
         hot.snd_wnd = window;
         hot.snd_wl2 = hot.snd_una;
         hot.last_received_ms = now_ms;
-        // Comparisons with these go wrong once they are two gigabytes behind.
+        // Sequence comparisons with these would fail once they are two gigabytes behind.
         path.small_end = hot.snd_una;
         cold.flight_end = hot.snd_una;
         self.common.counters.across_bytes += count as u64;
     }
 }
 
-/// True if nothing of a session is under way: all was acknowledged, nothing waits or is repaired.
+/// True if a session is quiescent: all data is acknowledged, nothing waits, and no loss recovery is
+/// in progress.
 fn is_still(hot: &Hot) -> bool {
     matches!(hot.state(), State::Established | State::CloseWait)
         && hot.in_flight() == 0
@@ -168,7 +169,7 @@ fn is_still(hot: &Hot) -> bool {
         && !hot.has_ecn(EcnFlags::REDUCED)
 }
 
-/// Flags that a session at rest has not.
+/// Flags that a quiescent session does not have.
 const STIRRED: Flags = Flags::FIN_QUEUED
     .and(Flags::FAILED)
     .and(Flags::RECOVERY)

@@ -1,9 +1,9 @@
-//! A frame's way in: Ethernet, IP, and to whom.
+//! The path of a received frame: Ethernet, IP, and the protocol above.
 //!
-//! With sessions in main memory, small segments are put into the local store first, each with its
-//! hash; when the batch is complete all entries of the table are fetched, then all control blocks,
-//! and then the segments are dealt with: the misses overlap. Large segments and all else are dealt
-//! with at once, after what came before them.
+//! With sessions in main memory, small segments are staged in the local store first, each with its
+//! hash; when the batch is complete all table entries are prefetched, then all control blocks, and
+//! then the segments are processed: the cache misses overlap. Large segments and other packets are
+//! processed at once, after everything staged before them.
 
 use super::{Stack, icmp};
 use crate::checksum::{Sum, pseudo};
@@ -17,16 +17,16 @@ use crate::wire::tcp::Tcp;
 use crate::wire::{BROADCAST, Ip, Mac};
 use zerocopy::FromBytes;
 
-/// Segments that are put off together.
+/// Segments staged together.
 const STAGED_MAX: usize = 64;
-/// Bytes of a segment that is put off: 64 of them and what belongs to them take 32 KiB.
+/// Bytes of a staged segment: 64 of them and their metadata take 32 KiB.
 pub(crate) const STAGED_BYTES: usize = 448;
 /// Prefetch distance of control blocks, in segments behind the prefetch of their table entries.
 const BLOCKS_BEHIND: usize = 4;
 /// Prefetch distance of send buffers, in segments ahead of processing.
 const BUFFERS_AHEAD: usize = 4;
 
-/// A TCP segment on its way to a session.
+/// A TCP segment for a session.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Arrival {
     pub(crate) ends: Ends,
@@ -41,7 +41,7 @@ pub(crate) struct Arrival {
 /// Staged segments: received in this batch and not processed yet.
 pub(crate) struct Staging {
     arrivals: Vec<Arrival>,
-    /// Out only while a batch is dealt with.
+    /// Taken out only while a batch is processed.
     bytes: Option<Box<[[u8; STAGED_BYTES]; STAGED_MAX]>>,
     placement: Placement,
 }
@@ -61,7 +61,7 @@ impl Staging {
 }
 
 impl Stack {
-    /// One frame.
+    /// Processes one frame.
     #[inline]
     pub(crate) fn arrive(&mut self, frame: Received<'_>) {
         if self.arrive_by_last_flow(&frame) {
@@ -79,7 +79,7 @@ impl Stack {
             return;
         }
         if header.source[0] & 1 != 0 {
-            // No station has a group's address, and an answer would go to all of it.
+            // No station has a group's address, and a reply would go to all of the group.
             self.common.counters.martians += 1;
             return;
         }
@@ -88,6 +88,8 @@ impl Stack {
             ethernet::IPV4 => ip::parse_v4(bytes),
             ethernet::IPV6 => ip::parse_v6(bytes),
             ethernet::ARP => {
+                // Earlier segments are processed first, here and below: the order of arrival
+                // counts.
                 self.process_staged_segments();
                 self.share_arp(frame.bytes);
                 self.arrive_arp(bytes);
@@ -101,6 +103,7 @@ impl Stack {
         match packet {
             Ok(packet) => {
                 let unicast = header.destination != BROADCAST && header.destination[0] & 1 == 0;
+                // The next frame is probably of the same session, and then needs no search.
                 if let Some(number) =
                     self.arrive_packet(&packet, bytes, &header, unicast, frame.checksum)
                 {
@@ -129,7 +132,7 @@ impl Stack {
         }
     }
 
-    /// One packet; the session that took a large segment of it.
+    /// Processes one packet; returns the session of a large segment in it.
     #[inline]
     pub(crate) fn arrive_packet(
         &mut self,
@@ -142,7 +145,7 @@ impl Stack {
         let ours = self.common.interface.is_ours(&packet.destination);
         if !ours && !self.common.interface.is_for_us_too(&packet.destination) {
             if packet.protocol == ip::UDP && packet.destination.is_multicast() {
-                // A sibling may be in that group.
+                // A sibling may have joined that group.
                 self.share_datagram(packet, bytes, header, checksum);
             }
             self.common.counters.not_ours += 1;
@@ -161,7 +164,7 @@ impl Stack {
                     return self.arrive_tcp(packet, payload, header.source, verify);
                 }
             }
-            // RFC 1122 section 3.3.6: in a frame to all, but not to a group.
+            // RFC 1122 section 3.3.6: a broadcast frame without a broadcast or group address.
             ip::UDP if ours && !unicast => self.common.counters.martians += 1,
             ip::UDP => {
                 self.process_staged_segments();
@@ -191,7 +194,7 @@ impl Stack {
                 self.share_message(packet, bytes, header, checksum);
                 self.arrive_igmp(packet, payload);
             }
-            // RFC 8200 section 4.7: whatever follows, it is nothing.
+            // RFC 8200 section 4.7: the rest of the packet is ignored.
             ip::NO_NEXT if !packet.source.is_v4() => {}
             _ => {
                 if ours && unicast {
@@ -202,7 +205,7 @@ impl Stack {
         None
     }
 
-    /// One segment; the session that took it, where it is large.
+    /// Processes one segment; returns its session, if it is large.
     #[inline]
     fn arrive_tcp(
         &mut self,
@@ -242,6 +245,8 @@ impl Stack {
             ecn: packet.ecn,
             len: payload.len(),
         };
+        // With more sessions than the local store holds, their control blocks are prefetched while
+        // several segments are staged.
         let staged = self.staging.placement == Placement::MainMemory
             && self.store.taken() > LOCAL_SESSIONS
             && payload.len() <= STAGED_BYTES;
@@ -259,14 +264,15 @@ impl Stack {
             bytes[at][..payload.len()].copy_from_slice(payload);
             self.staging.arrivals.push(arrival);
         }
-        // The entry of an earlier one is here by now: its control block is next.
+        // The table entry of an earlier segment has arrived in the cache: prefetch its control
+        // block.
         if let Some(earlier) = at.checked_sub(BLOCKS_BEHIND) {
             self.prefetch_session(self.staging.arrivals[earlier].hash);
         }
         None
     }
 
-    /// Brings near what is probably the session of this hash.
+    /// Prefetches the session that probably has this hash.
     #[inline]
     fn prefetch_session(&self, hash: u32) {
         if let Some(number) = self.table.guess(hash)
@@ -276,7 +282,7 @@ impl Stack {
         }
     }
 
-    /// Deals with what was put off: the second and third part of hash all, fetch all, process.
+    /// Processes the staged segments: the second and third part of hash all, fetch all, process.
     #[inline]
     pub(crate) fn process_staged_segments(&mut self) {
         if !self.staging.arrivals.is_empty() {
@@ -293,7 +299,8 @@ impl Stack {
             self.prefetch_session(arrival.hash);
         }
         for (at, arrival) in arrivals.iter().enumerate() {
-            // A later one's buffer, by way of its control block, which is here by now.
+            // Prefetch a later segment's buffer, via its control block, which is in the cache by
+            // now.
             if let Some(next) = arrivals.get(at + BUFFERS_AHEAD)
                 && let Some(number) = self.table.guess(next.hash)
                 && self.store.knows(number)
@@ -308,7 +315,7 @@ impl Stack {
     }
 }
 
-/// RFC 9293 section 3.9.2.3 and RFC 1122 section 3.2.1.3: who can be a peer.
+/// RFC 9293 section 3.9.2.3 and RFC 1122 section 3.2.1.3: valid addresses of a peer.
 fn is_peer(address: &Ip) -> bool {
     !address.is_multicast() && !address.is_unspecified() && address.last_four() != [255; 4]
         || !address.is_v4() && !address.is_multicast() && !address.is_unspecified()

@@ -1,13 +1,13 @@
-//! Payload that a NIC puts where it is wanted, without a copy in between.
+//! Direct placement: the NIC puts payload into the receive ring, without a copy.
 //!
-//! Why here: a super-segment's 64 KiB are most of its cost, and a stream's next segment is nearly
-//! always the one that follows the last. So once some came in a row, the stack offers the receive
-//! ring behind what is in it as the place for the next payload. If another frame comes, its bytes
-//! are copied out of the ring to where a frame lies otherwise, and it goes the usual way: a wrong
-//! guess costs a copy, never a byte. Must stay true: a room lives only from its question to the
-//! next frame; one ring of the stack at most has a buffer while it is empty, and none while the
-//! engine sleeps; a frame whose checksum nobody vouches for, or which is not exactly what was
-//! expected, takes the usual way. Source: header-data split as NICs have it.
+//! Why here: a super-segment's 64 KiB are most of its cost, and a stream's next segment nearly
+//! always follows the last. After several consecutive ones, the stack offers the space behind the
+//! content of the receive ring as memory for the next payload. If another frame arrives, its bytes
+//! are copied from the ring to the normal place of a frame, and it is processed as usual: a wrong
+//! prediction costs a copy, never a byte. Must stay true: an offered room is valid only until the
+//! next frame; at most one ring of the stack has a buffer while it is empty, and none while the
+//! engine sleeps; a frame without a verified checksum, or one that differs from the prediction, is
+//! processed as usual. Source: header-data split as in NICs.
 
 use super::arrival::Arrival;
 use super::names::SessionId;
@@ -22,23 +22,22 @@ use crate::wire::ip::{self, Codepoint};
 use crate::wire::tcp::{self, Segment, Tcp};
 use zerocopy::FromBytes;
 
-/// Whose payload is expected next, and behind what.
+/// The session whose payload is expected next, and its headers.
 #[derive(Debug, Default)]
 pub(crate) struct DirectPlacement {
     number: u32,
     generation: u32,
-    /// Of Ethernet, IP and TCP.
+    /// Bytes of the Ethernet, IP and TCP headers.
     header_bytes: usize,
-    /// Large segments in a row, all of this session.
+    /// Consecutive large segments, all of this session.
     streak: u32,
-    /// A room was offered, and nothing came into it yet.
+    /// A room was offered, and not used yet.
     offered: bool,
 }
 
 impl Stack {
-    /// Memory for the payload of the expected next frame; none where none is expected. Its contents
-    /// are undefined until [`Stack::receive_split`] accepts the frame. What is put there is told by
-    /// [`Stack::receive_split`]; it is nobody's until then.
+    /// Memory for the payload of the expected next frame; none if no frame is expected. Its
+    /// contents are undefined until [`Stack::receive_split`] accepts the frame.
     #[inline]
     pub fn room(&mut self) -> Option<Room<'_>> {
         if self.direct_placement.streak < STREAK {
@@ -48,7 +47,7 @@ impl Stack {
     }
 
     fn offer(&mut self) -> Option<Room<'_>> {
-        // What was put off goes into the same ring.
+        // Staged segments go into the same ring.
         self.process_staged_segments();
         let header_bytes = self.direct_placement.header_bytes;
         let bytes = FRAME_BYTES_MAX - header_bytes;
@@ -65,8 +64,8 @@ impl Stack {
         })
     }
 
-    /// Takes a frame whose headers are in `frame.bytes` and of which all that is longer lies in the
-    /// room that was offered a moment ago. Otherwise, and where none was, as [`Stack::receive`].
+    /// Takes a frame whose headers are in `frame.bytes` and whose other bytes are in the room that
+    /// was just offered. Otherwise, and without such a room, as [`Stack::receive`].
     pub fn receive_split(&mut self, now_ns: u64, frame: Received<'_>) {
         if !self.direct_placement.offered {
             self.receive(now_ns, frame);
@@ -93,7 +92,7 @@ impl Stack {
         }
     }
 
-    /// A large segment has come to a session: the next may follow it.
+    /// A large segment was received: the next may follow it.
     pub(crate) fn expect_more(&mut self, number: u32, arrival: &Arrival, segment: &Segment<'_>) {
         let ip_bytes = ip::header_bytes(&arrival.ends.remote);
         let tcp_bytes = arrival.len - segment.payload.len();
@@ -115,7 +114,7 @@ impl Stack {
         }
     }
 
-    /// Lets the next payload of a session be expected, whatever came before: for the fuzzer.
+    /// Makes a session's payload the expected one, regardless of earlier segments: for the fuzzer.
     pub(crate) fn expect_at(&mut self, session: SessionId, header_bytes: usize) {
         self.retract();
         self.direct_placement = DirectPlacement {
@@ -127,8 +126,7 @@ impl Stack {
         };
     }
 
-    /// Takes back what was offered and not used: before the engine sleeps, and before another is
-    /// expected.
+    /// Withdraws an unused room: before the engine sleeps, and before another payload is expected.
     #[inline]
     pub fn retract(&mut self) {
         if std::mem::take(&mut self.direct_placement.offered)
@@ -139,7 +137,7 @@ impl Stack {
         }
     }
 
-    /// The session whose payload is expected, if it is still that one.
+    /// The session whose payload is expected, if it still exists.
     fn expected(&mut self) -> Option<Session<'_>> {
         let number = self.direct_placement.number;
         let known = self.store.knows(number);
@@ -147,7 +145,7 @@ impl Stack {
             .then(|| session(&mut self.store, &mut self.common, number))
     }
 
-    /// True if the frame was exactly what was expected, and has been dealt with.
+    /// True if the frame was exactly the expected one, and has been processed.
     fn takes_placed(&mut self, frame: &Received<'_>) -> bool {
         let Some((ends, ecn, tcp)) = self.expected_headers(frame) else {
             return false;
@@ -160,7 +158,7 @@ impl Stack {
             return false;
         }
         segment.placed = true;
-        // A mark is no part of what is expected: such a segment takes the usual way, and is seen.
+        // A mark differs from the prediction: such a segment is processed as usual.
         segment.ecn = ecn;
         self.expected().is_some_and(|mut session| {
             session.path.ends() == ends
@@ -169,10 +167,10 @@ impl Stack {
         })
     }
 
-    /// Whose the frame is, its ECN field, and its TCP header with as many bytes behind as its
-    /// payload has: none where it is not for us, not whole, or not known to be right.
+    /// The ends of the frame, its ECN field, and its TCP header followed by as many bytes as its
+    /// payload has: none if it is not for us, incomplete, or not verified.
     fn expected_headers<'f>(&self, frame: &'f Received<'_>) -> Option<(Ends, Codepoint, &'f [u8])> {
-        // The checksum of bytes that lie elsewhere is not computed here.
+        // The checksum of bytes in another place is not computed here.
         if frame.checksum == ReceivedChecksum::Unknown {
             return None;
         }
@@ -200,7 +198,7 @@ impl Stack {
 }
 
 impl Session<'_> {
-    /// True if the receive ring takes `bytes` more, in order.
+    /// True if the receive ring accepts `bytes` more, in order.
     fn takes(&self, bytes: usize) -> bool {
         let hot = &*self.hot;
         hot.state() == State::Established
@@ -210,7 +208,7 @@ impl Session<'_> {
     }
 }
 
-/// Segments of at least so many bytes are worth it.
+/// Least size of segments that are worth it.
 pub(crate) const LARGE_BYTES: usize = 8 << 10;
 /// Consecutive large segments of one session after which its next one is expected.
 const STREAK: u32 = 3;

@@ -1,9 +1,9 @@
-//! Fragments in, and out: packets that are longer than a link or a path takes.
+//! Receiving and sending fragments of packets that are longer than the MTU of a link or path.
 //!
-//! Why here: off the fast path. A frame comes here from the one branch that every packet passes
-//! which looks whether it is a fragment; what goes out comes here where it is too long. Must stay
-//! true: what is put together passes through the same checks as what came whole; a fragment within
-//! a packet that was put together leads nowhere.
+//! Why here: off the fast path. A received frame gets here by the one branch on the common path
+//! that checks for a fragment; a sent packet, if it is too long. Must stay true: a reassembled
+//! packet passes the same checks as one that arrived whole; a fragment within a reassembled packet
+//! is dropped.
 //! Source: RFC 791 section 3.2, RFC 792 (time exceeded), RFC 8200 sections 4.5 and 5, RFC 6946.
 
 use super::Stack;
@@ -17,16 +17,16 @@ use crate::wire::fragment::{self, Bad, Fragment, Key};
 use crate::wire::ip::{self, Codepoint, Packet};
 use crate::wire::ndisc;
 
-/// Who the timing wheel looks at for fragments: no session has this number.
+/// Owner of the reassembly timer in the timing wheel: no session has this number.
 pub(crate) const TIMER: u32 = u32::MAX - 1;
-/// RFC 792: time exceeded, of putting together. RFC 4443 section 3.3: the same.
+/// RFC 792: time exceeded, fragment reassembly. RFC 4443 section 3.3: the same.
 const TOO_LATE_V4: [u8; 2] = [11, 1];
 const TOO_LATE_V6: [u8; 2] = [3, 1];
 /// RFC 4443 section 3.4.
 pub(super) const PARAMETER_PROBLEM: u8 = 4;
 
 impl Stack {
-    /// A packet that is a fragment.
+    /// Processes a fragment.
     #[cold]
     pub(crate) fn arrive_fragment(&mut self, header: &Ethernet, bytes: &[u8]) {
         if self.leave_fragment(header, bytes) {
@@ -58,8 +58,8 @@ impl Stack {
         interface.is_ours(&key.destination) || interface.is_for_us_too(&key.destination)
     }
 
-    /// As [`super::interface::Interface::is_martian`]; a fragment is never part of neighbour
-    /// discovery (RFC 6980), so the unspecified address is none either.
+    /// As [`crate::shared::interface::Interface::is_martian`]; a fragment is never part of
+    /// neighbour discovery (RFC 6980), so the unspecified address is invalid, too.
     fn is_from_martian(&self, key: &Key) -> bool {
         let source = &key.source;
         source.is_martian_source()
@@ -75,7 +75,7 @@ impl Stack {
         bytes: &[u8],
     ) {
         if fragment.is_whole() {
-            // RFC 6946 section 4: by itself, whatever else has its identification.
+            // RFC 6946 section 4: processed alone, even if other fragments have its identification.
             self.arrive_whole(header, unicast, fragment, bytes);
             return;
         }
@@ -100,7 +100,7 @@ impl Stack {
         self.arm_reassembly();
     }
 
-    /// A fragment that is all of its packet.
+    /// Processes a fragment that is the whole packet.
     fn arrive_whole(
         &mut self,
         header: &Ethernet,
@@ -126,7 +126,7 @@ impl Stack {
         }
     }
 
-    /// The packet that became whole.
+    /// Processes the packet that was completed.
     fn arrive_reassembled(&mut self, header: &Ethernet, unicast: bool) {
         let whole = std::mem::take(&mut self.reassembly.whole);
         let packet = if header.kind.get() == ethernet::IPV4 {
@@ -141,7 +141,7 @@ impl Stack {
         self.reassembly.whole = whole;
     }
 
-    /// A whole packet that had a fragment header.
+    /// Processes a whole packet that had a fragment header.
     fn arrive_once_fragmented(
         &mut self,
         packet: &Packet,
@@ -152,7 +152,7 @@ impl Stack {
         let discovery = ndisc::ROUTER_SOLICITATION..=ndisc::REDIRECT;
         let kind = bytes.get(packet.start);
         if packet.protocol == ip::ICMPV6 && kind.is_some_and(|kind| discovery.contains(kind)) {
-            // RFC 6980 section 5: switches that look into these messages cannot see such ones.
+            // RFC 6980 section 5: switches that inspect these messages cannot see such ones.
             self.common.counters.malformed += 1;
             return;
         }
@@ -183,8 +183,8 @@ impl Stack {
         }
     }
 
-    /// Has the wheel look when the next one's time is over. One entry at a time counts, so that
-    /// packets that became whole leave none behind.
+    /// Arms the wheel for the next timeout. There is one entry at a time, so that completed packets
+    /// leave none behind.
     fn arm_reassembly(&mut self) {
         let Some(next_ns) = self.reassembly.next_ns() else {
             return;
@@ -196,7 +196,7 @@ impl Stack {
         }
     }
 
-    /// The wheel's entry of `tick` has come.
+    /// The wheel's entry of `tick` has expired.
     #[cold]
     pub(crate) fn expire_fragments(&mut self, tick: Tick) {
         if self.reassembly_armed != tick {
@@ -213,8 +213,8 @@ impl Stack {
         self.arm_reassembly();
     }
 
-    /// Tells the sender that a packet did not become whole, where its first piece came: RFC 792,
-    /// RFC 8200 section 4.5.
+    /// Reports a reassembly timeout to the sender, if its first fragment was received: RFC 792, RFC
+    /// 8200 section 4.5.
     fn tell_late(&mut self, datagram: &Datagram) {
         let (source, destination) = datagram.ends();
         let ours = self.common.interface.is_ours(&destination);
@@ -231,14 +231,14 @@ impl Stack {
         }
     }
 
-    /// Packets that wait to be whole, and the bytes of buffers that they hold.
+    /// Number of incomplete packets, and the bytes of their buffers.
     #[must_use]
     pub fn fragments_held(&self) -> (usize, usize) {
         self.reassembly.held()
     }
 }
 
-/// Header of a fragment as an ICMP error about it needs it: the addresses, and all of it to quote.
+/// A fragment's header for an ICMP error about it: the addresses, and the whole header to quote.
 pub(super) fn whole_header(bytes: &[u8], v4: bool) -> Option<Packet> {
     let fragment_head = if v4 { ip::V4_BYTES } else { ip::V6_BYTES };
     let head = bytes.get(..fragment_head)?;
@@ -268,8 +268,7 @@ mod tests {
     use std::net::IpAddr;
     use zerocopy::IntoBytes;
 
-    /// The wheel forgets nothing before its time: 200,000 packets that became whole must not be in
-    /// it.
+    /// The wheel drops nothing before its time: 200,000 completed packets must not be in it.
     #[test]
     fn packets_that_become_whole_leave_no_timers() {
         let own = [IpAddr::from([10, 0, 0, 1]), IpAddr::from([0xfd; 16])];
@@ -291,7 +290,7 @@ mod tests {
             let which = identification as usize % 2;
             let (source, destination) = (peers[which], Ip::from(own[which]));
             for (offset, more) in [(8, false), (0, true)] {
-                // Now and then one is lost.
+                // Occasionally a fragment is lost.
                 if identification.is_multiple_of(1000) && more {
                     continue;
                 }
@@ -325,7 +324,7 @@ mod tests {
         let counters = stack.counters();
         let lost = packets.div_ceil(1000);
         assert_eq!(counters.packets_reassembled, u64::from(packets - lost));
-        // Their time is over after 30 s.
+        // They time out after 30 s.
         assert!(
             cfg!(miri) || counters.reassemblies_late > 100,
             "{counters:?}"

@@ -1,7 +1,7 @@
-//! ICMP of both families: echo, "unreachable", "too big", and membership of groups.
+//! ICMP of both families: echo, "unreachable", "too big", and group membership.
 //!
-//! Source: RFC 792, RFC 1122 section 3.2.2, RFC 1191, RFC 4443, RFC 8201, RFC 5927 (what to
-//! believe), RFC 2236 (IGMPv2), RFC 3810 (MLDv2).
+//! Source: RFC 792, RFC 1122 section 3.2.2, RFC 1191, RFC 4443, RFC 8201, RFC 5927 (validation),
+//! RFC 2236 (IGMPv2), RFC 3810 (MLDv2).
 
 use super::{Stack, fragments, session};
 use crate::checksum::{Sum, changed, pseudo};
@@ -23,11 +23,11 @@ const HEADER_BYTES: usize = 8;
 pub(super) const WRONG_FIELD: u8 = 0;
 const UNKNOWN_PROTOCOL: u8 = 1;
 pub(super) const UNKNOWN_OPTION: u8 = 2;
-/// RFC 1812 section 4.3.2.3 allows 576 bytes in all; RFC 4443 section 2.4 the minimum MTU.
+/// RFC 1812 section 4.3.2.3 allows 576 bytes in total; RFC 4443 section 2.4 the minimum MTU.
 const QUOTED_V4: usize = 576 - ip::V4_BYTES - HEADER_BYTES;
 const QUOTED_V6: usize = ip::V6_MTU_MIN - ip::V6_BYTES - HEADER_BYTES;
-/// Errors that may go out while this many frames still have room in the queue: RFC 1812 section
-/// 4.3.2.8, RFC 4443 section 2.4 (f).
+/// Errors are sent only while this many frames have room in the queue: RFC 1812 section 4.3.2.8,
+/// RFC 4443 section 2.4 (f).
 const ROOM_FOR_ERRORS: usize = 512;
 
 impl Stack {
@@ -47,6 +47,7 @@ impl Stack {
                 self.common.push_packet(&address, bytes.len(), |answer| {
                     answer.copy_from_slice(bytes);
                     answer[0] = 0;
+                    // Only the type differs from that of the request.
                     let field = changed([bytes[2], bytes[3]], [8, 0], [0, 0]);
                     answer[2..4].copy_from_slice(&field);
                 });
@@ -57,6 +58,7 @@ impl Stack {
                 let Some((about, ports)) = quoted_v4(quoted) else {
                     return;
                 };
+                // Code 4: fragmentation needed, with the next hop's MTU (RFC 1191).
                 let too_big = (code == 4).then_some(mtu);
                 self.arrive_error(&about, ports, too_big, code <= 3);
             }
@@ -94,7 +96,7 @@ impl Stack {
                     answer[2..4].copy_from_slice(&field);
                 });
             }
-            // RFC 8201 section 4: less than any link may have is no answer of a router's.
+            // RFC 8201 section 4: no router reports less than the minimum MTU of any link.
             2 if number < ip::V6_MTU_MIN as u32 => {}
             // Unreachable, too big, time exceeded, parameter problem.
             1..=4 => {
@@ -112,7 +114,8 @@ impl Stack {
         }
     }
 
-    /// An error about a packet of ours: `about` is its header, `ports` what follows.
+    /// Processes an error about a packet of ours: `about` is its header, `ports` the bytes that
+    /// follow.
     fn arrive_error(&mut self, about: &Packet, ports: &[u8], mtu: Option<u32>, hard: bool) {
         if ports.len() < 8 {
             return;
@@ -142,7 +145,7 @@ impl Stack {
             return;
         }
         if let Some(mtu) = mtu {
-            // A router that does not tell (RFC 1191 section 5) means: the least.
+            // A router that does not report an MTU (RFC 1191 section 5): the minimum is used.
             let mtu = mtu.min(u32::from(session.path.mtu)) as u16;
             session.path_shrank(mtu);
         } else if hard && session.hot.state() == State::SynSent {
@@ -154,15 +157,15 @@ impl Stack {
         self.sweep_sessions();
     }
 
-    /// A packet that belongs to no session was too large for a router. RFC 8201 section 4: it must
-    /// be one that we may have sent.
+    /// A packet without a session was too large for a router. RFC 8201 section 4: it must be one
+    /// that we may have sent.
     fn path_shrank(&mut self, about: &Packet, start: &[u8], mtu: u32) {
         let sent = match about.protocol {
             ip::UDP => {
                 let port = u16::from_be_bytes([start[0], start[1]]);
                 self.datagrams.find(&about.source, port).is_some()
             }
-            // Our answers to echo requests.
+            // Our echo replies.
             ip::ICMP => start[0] == 0,
             ip::ICMPV6 => start[0] == 129,
             _ => false,
@@ -177,7 +180,7 @@ impl Stack {
         }
     }
 
-    /// RFC 1122 section 3.2.2.1: nobody here speaks that protocol.
+    /// RFC 1122 section 3.2.2.1: the protocol is not supported here.
     pub(crate) fn refuse_protocol(&mut self, packet: &Packet, bytes: &[u8], from: Mac) {
         if packet.source.is_v4() {
             self.push_unreachable(packet, bytes, from, 2);
@@ -188,8 +191,8 @@ impl Stack {
         }
     }
 
-    /// An IPv6 header that must not be passed over and is not known: dropped, and told where RFC
-    /// 8200 sections 4.2 and 4.4 say so.
+    /// An unknown IPv6 header that must not be skipped: dropped, and reported as RFC 8200 sections
+    /// 4.2 and 4.4 require.
     #[cold]
     pub(crate) fn refuse_header(
         &mut self,
@@ -208,12 +211,14 @@ impl Stack {
         }
         let ours = interface.is_ours(&packet.destination);
         let group = !ours && interface.is_for_us_too(&packet.destination);
+        // RFC 8200 section 4.2: the kind of the option decides if a packet to a group is reported,
+        // too.
         match report {
             Report::Always if ours || group => {}
             Report::Unicast if ours && header.destination[0] & 1 == 0 => {}
             _ => return,
         }
-        // An answer never comes from a group.
+        // A reply never has a group as its source.
         let from = packet.destination;
         let Some(source) = (if ours {
             Some(from)
@@ -235,7 +240,7 @@ impl Stack {
         self.common.control.room() >= ROOM_FOR_ERRORS && self.common.may_report()
     }
 
-    /// "Unreachable": for IPv4 with this code, for IPv6 a port.
+    /// Sends "unreachable": for IPv4 with this code, for IPv6 a port.
     pub(crate) fn push_unreachable(&mut self, packet: &Packet, bytes: &[u8], from: Mac, code: u8) {
         if !packet.source.is_v4() {
             self.push_error_v6(packet, bytes, from, [1, 4], 0);
@@ -244,7 +249,7 @@ impl Stack {
         self.push_error_v4(packet, bytes, from, [3, code]);
     }
 
-    /// An error of this type and code.
+    /// Sends an error with this type and code.
     pub(crate) fn push_error_v4(
         &mut self,
         packet: &Packet,
@@ -267,7 +272,7 @@ impl Stack {
             });
     }
 
-    /// The same for IPv6; `pointer` is what follows the checksum.
+    /// The same for IPv6; `pointer` is the word after the checksum.
     pub(crate) fn push_error_v6(
         &mut self,
         packet: &Packet,
@@ -294,10 +299,10 @@ impl Stack {
         });
     }
 
-    /// Joins a group, so that datagrams to it arrive. Joined as often as it is left.
+    /// Joins a group, so that datagrams to it are received. Each join needs a [`Self::leave`].
     ///
     /// # Errors
-    /// [`NetError::Config`] for what is no group.
+    /// [`NetError::Config`] if the address is not a group.
     pub fn join(&mut self, group: IpAddr) -> Result<(), NetError> {
         let address = Ip::from(group);
         if !address.is_multicast() {
@@ -331,7 +336,7 @@ impl Stack {
         }
     }
 
-    /// Tells the link that we are in a group, or no longer.
+    /// Announces to the link that we have joined or left a group.
     pub(crate) fn report_group(&mut self, group: &Ip, record: mld::Record) {
         if group.is_v4() {
             self.report_group_v4(group, record != mld::Record::Left);
@@ -368,7 +373,7 @@ impl Stack {
         let source = own
             .map(|own| own.address)
             .find(Ip::is_link_local_v6)
-            // RFC 3590 section 4: unspecified where there is none yet.
+            // RFC 3590 section 4: unspecified if there is no address yet.
             .unwrap_or(super::sessions::ANY_V6);
         let address = Address {
             mac: group_mac(&mld::ROUTERS),
@@ -384,7 +389,7 @@ impl Stack {
         });
     }
 
-    /// RFC 2236 section 3: a router asks who is in which group.
+    /// RFC 2236 section 3: a router queries group memberships.
     pub(crate) fn arrive_igmp(&mut self, packet: &Packet, bytes: &[u8]) {
         let Some(igmp::Message::Query { group, .. }) = igmp::Message::parse(bytes) else {
             return;
@@ -426,7 +431,7 @@ fn answers(source: &Ip) -> bool {
     !source.is_martian_source() && !source.is_unspecified()
 }
 
-/// True for a packet that no ICMP error may be about, because it is one itself or a later fragment:
+/// True for a packet that no ICMP error may refer to, because it is one itself or a later fragment:
 /// RFC 1122 section 3.2.2.
 fn is_error_v4(bytes: &[u8]) -> bool {
     let [words, _, _, _, _, _, high, low, _, protocol, ..] = *bytes else {
@@ -437,13 +442,13 @@ fn is_error_v4(bytes: &[u8]) -> bool {
         || protocol == ip::ICMP && matches!(kind, None | Some(3 | 4 | 5 | 11 | 12))
 }
 
-/// The same for IPv6, where a redirect is no error and counts as one: RFC 4443 section 2.4 (e).
+/// The same for IPv6, where a redirect counts as an error: RFC 4443 section 2.4 (e).
 fn is_error_v6(bytes: &[u8]) -> bool {
     let (_, start, protocol) = ip::last_header(bytes, bytes.len());
     protocol == ip::ICMPV6 && matches!(bytes.get(start), Some(0..128 | &ndisc::REDIRECT))
 }
 
-/// The header of a packet that an error quotes, which may be cut off, and what follows it.
+/// The header of a packet that an error quotes, possibly truncated, and the bytes that follow.
 fn quoted_v4(bytes: &[u8]) -> Option<(Packet, &[u8])> {
     let start = usize::from(bytes.first()? & 15) * 4;
     if bytes.first()? >> 4 != 4 || start < ip::V4_BYTES || bytes.len() < start {
@@ -469,7 +474,7 @@ fn quoted_v6(bytes: &[u8]) -> Option<(Packet, &[u8])> {
     let address = |at: usize| <[u8; 16]>::try_from(&bytes[at..at + 16]).ok().map(Ip);
     let (mut start, mut protocol) = (ip::V6_BYTES, bytes[6]);
     if protocol == ip::FRAGMENT {
-        // The first of a packet's fragments has what is needed.
+        // Only a packet's first fragment has the ports.
         let header = bytes.get(start..start + fragment::HEADER_BYTES)?;
         if u16::from_be_bytes([header[2], header[3]]) >> 3 != 0 {
             return None;

@@ -1,16 +1,15 @@
-//! The short way for a frame that continues what the one before it carried.
+//! Fast path for a frame that continues the flow of the previous one.
 //!
-//! Why here: in a bulk transfer nearly every frame has the ends of the last one. What leads from
-//! such a frame to its session is known already: whose addresses they are, the hash, the entry in
-//! the table. All that may differ between the two is looked at as ever: lengths, checksums, and
-//! whatever TCP says. So a batch's neighbours are merged as far as they are the same, and no
-//! further: the TCP machine is given every segment by itself, and its acknowledgments, samples and
-//! windows are what they would be.
+//! Why here: in a bulk transfer nearly every frame has the ends of the last one. The way from such
+//! a frame to its session is known already: the addresses, the hash, the table entry. Everything
+//! that may differ is checked as usual: lengths, checksums, and all TCP fields. Adjacent frames of
+//! a batch thus share only the look-up: the TCP state machine gets every segment separately, with
+//! unchanged acknowledgments, samples and windows.
 //!
-//! Must stay true: the pattern covers every byte that decides where a frame goes, but for those
-//! that are judged here in each frame; a frame that is not taken here has left no trace, and goes
-//! the long way, which counts what is wrong with it. Source: the fields that Linux compares before
-//! it merges (inet_gro_receive and ipv6_gro_receive).
+//! Must stay true: the pattern covers every byte that determines the session of a frame, except
+//! those that are checked here in each frame; a frame that is not accepted here has changed no
+//! state, and takes the normal path, which counts its errors. Source: the fields that Linux
+//! compares before it merges (inet_gro_receive and ipv6_gro_receive).
 
 use super::arrival::STAGED_BYTES;
 use super::direct_placement::LARGE_BYTES;
@@ -26,22 +25,21 @@ use crate::wire::tcp;
 /// Header pattern of the last flow, compared with the next frame.
 #[derive(Debug)]
 pub(crate) struct LastFlow {
-    /// Of the last segment that was large and found its session in the table; none.
+    /// Session of the last large segment that was found in the table; or none.
     last: u32,
-    /// The session of the pattern, and which of those under that number; none where there is no
-    /// pattern.
+    /// The session of the pattern, and its generation; none if there is no pattern.
     session: u32,
     generation: u32,
-    /// A frame's first bytes, and ones in those bits that the next one must share.
+    /// A frame's first bytes, and a mask of the bits that the next one must share.
     frame: [u8; PATTERN_BYTES],
     mask: &'static [u8; PATTERN_BYTES],
     is_v4: bool,
-    /// Of the pseudo-header's addresses and protocol.
+    /// Sum of the pseudo-header's addresses and protocol.
     addresses: Sum,
 }
 
 impl LastFlow {
-    /// None yet.
+    /// No pattern yet.
     pub(crate) fn new() -> Self {
         Self {
             last: NONE,
@@ -70,7 +68,7 @@ impl LastFlow {
         }
         let packet = &bytes[ethernet::HEADER_BYTES..];
         let number = |at: usize| usize::from(u16::from_be_bytes([packet[at], packet[at + 1]]));
-        // Not compared: a mark may come with any packet, and is the machine's to judge.
+        // Not compared: any packet may be marked, and the state machine handles it.
         let (ecn, start, end) = if self.is_v4 {
             // RFC 1122 section 3.2.1.2: a host must verify it.
             if !Sum::of(&packet[..ip::V4_BYTES]).is_right() {
@@ -82,7 +80,7 @@ impl LastFlow {
             (ecn, ip::V6_BYTES, ip::V6_BYTES + number(4))
         };
         let segment = packet.get(start..end)?;
-        // Small ones are put off together; super-segments may land where they are read.
+        // Small segments are staged; super-segments may be placed directly.
         if segment.len() <= STAGED_BYTES || segment.len() >= LARGE_BYTES {
             return None;
         }
@@ -96,7 +94,7 @@ impl LastFlow {
 }
 
 impl Stack {
-    /// Takes a frame that continues the last one; false where it does not, and nothing was done.
+    /// Takes a frame that continues the last flow; false if it does not, without any change.
     #[inline]
     pub(crate) fn arrive_by_last_flow(&mut self, frame: &Received<'_>) -> bool {
         if self.last_flow.session == NONE {
@@ -115,15 +113,15 @@ impl Stack {
             self.last_flow.session = NONE;
             return false;
         }
-        // What came before has its turn before.
+        // Staged segments come first.
         self.process_staged_segments();
         session(&mut self.store, &mut self.common, number).input(&segment);
         self.sweep();
         true
     }
 
-    /// A frame went the long way to this session: the second one in a row is what the next is
-    /// compared with. `bytes` are the frame's.
+    /// A frame took the normal path to this session: the second consecutive one becomes the
+    /// pattern. `bytes` are the frame's.
     #[inline]
     pub(crate) fn note_last_flow(&mut self, number: u32, packet: &Packet, bytes: &[u8]) {
         let repeated = std::mem::replace(&mut self.last_flow.last, number) == number;
@@ -140,7 +138,7 @@ impl Stack {
         };
         let hot = self.store.hot(number);
         if let Some(frame) = bytes.first_chunk()
-            // Nothing between the headers that could differ.
+            // No other header between them that could differ.
             && packet.start == plain
             && hot.state() == State::Established
         {
@@ -160,12 +158,11 @@ impl Stack {
 /// Ethernet, IPv6 and TCP's ports: 58, and whole words.
 const PATTERN_BYTES: usize = 64;
 
-/// Hardware addresses and type; version and length of the header; whether it is a fragment;
-/// protocol and addresses; ports. Left out: class, length, identification, hops, and the checksum,
-/// which is judged.
+/// Hardware addresses and type; version and header length; fragment fields; protocol and addresses;
+/// ports. Excluded: class, length, identification, hops, and the checksum, which is verified.
 static MASK_V4: [u8; PATTERN_BYTES] = mask(&[(0, 15), (21, 22), (23, 24), (26, 38)], (20, 0x3f));
 
-/// As above; version, protocol, addresses and ports. Left out: class, label, length, hops.
+/// As above; version, protocol, addresses and ports. Excluded: class, label, length, hops.
 static MASK_V6: [u8; PATTERN_BYTES] = mask(&[(0, 14), (20, 21), (22, 58)], (14, 0xf0));
 
 /// All bits of the bytes from `ranges`, and some of one more.

@@ -1,4 +1,4 @@
-//! Who is on the link: ARP, neighbour discovery, and addresses from router advertisements.
+//! Hosts on the link: ARP, neighbour discovery, and addresses from router advertisements.
 //!
 //! Source: RFC 826, RFC 5227 (announcing), RFC 4861, RFC 4862, RFC 4291 appendix A.
 
@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 /// RFC 4861 section 10: RTR_SOLICITATION_INTERVAL and MAX_RTR_SOLICITATIONS.
 const SOLICIT_NS: u64 = 4_000_000_000;
 const SOLICITS_MAX: u8 = 3;
-/// RFC 4861 section 6.1.2 and 7.1: nothing that passed a router is believed.
+/// RFC 4861 section 6.1.2 and 7.1: messages that passed a router are rejected.
 const HOPS_ON_LINK: u8 = 255;
 
 /// State of stateless address autoconfiguration (RFC 4862): router solicitations.
@@ -51,8 +51,8 @@ impl Stack {
         }
     }
 
-    /// Tells the link that an address is ours: RFC 5227 section 2.3, RFC 4861 section 7.2.6; and
-    /// joins its solicited-node group (RFC 4291 section 2.8).
+    /// Announces one of our addresses on the link: RFC 5227 section 2.3, RFC 4861 section 7.2.6;
+    /// and joins its solicited-node group (RFC 4291 section 2.8).
     fn announce(&mut self, address: &Ip) {
         if address.is_v4() {
             let own = address.last_four();
@@ -110,7 +110,7 @@ impl Stack {
         let ours = self.common.interface.is_ours(&Ip::v4(target));
         if sender != [0; 4] && !self.common.interface.is_ours(&Ip::v4(sender)) {
             let now_ns = self.common.now_ns;
-            // Merged where it is known; added only if we are the one spoken to.
+            // Updated if known; added only if the packet is addressed to us.
             self.common
                 .neighbors
                 .learn(&Ip::v4(sender), sender_mac, ours, now_ns);
@@ -150,7 +150,7 @@ impl Stack {
         }
     }
 
-    /// Asks for a neighbour: of all, or of the one that had the address.
+    /// Requests a neighbour's address: from all, or from the one that had the address.
     pub(crate) fn ask(&mut self, question: &Question) {
         let Some(source) = self.common.interface.source_for(&question.ip) else {
             return;
@@ -205,7 +205,7 @@ impl Stack {
         self.push_discovery(&address, &message);
     }
 
-    /// A message of neighbour discovery whose checksum is right.
+    /// Processes a neighbour discovery message with a correct checksum.
     pub(crate) fn arrive_discovery(&mut self, packet: &Packet, message: &Message<'_>, from: Mac) {
         if packet.hops != HOPS_ON_LINK {
             self.common.counters.malformed += 1;
@@ -222,12 +222,12 @@ impl Stack {
                         self.common.counters.malformed += 1;
                         return;
                     }
-                    // RFC 4862 section 5.4.3: somebody wants our address; it is taken.
+                    // RFC 4862 section 5.4.3: another host wants our address; it is in use.
                     let mac = group_mac(&ALL_NODES);
                     self.push_advertisement(&target, &ALL_NODES, mac, false);
                     return;
                 }
-                // No answer goes to a group, whatever the option says.
+                // A reply never goes to a group, whatever the option contains.
                 let mac = source.filter(|mac| mac[0] & 1 == 0);
                 let mac = mac.unwrap_or(from);
                 let now_ns = self.common.now_ns;
@@ -239,7 +239,7 @@ impl Stack {
             Message::NeighborAdvertisement { flags, .. }
                 if flags.solicited && packet.destination.is_multicast() =>
             {
-                // RFC 4861 section 7.1.2: an answer is for the one who asked.
+                // RFC 4861 section 7.1.2: a solicited reply is unicast.
                 self.common.counters.malformed += 1;
             }
             Message::NeighborAdvertisement { target, mac, .. }
@@ -260,7 +260,7 @@ impl Stack {
                         .neighbors
                         .learn(&packet.source, mac, true, now_ns);
                 }
-                // RFC 4861 section 6.3.4: a default router, or no longer one.
+                // RFC 4861 section 6.3.4: adds or removes a default router.
                 let all = Network {
                     address: super::sessions::ANY_V6,
                     prefix_bits: 0,
@@ -294,7 +294,7 @@ impl Stack {
         if networks.len() < ADDRESSES_MAX {
             networks.push(Network {
                 address,
-                // RFC 5942 section 4: other addresses of the prefix are neighbours only where the
+                // RFC 5942 section 4: other addresses of the prefix are on the link only if the
                 // router says so.
                 prefix_bits: if told.on_link { 64 } else { 128 },
             });
@@ -302,7 +302,7 @@ impl Stack {
         }
     }
 
-    /// Our addresses now, with those that routers gave us.
+    /// Our current addresses, including those from routers.
     #[must_use]
     pub fn own_addresses(&self) -> Vec<(std::net::IpAddr, u8)> {
         let own = self.common.interface.networks.iter();
@@ -310,8 +310,8 @@ impl Stack {
             .collect()
     }
 
-    /// Networks that packets can be sent to, as an address in each and the bits of its prefix:
-    /// those on our links, and those behind gateways.
+    /// Networks that packets can be sent to, as an address in each and its prefix length: those on
+    /// our links, and those behind gateways.
     #[must_use]
     pub fn reachable_networks(&self) -> Vec<(std::net::IpAddr, u8)> {
         let interface = &self.common.interface;

@@ -1,10 +1,11 @@
-//! A listener: RFC 9293's LISTEN, with a bound on embryos and on sessions that wait to be accepted.
+//! A listener: RFC 9293's LISTEN, with bounds on embryonic sessions and on the accept queue.
 
 use super::options::SessionOption;
 use crate::wire::Ip;
 use std::collections::VecDeque;
 
-/// Embryos that a listener may have before it answers with SYN cookies, whatever its backlog.
+/// Embryonic sessions that a listener may have before it answers with SYN cookies, whatever its
+/// backlog.
 pub(crate) const EMBRYOS_MIN: usize = 64;
 
 /// The listener.
@@ -12,13 +13,13 @@ pub(crate) const EMBRYOS_MIN: usize = 64;
 pub(crate) struct Listener {
     pub(crate) generation: u32,
     pub(crate) open: bool,
-    /// Unspecified for all of a family; for `::`, of both.
+    /// Unspecified for all addresses of a family; `::` for both families.
     pub(crate) address: Ip,
     pub(crate) port: u16,
     pub(crate) backlog: usize,
-    /// Established, and not accepted yet.
+    /// Accept queue: established sessions.
     pub(crate) waiting: VecDeque<u32>,
-    /// In SYN-RECEIVED.
+    /// Number of sessions in SYN-RECEIVED.
     pub(crate) embryos: usize,
     /// Listed in the queue of pending events.
     pub(crate) listed: bool,

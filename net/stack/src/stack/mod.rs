@@ -1,9 +1,9 @@
-//! The stack: one loop's worth of work, run to completion.
+//! The stack: one round of a loop, run to completion.
 //!
-//! A round is: frames in ([`Stack::receive`], many times), what they cause
-//! ([`Stack::process_staged`]), the application's calls, frames out ([`Stack::transmit`], which
-//! also runs the timers). Nothing in it waits, and nothing is done that was not caused by a frame,
-//! a call or a timer. Must stay true: a step costs what it touches; no step walks all sessions.
+//! A round is: frames received ([`Stack::receive`], many times), their effects
+//! ([`Stack::process_staged`]), the application's calls, frames sent ([`Stack::transmit`], which
+//! also runs the timers). Nothing in it blocks, and every action is caused by a frame, a call or a
+//! timer. Must stay true: a step costs what it touches; no step walks all sessions.
 
 pub(crate) mod across;
 pub(crate) mod arrival;
@@ -61,13 +61,13 @@ pub struct Stack {
     pub(crate) last_flow: LastFlow,
     pub(crate) autoconfiguration: link::Autoconfiguration,
     pub(crate) reassembly: Reassembly,
-    /// When the wheel looks at it.
+    /// Tick of the reassembly entry in the wheel.
     pub(crate) reassembly_armed: Tick,
     pub(crate) direct_placement: direct_placement::DirectPlacement,
     pub(crate) due: Vec<(u32, Tick)>,
-    /// Other stacks with the same address; none where this one is alone.
+    /// Other stacks with the same address; none if there are none.
     pub(crate) siblings: Option<Box<Siblings>>,
-    /// The frame that is being taken in was sent by this stack itself.
+    /// The frame being processed was sent by this stack itself.
     pub(crate) from_self: bool,
 }
 
@@ -81,12 +81,12 @@ impl std::fmt::Debug for Stack {
 }
 
 impl Stack {
-    /// A stack on a NIC with these capabilities. Takes the local store's memory; the rest comes as
-    /// it is used.
+    /// A stack on a NIC with these capabilities. Allocates the local store's memory; other memory
+    /// when it is used.
     ///
     /// # Errors
-    /// [`NetError::Config`] for a configuration that makes no sense, [`NetError::Memory`] where
-    /// there is none.
+    /// [`NetError::Config`] for an invalid configuration, [`NetError::Memory`] if there is no
+    /// memory.
     pub fn new(config: Config, nic: &Capabilities) -> Result<Self, NetError> {
         Self::with_memory(config, nic, Box::new(Heap))
     }
@@ -161,9 +161,8 @@ impl Stack {
         Ok(stack)
     }
 
-    /// Takes a frame. Its bytes are the caller's again when this returns; what follows from it may
-    /// be put off until [`Stack::process_staged`], so that a batch's control blocks are fetched
-    /// together.
+    /// Takes a frame. The caller owns its bytes again when this returns; processing may be deferred
+    /// until [`Stack::process_staged`], so that a batch's control blocks are fetched together.
     #[inline]
     pub fn receive(&mut self, now_ns: u64, frame: Received<'_>) {
         self.common.set_now(now_ns);
@@ -171,8 +170,8 @@ impl Stack {
         self.arrive(frame);
     }
 
-    /// Takes a frame that this stack sent to one of its own addresses, from whoever runs that loop.
-    /// From a NIC such a source is a forgery, and [`Stack::receive`] drops it.
+    /// Takes a frame that this stack sent to one of its own addresses, from the caller's loopback.
+    /// From a NIC such a source is forged, and [`Stack::receive`] drops it.
     #[inline]
     pub fn receive_own(&mut self, now_ns: u64, frame: Received<'_>) {
         self.from_self = true;
@@ -180,16 +179,16 @@ impl Stack {
         self.from_self = false;
     }
 
-    /// Deals with what [`Stack::receive`] put off. Call it after a batch, before looking at
-    /// sockets.
+    /// Processes the frames that [`Stack::receive`] deferred. Call it after a batch, before
+    /// accessing sockets.
     #[inline]
     pub fn process_staged(&mut self) {
         self.process_staged_segments();
         self.sweep();
     }
 
-    /// Runs the timers that are due and hands frames to `send` until there are no more or `send`
-    /// has no room (returns false). True if all was handed over.
+    /// Runs the timers that are due and passes frames to `send` until there are no more or `send`
+    /// has no room (returns false). True if all frames were sent.
     pub fn transmit(&mut self, now_ns: u64, send: &mut dyn FnMut(&Outgoing<'_>) -> bool) -> bool {
         self.common.set_now(now_ns);
         self.process_staged();
@@ -200,7 +199,7 @@ impl Stack {
         if !common.control.flush(send, sent) || !self.transmit_ready(send) {
             return false;
         }
-        // What the sessions asked for on their way: neighbours.
+        // Neighbours that the sessions requested while sending.
         self.resolve();
         self.sweep();
         let common = &mut self.common;
@@ -208,10 +207,10 @@ impl Stack {
         common.control.flush(send, sent) && common.ready.is_empty()
     }
 
-    /// Each session in the ready list has its turn.
+    /// Serves each session in the ready list.
     fn transmit_ready(&mut self, send: &mut dyn FnMut(&Outgoing<'_>) -> bool) -> bool {
-        // A session that has more to send goes to the end, and may be served again, so that the
-        // NIC decides when a round is over.
+        // A session with more to send goes to the end, and may be served again: the NIC decides
+        // when a round is over.
         while let Some(number) = self.common.ready.pop_front() {
             let mut session = session(&mut self.store, &mut self.common, number);
             session.hot.clear(Flags::READY);
@@ -231,8 +230,8 @@ impl Stack {
         true
     }
 
-    /// When [`Stack::transmit`] must be called again at the latest, if nothing comes in before;
-    /// none if nothing waits.
+    /// Latest time of the next call of [`Stack::transmit`], if no frame arrives before; none if
+    /// there is no timer.
     #[must_use]
     pub fn next_timer(&self) -> Option<u64> {
         let now_ns = self.common.now_ns;
@@ -261,7 +260,7 @@ impl Stack {
                 continue;
             }
             let mut session = session(&mut self.store, &mut self.common, number);
-            // Else the entry is stale: of an earlier deadline, or another session under this
+            // Otherwise the entry is stale: an earlier deadline, or another session with this
             // number.
             if session.hot.armed == tick {
                 session.on_tick();
@@ -273,7 +272,7 @@ impl Stack {
         self.sweep();
     }
 
-    /// Sends questions for neighbours, and wakes who waited for answers.
+    /// Sends neighbour requests, and wakes sessions that waited for replies.
     #[inline]
     fn resolve(&mut self) {
         if !self.common.neighbors.is_idle() || self.next_datagram_ns().is_some() {
@@ -285,7 +284,7 @@ impl Stack {
         while let Some(question) = self.common.neighbors.questions.pop() {
             self.ask(&question);
         }
-        // In the order in which they came to wait.
+        // In the order of waiting.
         let mut resolved = std::mem::take(&mut self.common.neighbors.resolved);
         for number in resolved.drain(..) {
             let mut session = session(&mut self.store, &mut self.common, number);
@@ -308,8 +307,8 @@ impl Stack {
         self.sweep();
     }
 
-    /// Completes session changes that concern the stack: new sessions to their listeners, closed
-    /// ones out of the table.
+    /// Completes state changes of sessions: new ones go to their listeners, closed ones leave the
+    /// table.
     #[inline]
     fn sweep(&mut self) {
         if !self.common.newly_established.is_empty() || !self.common.newly_closed.is_empty() {
@@ -339,20 +338,20 @@ impl Stack {
         self.common.counters.frames_received
     }
 
-    /// Sessions that exist, in whatever state.
+    /// Sessions that exist, in any state.
     #[must_use]
     pub fn sessions(&self) -> usize {
         self.store.taken()
     }
 
-    /// Bytes of buffers that were taken from the system, and buffers that are in use.
+    /// Bytes of buffer memory that was allocated, and number of buffers in use.
     #[must_use]
     pub fn buffers(&self) -> (usize, usize) {
         (self.common.pool.bytes_held(), self.common.pool.taken())
     }
 }
 
-/// A session, to be worked on.
+/// Access to a session.
 #[inline]
 pub(crate) fn session<'s>(
     store: &'s mut Store<Cold>,
@@ -369,9 +368,9 @@ pub(crate) fn session<'s>(
     }
 }
 
-/// Scoreboards that there is room for from the start.
+/// Scoreboards allocated at the start.
 const BOARDS_FIRST: usize = 256;
-/// First length of lists that grow with what happens in one round.
+/// Initial capacity of lists that grow with the events of one round.
 const LIST: usize = 4096;
 
 const _: () = assert!(NONE == u32::MAX, "no session has this number");

@@ -1,20 +1,20 @@
-//! Names of sockets: numbers that are used again, with generations that are not.
+//! Identifiers of sockets: reused numbers with generations that are not reused.
 
-/// Names a session. Good until [`crate::Stack::close`]; afterwards it names nothing, for ever.
+/// Identifies a session. Valid until [`crate::Stack::close`]; never reused afterwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId {
     pub(crate) number: u32,
     pub(crate) generation: u32,
 }
 
-/// Names a listener.
+/// Identifies a listener.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ListenerId {
     pub(crate) number: u32,
     pub(crate) generation: u32,
 }
 
-/// Names a UDP socket.
+/// Identifies a UDP socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct UdpId {
     pub(crate) number: u32,
@@ -24,15 +24,15 @@ pub struct UdpId {
 macro_rules! parts {
     ($($name:ident)*) => { $(
         impl $name {
-            /// The name that [`Self::parts`] took apart.
+            /// The identifier from the result of [`Self::parts`].
             #[inline]
             #[must_use]
             pub fn from_parts(number: u32, generation: u32) -> Self {
                 Self { number, generation }
             }
 
-            /// Its number, less than 2^30, and the generation that tells it from earlier ones of
-            /// the same number.
+            /// Its number, less than 2^30, and the generation that distinguishes it from earlier
+            /// ones with the same number.
             #[inline]
             #[must_use]
             pub fn parts(self) -> (u32, u32) {

@@ -12,43 +12,42 @@ use crate::state::hot::{EcnFlags, Flags, Path, State, Tail, Timer};
 use crate::tcp::Session;
 use crate::tcp::marks::{Stamp, StampKinds};
 
-/// Something to be set on a session.
+/// An option of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum SessionOption {
-    /// Without Nagle's algorithm (RFC 9293 section 3.7.4).
+    /// Disables Nagle's algorithm (RFC 9293 section 3.7.4).
     NoDelay(bool),
-    /// Only full segments go out, until this is off again.
+    /// Sends full segments only, until this is off again.
     Cork(bool),
-    /// Probes of a silent peer (RFC 9293 section 3.8.4); none to stop them.
+    /// Probes of an idle peer (RFC 9293 section 3.8.4); none to stop them.
     Keepalive(Option<Keepalive>),
     /// Bytes that may be written and not yet acknowledged, 4,096 to 8 MiB.
     SendBytes(u32),
-    /// The same as applications of Linux count it (`SO_SNDBUF`, doubled): each super-segment takes
-    /// 1,280 bytes beside its own, and a write that begins below the bound finishes its
-    /// super-segment.
+    /// The same as counted on Linux (`SO_SNDBUF`, doubled): each super-segment takes 1,280 bytes in
+    /// addition to its own, and a write that begins below the bound completes its super-segment.
     SendMemory(u32),
-    /// Bytes that may be received and not yet read, 4,096 to 8 MiB. Of a listener, or before the
-    /// SYN has gone: also the window scale that goes with it. Later: only more than before.
+    /// Bytes that may be received and not yet read, 4,096 to 8 MiB. On a listener, or before the
+    /// SYN is sent: also determines the window scale. Later: can only be raised.
     ReceiveBytes(u32),
-    /// No larger segments than this either way (TCP_MAXSEG), 88 to 32,767 bytes. It counts for
-    /// sessions whose SYN has not gone.
+    /// Largest segment in both directions (TCP_MAXSEG), 88 to 32,767 bytes. Applies to sessions
+    /// whose SYN was not sent yet.
     SegmentBytesMax(u16),
-    /// Which congestion control; starts anew.
+    /// The congestion control algorithm, which restarts.
     Congestion(Algorithm),
     /// Milliseconds that data may stay unacknowledged while the peer is silent (RFC 5482); 0 for
     /// the default.
     UserTimeout(u32),
-    /// Acknowledgments at once, for the next segments.
+    /// Immediate acknowledgments, for the next segments.
     QuickAck,
-    /// Bytes that may be written and not yet sent, beside what goes out now (TCP_NOTSENT_LOWAT): a
-    /// write stops behind the super-segment that reaches it. 0 for the configured bound, `u32::MAX`
-    /// for none.
+    /// Bytes that may be written and not yet sent, in addition to those that can be sent now
+    /// (TCP_NOTSENT_LOWAT): a write stops after the super-segment that reaches it. 0 for the
+    /// configured bound, `u32::MAX` for none.
     UnsentLow(u32),
-    /// Stamps of the writes to come (SO_TIMESTAMPING); see [`Stack::next_stamp`].
+    /// Timestamps of future writes (SO_TIMESTAMPING); see [`Stack::next_stamp`].
     Stamps(StampKinds),
-    /// Traffic class of what is sent (IP_TOS, IPV6_TCLASS): RFC 2474's six bits, the others are
-    /// left out.
+    /// Traffic class of sent packets (IP_TOS, IPV6_TCLASS): RFC 2474's six bits, the others are
+    /// ignored.
     TrafficClass(u8),
 }
 
@@ -71,10 +70,10 @@ pub enum SessionState {
 /// Phase of loss recovery: Linux's `tcpi_ca_state`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum RepairPhase {
-    /// Nothing is missing as far as we know.
+    /// Nothing is missing, as far as known.
     #[default]
     Open,
-    /// Something came out of order, or is duplicated; nothing is thought lost.
+    /// Reordering or duplicates were detected; nothing is considered lost.
     Disorder,
     /// Fast recovery (RFC 6675, RFC 6582).
     Recovery,
@@ -86,9 +85,9 @@ pub enum RepairPhase {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SessionInfo {
-    /// Its state.
+    /// TCP state.
     pub state: SessionState,
-    /// Payload bytes of a full segment that we send.
+    /// Payload bytes of a full segment that is sent.
     pub mss: u16,
     /// Window scales: the peer's, and ours.
     pub scales: (u8, u8),
@@ -100,13 +99,13 @@ pub struct SessionInfo {
     pub ecn: bool,
     /// Both ends count marks (RFC 9768 section 3.1).
     pub accurate_ecn: bool,
-    /// With ECN, the peer has sent data that may be marked.
+    /// With ECN, the peer has sent ECN-capable data.
     pub ecn_seen: bool,
     /// Smoothed round trip and its variation, in microseconds; 0 before the first sample.
     pub rtt_us: u32,
     /// See `rtt_us`.
     pub rttvar_us: u32,
-    /// The least round trip seen where several segments were in flight; 0 if none were.
+    /// Minimum round trip with several segments in flight; 0 if there were none.
     pub rtt_min_us: u32,
     /// The retransmission timeout, in microseconds.
     pub timeout_us: u32,
@@ -116,45 +115,45 @@ pub struct SessionInfo {
     pub threshold: u32,
     /// The peer's window, in bytes.
     pub peer_window: u32,
-    /// Bytes that were sent and are not acknowledged.
+    /// Bytes sent and not acknowledged.
     pub in_flight: u32,
-    /// Bytes that were written and not sent.
+    /// Bytes written and not sent.
     pub unsent: u32,
-    /// Bytes that were received and not read.
+    /// Bytes received and not read.
     pub unread: u32,
-    /// Segments that were sent again.
+    /// Segments retransmitted.
     pub retransmitted: u32,
-    /// Timeouts in a row.
+    /// Consecutive timeouts.
     pub retries: u8,
     /// Of these, unanswered probes of a zero window.
     pub window_probes: u8,
-    /// Soft error (RFC 9293 section 3.9.2.2) about what is in flight: a router or the peer's host
-    /// complains, and the session goes on.
+    /// Soft error (RFC 9293 section 3.9.2.2) about data in flight: reported by a router or the
+    /// peer's host; the session continues.
     pub soft_error: Option<SessionError>,
     /// Loss recovery in progress.
     pub recovering: bool,
-    /// The same in full.
+    /// The phase of loss recovery.
     pub phase: RepairPhase,
-    /// Segments that were sent and are not acknowledged.
+    /// Segments sent and not acknowledged.
     pub segments_unacked: u32,
-    /// Of these, those that the peer reported by SACK.
+    /// Of these, segments that the peer reported by SACK.
     pub segments_sacked: u32,
-    /// Those that are thought lost, sent again or not.
+    /// Segments considered lost, retransmitted or not.
     pub segments_lost: u32,
-    /// Those that were sent again.
+    /// Segments retransmitted and not acknowledged.
     pub segments_resent: u32,
-    /// Farthest that a segment was seen to be overtaken, in segments; 3 at least (RFC 5681's
-    /// threshold of duplicates).
+    /// Largest reordering distance seen, in segments; at least 3 (RFC 5681's threshold of
+    /// duplicates).
     pub reordering_segments: u32,
-    /// Times that this was seen.
+    /// Reorderings seen.
     pub reorderings: u32,
     /// MSS that our SYN announced.
     pub mss_announced: u16,
     /// Path MTU, in bytes.
     pub path_mtu: u16,
-    /// Window that the peer knows of, in bytes.
+    /// Window last advertised to the peer, in bytes.
     pub receive_window: u32,
-    /// Milliseconds since something acceptable was received.
+    /// Milliseconds since the last acceptable segment.
     pub silent_ms: u32,
     /// Payload bytes sent, acknowledged and received since the beginning, modulo 2^32; a FIN counts
     /// as one.
@@ -163,22 +162,21 @@ pub struct SessionInfo {
     pub acked_bytes: u32,
     /// See `sent_bytes`.
     pub received_bytes: u32,
-    /// Microseconds with data to send or to be acknowledged, counted from the first time that
-    /// somebody asked.
+    /// Microseconds with data to send or unacknowledged, since the first request for this status.
     pub busy_us: u64,
-    /// Of these, those in which the peer's window held data back.
+    /// Of these, those in which the peer's window was the limit.
     pub window_limited_us: u64,
     /// Those in which the application waited for room in the send buffer, with nothing left to
     /// send.
     pub buffer_limited_us: u64,
-    /// Which congestion control.
+    /// The congestion control algorithm.
     pub congestion: Algorithm,
     /// Nanoseconds since it was opened.
     pub age_ns: u64,
 }
 
 impl Stack {
-    /// Sets something on a session.
+    /// Sets an option of a session.
     ///
     /// # Errors
     /// [`NetError::Gone`], [`NetError::Config`] for a value outside its range.
@@ -189,7 +187,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Sets something on all sessions that will come to a listener, before their SYN is answered.
+    /// Sets an option of all future sessions of a listener, before their SYN is answered.
     ///
     /// # Errors
     /// As [`Stack::set_option`].
@@ -206,7 +204,7 @@ impl Stack {
         Ok(())
     }
 
-    /// The oldest stamp that was not taken; see [`SessionOption::Stamps`].
+    /// The oldest timestamp that was not taken yet; see [`SessionOption::Stamps`].
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -215,7 +213,7 @@ impl Stack {
         Ok(session(&mut self.store, &mut self.common, number).take_stamp())
     }
 
-    /// Status of a session. The first call begins to count its busy and limited times.
+    /// Status of a session. The first call starts the counters of busy and limited times.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -299,13 +297,13 @@ impl Session<'_> {
         }
     }
 
-    /// Sets what was checked.
+    /// Sets a validated option.
     pub(crate) fn set_option(&mut self, option: SessionOption) {
         match option {
             SessionOption::NoDelay(on) => {
                 self.switch(Flags::NO_DELAY, on);
                 if on && self.hot.tx.len() > 0 {
-                    // tcp(7): an explicit flush of what is held back, even by a cork.
+                    // tcp(7): an explicit flush of data that is held back, even by a cork.
                     self.path.tail.set(Tail::FLUSH);
                 }
                 self.make_ready();
@@ -317,6 +315,7 @@ impl Session<'_> {
             SessionOption::Keepalive(keepalive) => {
                 self.switch(Flags::KEEPALIVE, keepalive.is_some());
                 self.cold.keepalive = keepalive.unwrap_or_default();
+                // In these states, the same timer ends the session.
                 let waits = matches!(self.hot.state(), State::TimeWait | State::FinWait2);
                 if !waits {
                     self.watch_keepalive();
@@ -333,7 +332,7 @@ impl Session<'_> {
             SessionOption::ReceiveBytes(bytes) if self.is_unsaid() => self.set_first_window(bytes),
             SessionOption::SegmentBytesMax(bytes) => self.cold.mss_max = bytes,
             SessionOption::ReceiveBytes(bytes) => {
-                // RFC 9293 section 3.8.6: a window that was advertised is never taken back.
+                // RFC 9293 section 3.8.6: an advertised window is never shrunk.
                 self.path.receive_bytes = self.path.receive_bytes.max(bytes);
             }
             SessionOption::Congestion(algorithm) => {
@@ -347,7 +346,7 @@ impl Session<'_> {
                 self.set_unsent_low(if bytes == 0 { default } else { bytes });
             }
             SessionOption::Stamps(kinds) => self.set_stamps(kinds),
-            // RFC 3168 section 5: the two lowest bits are ECN's, and no application's.
+            // RFC 3168 section 5: the two lowest bits belong to ECN, not to applications.
             SessionOption::TrafficClass(class) => self.path.traffic_class = class & !3,
             SessionOption::QuickAck => {
                 self.hot.set(Flags::QUICK);
@@ -391,7 +390,7 @@ impl Session<'_> {
                 Fate::Lost => board.lost += segments,
                 Fate::Flying if record.again => {
                     board.again += segments;
-                    // Known to be lost once; a probe outside of recovery knows nothing.
+                    // Known to be lost once; a probe outside of recovery shows no loss.
                     board.lost += if recovering { segments } else { 0 };
                 }
                 Fate::Flying => {}
@@ -401,7 +400,7 @@ impl Session<'_> {
     }
 }
 
-/// Counts of the segments in flight, by what is known of them.
+/// Counts of the segments in flight, by their fate.
 #[derive(Debug, Clone, Copy, Default)]
 struct Board {
     all: u32,
@@ -410,11 +409,11 @@ struct Board {
     again: u32,
 }
 
-/// Reordering, in segments, before any is seen: RFC 5681's threshold of duplicates.
+/// Reordering distance, in segments, before any is seen: RFC 5681's threshold of duplicates.
 const REORDERING_MIN: u32 = 3;
 
 impl SessionOption {
-    /// Refuses a value outside its range.
+    /// Rejects a value outside its range.
     fn check(self) -> Result<(), NetError> {
         let (what, value, rule, range) = match self {
             Self::SendBytes(bytes) | Self::SendMemory(bytes) | Self::ReceiveBytes(bytes) => {

@@ -1,12 +1,12 @@
-//! Packets that came in pieces, until they are whole.
+//! Reassembly of fragmented packets.
 //!
-//! Why here: who sends more than a packet holds counts on it (RFC 1122 section 3.3.2, RFC 8200
-//! section 4.5). Bytes lie in the stack's buffers, at their place in the packet, so that nothing is
-//! put in order at the end. Must stay true: at most [`DATAGRAMS_MAX`] packets and [`BYTES_MAX`]
-//! bytes are held, the oldest goes first; a packet whose pieces contradict one another never comes
-//! out, and what comes later of it is dropped too (RFC 5722 section 4). Source: RFC 791 section
-//! 3.2, RFC 815 (what is missing), RFC 1122 section 3.3.2, RFC 3168 section 5.3 (marks), RFC 5722,
-//! RFC 8200 section 4.5; times and IPv4's overlaps as Linux has them (`ip-sysctl`, `ipfrag_time`).
+//! Why here: senders of long packets rely on it (RFC 1122 section 3.3.2, RFC 8200 section 4.5).
+//! Bytes are stored in the stack's buffers at their offset in the packet, so that nothing is sorted
+//! at the end. Must stay true: at most [`DATAGRAMS_MAX`] packets and [`BYTES_MAX`] bytes are held,
+//! the oldest is evicted first; a packet whose fragments contradict each other is never delivered,
+//! and later fragments of it are dropped, too (RFC 5722 section 4). Source: RFC 791 section 3.2,
+//! RFC 815 (missing parts), RFC 1122 section 3.3.2, RFC 3168 section 5.3 (marks), RFC 5722, RFC
+//! 8200 section 4.5; timeouts and IPv4's overlaps as in Linux (`ip-sysctl`, `ipfrag_time`).
 
 use crate::buffer::pool::{CLASS_BYTES, Pool};
 use crate::buffer::ring::Ring;
@@ -18,45 +18,45 @@ use std::collections::VecDeque;
 use zerocopy::FromBytes;
 use zerocopy::network_endian::U16;
 
-/// Packets that wait to be whole, or for the end of their time where they are refused.
+/// Incomplete packets, including refused ones until their timeout.
 pub(crate) const DATAGRAMS_MAX: usize = 128;
-/// Bytes of buffers that they hold together; Linux's default is the same.
+/// Bytes of their buffers; Linux's default is the same.
 pub(crate) const BYTES_MAX: usize = 4 << 20;
-/// Pieces of one packet: the longest over the narrowest link that IPv4 knows (68 bytes) has 1,366.
+/// Fragments of one packet: the longest over the narrowest link of IPv4 (68 bytes) has 1,366.
 const PIECES_MAX: usize = 2048;
-/// RFC 1122 section 3.3.2 wants 60 to 120 s, from a time in which 65,536 packets took longer to
-/// send. With the 16 bits that tell IPv4's packets apart, a shorter wait joins fewer wrong pieces
-/// (RFC 4963): 30 s, as Linux.
+/// RFC 1122 section 3.3.2 asks for 60 to 120 s, from a time when sending 65,536 packets took
+/// longer. With the 16 bits of IPv4's identification, a shorter timeout joins fewer wrong fragments
+/// (RFC 4963): 30 s, as in Linux.
 const WAIT_V4_NS: u64 = 30_000_000_000;
 /// RFC 8200 section 4.5.
 const WAIT_V6_NS: u64 = 60_000_000_000;
 
-/// A packet that is not whole.
+/// An incomplete packet.
 #[derive(Debug)]
 pub(crate) struct Datagram {
     key: Key,
     until_ns: u64,
-    /// Its bytes, behind the headers.
+    /// Its bytes, without the headers.
     bytes: Ring,
     /// Fragments received, by offset; no two overlap.
     pieces: Vec<Piece>,
-    /// Bytes of them together.
+    /// Total bytes of the fragments.
     have: usize,
     /// Length of the packet, known once the last fragment has arrived.
     len: Option<usize>,
-    /// The headers in front of the first piece, as they came, and what the whole carries.
+    /// The headers of the first fragment as received, and the protocol of the whole packet.
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
     protocol: u8,
-    /// Bytes of the first piece.
+    /// Bytes of the first fragment.
     first_len: usize,
     /// True while all fragments were addressed to this host alone.
     unicast: bool,
-    /// Who handed the last piece over.
+    /// Hardware address of the sender of the last fragment.
     mac: Mac,
-    /// Its pieces contradict one another.
+    /// Its fragments contradict each other.
     refused: bool,
-    /// ECN fields of its pieces, a bit each: `1 << Codepoint`.
+    /// ECN fields of its fragments, a bit each: `1 << Codepoint`.
     ecn: u8,
 }
 
@@ -85,46 +85,46 @@ impl Piece {
     }
 }
 
-/// Result of taking in a fragment.
+/// Result of adding a fragment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// More must come, or it is here already.
+    /// Incomplete, or a duplicate.
     Waits,
-    /// The packet lies in [`Reassembly::whole`]; whether all of it came to us alone.
+    /// The packet is in [`Reassembly::whole`]; true if all its fragments were unicast.
     Whole { unicast: bool },
-    /// It contradicts what is here: the packet is refused.
+    /// It contradicts earlier fragments: the packet is refused.
     Refused,
-    /// It belongs to a packet that is refused.
+    /// It belongs to a refused packet.
     Late,
-    /// There is no memory for it; what is here of its packet is dropped.
+    /// There is no memory for it; the fragments of its packet are dropped.
     NoMemory,
 }
 
-/// All packets that are not whole.
+/// All incomplete packets.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// The oldest first.
     datagrams: VecDeque<Datagram>,
     held_bytes: usize,
-    /// The packet that became whole last, from its IP header on.
+    /// The packet completed last, from its IP header on.
     pub(crate) whole: Vec<u8>,
-    /// Packets that went before their time, for room.
+    /// Packets evicted before their timeout.
     pub(crate) evicted: u64,
 }
 
 impl Reassembly {
-    /// Incomplete packets, and the bytes of buffers that they hold.
+    /// Number of incomplete packets, and the bytes of their buffers.
     pub(crate) fn held(&self) -> (usize, usize) {
         (self.datagrams.len(), self.held_bytes)
     }
 
-    /// When the next one's time is over.
+    /// Next timeout.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         let ends = self.datagrams.iter().map(|datagram| datagram.until_ns);
         ends.min()
     }
 
-    /// Takes a fragment in; `packet` is all of what it came in.
+    /// Adds a fragment; `packet` is the whole packet with it.
     pub(crate) fn take_in(
         &mut self,
         pool: &mut Pool,
@@ -135,10 +135,12 @@ impl Reassembly {
     ) -> Outcome {
         let at = self.find_or_make(pool, &fragment.key, now_ns);
         let datagram = &mut self.datagrams[at];
+        // A refused packet stays in the table, so that its later fragments are recognized.
         if datagram.refused {
             return Outcome::Late;
         }
         datagram.mac = mac;
+        // The packet counts as unicast only if all its fragments were.
         datagram.unicast &= unicast;
         let bytes = &packet[fragment.head..fragment.end];
         match datagram.place(pool, fragment, bytes) {
@@ -150,6 +152,7 @@ impl Reassembly {
             }
         }
         let end = fragment.offset + bytes.len();
+        // Evicting older packets may change the index.
         let at = self.make_room(pool, at, end);
         let datagram = &mut self.datagrams[at];
         let before = datagram.bytes.held_bytes();
@@ -163,6 +166,7 @@ impl Reassembly {
         let Some(len) = datagram.complete() else {
             return Outcome::Waits;
         };
+        // Together, the fragments may be too long, or their ECN marks may contradict each other.
         let fits = datagram.put_together(pool, len, &mut self.whole);
         let unicast = datagram.unicast;
         if !fits {
@@ -173,14 +177,13 @@ impl Reassembly {
         Outcome::Whole { unicast }
     }
 
-    /// No packet of these ends and this number comes out any more, for as long as pieces of it may
-    /// come.
+    /// Refuses the packet with these ends and this identification until its timeout.
     pub(crate) fn refuse(&mut self, pool: &mut Pool, key: &Key, now_ns: u64) {
         let at = self.find_or_make(pool, key, now_ns);
         self.refuse_at(pool, at);
     }
 
-    /// Takes out a packet whose reassembly time is over, to be released once the error is sent.
+    /// Takes out a packet after its timeout, to be released once the error is sent.
     pub(crate) fn expired(&mut self, now_ns: u64) -> Option<Datagram> {
         let mut all = self.datagrams.iter();
         let at = all.position(|datagram| datagram.until_ns <= now_ns)?;
@@ -189,7 +192,7 @@ impl Reassembly {
         Some(datagram)
     }
 
-    /// Newest first: pieces of one packet come together.
+    /// Newest first: fragments of one packet usually arrive together.
     fn find_or_make(&mut self, pool: &mut Pool, key: &Key, now_ns: u64) -> usize {
         let mut all = self.datagrams.iter();
         if let Some(at) = all.rposition(|datagram| datagram.key == *key) {
@@ -208,7 +211,7 @@ impl Reassembly {
         self.datagrams.len() - 1
     }
 
-    /// Drops the oldest others until the one at `at` may hold `end` bytes; where it is then.
+    /// Evicts the oldest others until the packet at `at` may hold `end` bytes; its new index.
     fn make_room(&mut self, pool: &mut Pool, mut at: usize, end: usize) -> usize {
         let own = self.datagrams[at].bytes.held_bytes();
         let wanted = CLASS_BYTES[Pool::class_for(end)].max(own);
@@ -249,12 +252,12 @@ impl Reassembly {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Overlap {
     New,
-    /// The same bytes are here.
+    /// The same bytes were received before.
     Known,
     Contradicts,
 }
 
-/// The bit of an ECN field in [`Datagram`]'s set of them.
+/// The bit of an ECN field in [`Datagram::ecn`].
 fn ecn_bit(codepoint: Codepoint) -> u8 {
     1 << codepoint as u8
 }
@@ -291,7 +294,7 @@ impl Datagram {
         let Some(piece) = self.pieces.get(next).filter(|piece| piece.start() < end) else {
             return Overlap::New;
         };
-        // RFC 8200 section 4.5: what is the same as what is here may be dropped alone.
+        // RFC 8200 section 4.5: an exact duplicate may be ignored.
         let same = *piece == Piece::of(fragment)
             && fragment.more == (self.len != Some(end))
             && self.bytes.ahead(pool, fragment.offset, bytes.len()) == bytes;
@@ -303,7 +306,7 @@ impl Datagram {
         }
     }
 
-    /// Its bytes are here now.
+    /// Records the bytes of a fragment.
     fn note(&mut self, fragment: &Fragment, head: &[u8]) {
         let (start, end) = (fragment.offset, fragment.offset + fragment.len());
         if fragment.offset == 0 {
@@ -323,17 +326,18 @@ impl Datagram {
 
     /// Length of the packet, once all of it has arrived.
     fn complete(&self) -> Option<usize> {
-        // No two overlap, and none lies behind the last.
+        // Fragments do not overlap, and none is behind the last.
         self.len.filter(|&len| len == self.have)
     }
 
-    /// The packet as if it had come in one: IPv4's header with its options, IPv6's without what was
-    /// in front of the fragment header, which has been looked at. False where it is longer than any
-    /// packet, or marked as no router may mark it.
+    /// Builds the packet as if it had been sent whole: IPv4's header with its options, IPv6's
+    /// without the headers before the fragment header, which were processed. False if it is longer
+    /// than any packet, or marked as no router may mark it.
     fn put_together(&self, pool: &Pool, len: usize, whole: &mut Vec<u8>) -> bool {
         whole.clear();
         let marked = self.ecn & ecn_bit(Codepoint::Ce) != 0;
-        // RFC 3168 section 5.3: it must not become CE, and the mark must not be lost: dropped.
+        // RFC 3168 section 5.3: it must not become CE, and the mark must not be lost, so it is
+        // dropped.
         if marked && self.ecn & ecn_bit(Codepoint::NotEct) != 0 {
             return false;
         }
@@ -363,8 +367,8 @@ impl Datagram {
         true
     }
 
-    /// For an error about it: the first piece as it came, up to so many bytes, and who sent it.
-    /// None where the first did not come, or not to us alone, or no error may be sent.
+    /// For an error about it: the first fragment as received, up to `bytes_max` bytes, and its
+    /// sender. None if the first is missing, or was not unicast, or no error may be sent.
     pub(crate) fn first(&self, pool: &Pool, bytes_max: usize) -> Option<(Vec<u8>, Mac)> {
         if self.head_len == 0 || !self.unicast || self.refused {
             return None;
@@ -374,7 +378,7 @@ impl Datagram {
         Some(([&self.head[..self.head_len], bytes].concat(), self.mac))
     }
 
-    /// From where to where.
+    /// Source and destination.
     pub(crate) fn ends(&self) -> (Ip, Ip) {
         (self.key.source, self.key.destination)
     }
@@ -384,7 +388,7 @@ impl Datagram {
         self.refused
     }
 
-    /// Gives its buffer back.
+    /// Returns its buffer.
     pub(crate) fn release(&mut self, pool: &mut Pool) {
         self.bytes.release(pool);
     }

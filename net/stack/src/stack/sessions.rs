@@ -1,4 +1,5 @@
-//! Segments to sessions, and sessions to their owners: lookup, listeners, birth and death.
+//! Assigning segments to sessions, and sessions to their owners: lookup, listeners, creation and
+//! removal.
 //!
 //! Source: RFC 9293 sections 3.10.7.1 and 3.10.7.2, RFC 4987, RFC 6191 (TIME-WAIT reuse).
 
@@ -39,7 +40,7 @@ pub(crate) const ANY_V6: Ip = Ip([0; 16]);
 const ECN_SETUP: u8 = ECE | CWR;
 
 impl Listeners {
-    /// Who listens there.
+    /// The listener at an address and port.
     pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
         let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
         let any_v4 = || if local.is_v4() { of(&ANY_V4) } else { None };
@@ -56,7 +57,7 @@ impl Stack {
             .find(hash, |number| store.path(number).ends() == *ends)
     }
 
-    /// A segment whose checksum is right; the session that it was for.
+    /// Processes a segment with a correct checksum; returns its session.
     #[inline]
     pub(crate) fn arrive_segment(&mut self, arrival: &Arrival, bytes: &[u8]) -> Option<u32> {
         let Some(mut segment) = tcp::parse(bytes) else {
@@ -91,7 +92,7 @@ impl Stack {
     }
 
     /// RFC 6191 section 2 and RFC 9293 section 3.6.1: a new session between the same ends, if no
-    /// segment of the old one can be mistaken for one of it.
+    /// segment of the old one can be mistaken for one of the new.
     fn arrive_in_time_wait(
         &mut self,
         number: u32,
@@ -118,7 +119,7 @@ impl Stack {
         }
     }
 
-    /// A segment for which there is no session here; `bytes` is all of it.
+    /// Processes a segment without a session; `bytes` is the whole segment.
     #[inline(never)]
     fn arrive_stray(&mut self, arrival: &Arrival, segment: &Segment<'_>, bytes: &[u8]) {
         let ends = &arrival.ends;
@@ -129,7 +130,7 @@ impl Stack {
             }
             return;
         };
-        // RFC 9293 section 3.10.7.2: first a reset, then an ACK, then a SYN.
+        // RFC 9293 section 3.10.7.2: check RST first, then ACK, then SYN.
         if segment.has(RST) {
             // A sibling may have the session.
             self.pass_on_segment(ends, arrival.mac, arrival.ecn, bytes);
@@ -143,12 +144,12 @@ impl Stack {
             return;
         }
         if segment.has(SYN) && ends.local == ends.remote && ends.local_port == ends.remote_port {
-            // A listener is no client: nobody here has sent this (CERT advisory CA-1997-28,
+            // A listener does not connect, so the segment is forged (CERT advisory CA-1997-28,
             // "land").
             self.common.counters.martians += 1;
         } else if segment.has(SYN) && !segment.has(FIN) {
-            // With FIN it opens nothing that anybody wants: scanners send it, to pass by packet
-            // filters that look for a bare SYN. Linux drops it, too.
+            // A SYN with FIN is sent by scanners, to pass packet filters that match a plain SYN.
+            // Linux drops it, too.
             self.arrive_syn(listener, arrival, segment);
         }
     }
@@ -156,7 +157,7 @@ impl Stack {
     fn arrive_syn(&mut self, listener: u32, arrival: &Arrival, segment: &Segment<'_>) {
         let of = &self.listeners.all[listener as usize];
         if !of.has_room() {
-            // As Linux does: the peer tries again, and there may be room then.
+            // As in Linux: the peer retries, and there may be room then.
             self.common.counters.listen_overflows += 1;
             return;
         }
@@ -180,9 +181,10 @@ impl Stack {
         session.begin_accept(segment);
     }
 
-    /// Makes a session between these ends, prepared, and puts it into the table. The oldest one in
-    /// TIME-WAIT makes room where there is none.
+    /// Creates and prepares a session between these ends, and adds it to the table. Without room,
+    /// the oldest session in TIME-WAIT is evicted.
     pub(crate) fn open_session(&mut self, ends: &Ends, hash: u32) -> Option<u32> {
+        // Without a route, no number is taken.
         let (neighbor, neighbor_generation) = self.common.find_hop(&ends.remote)?;
         let number = match self.store.take() {
             Some(number) => number,
@@ -194,6 +196,7 @@ impl Stack {
         let mtu = self.common.interface.mtu_bytes.min(0xffff) as u16;
         let headers = ip::header_bytes(&ends.local) + tcp::HEADER_BYTES + tcp::OPTIONS_BYTES_MAX;
         let super_bytes = self.common.interface.super_bytes.saturating_sub(headers) as u16;
+        // Numbers are reused, so each field gets a value.
         let (hot, path, cold) = self.store.session(number);
         hot.clear(Flags::DETACHED);
         path.local = ends.local;
@@ -215,11 +218,11 @@ impl Stack {
         Some(number)
     }
 
-    /// Ends the oldest session in TIME-WAIT that nobody holds.
+    /// Ends the oldest session in TIME-WAIT without an owner.
     fn reclaim(&mut self) {
         while let Some(number) = self.common.time_wait.pop_front() {
             let mut session = session(&mut self.store, &mut self.common, number);
-            // Others are over already, or somebody else's by now.
+            // Other entries have ended already, or their number was reused.
             if session.hot.state() == State::TimeWait && session.hot.has(Flags::DETACHED) {
                 session.finish(None);
                 self.sweep_sessions();
@@ -228,7 +231,7 @@ impl Stack {
         }
     }
 
-    /// RFC 4987 section 3.6: answers a SYN and keeps nothing.
+    /// RFC 4987 section 3.6: answers a SYN without keeping state.
     fn answer_with_cookie(&mut self, listener: u32, arrival: &Arrival, segment: &Segment<'_>) {
         let ends = &arrival.ends;
         let common = &mut self.common;
@@ -252,9 +255,11 @@ impl Stack {
                 _ => {}
             }
         }
-        // RFC 9768 section 5.1: the acknowledgment will say that the SYN asked for accurate ECN.
+        // RFC 9768 section 5.1: the final ACK shows that the SYN asked for accurate ECN.
         let accurate = config.ecn == Ecn::Accurate && !matches!(segment.ace(), 0 | ASKS_CLASSIC);
         let mut ace = if accurate { echo_of(segment.ecn) } else { 0 };
+        // A cookie has no room for the options, so they travel in the timestamp, which the peer
+        // echoes.
         if let Some((value, _)) = options.timestamps
             && config.timestamps
         {
@@ -280,6 +285,7 @@ impl Stack {
             acknowledgment: U32::new(segment.sequence.wrapping_add(1)),
             offset: 0,
             flags: SYN | ACK,
+            // RFC 7323 section 2.2: the window of a SYN is never scaled.
             window: U16::new(receive_bytes.min(0xffff) as u16),
             checksum: [0; 2],
             urgent: U16::new(0),
@@ -290,10 +296,11 @@ impl Stack {
         }
     }
 
-    /// The acknowledgment of a cookie becomes a session; false if it is none.
+    /// Turns the acknowledgment of a cookie into a session; false if it is invalid.
     fn accept_cookie(&mut self, listener: u32, arrival: &Arrival, segment: &Segment<'_>) -> bool {
         let ends = &arrival.ends;
-        // Good for at most 138 s after the last one was sent; otherwise any number might be one.
+        // Valid for at most 138 s after the last cookie was sent; otherwise any number might be
+        // one.
         if self.common.counters.cookies_sent == 0 {
             return false;
         }
@@ -305,6 +312,7 @@ impl Stack {
             self.common.now_ns,
         );
         let Some(mss) = mss else { return false };
+        // No reset: the peer sends its data again, and the queue may have room by then.
         if !self.listeners.all[listener as usize].has_room() {
             self.common.counters.listen_overflows += 1;
             return true;
@@ -321,6 +329,7 @@ impl Stack {
         if self.common.config.ecn == Ecn::Accurate {
             opening.bits = asked_by(segment).unwrap_or(0);
         }
+        // The echoed timestamp carries the options of the SYN.
         if let Some((value, echo)) = segment.options.timestamps {
             let kept = cookie::options_in(echo);
             options.timestamps = Some((value, echo));
@@ -344,12 +353,13 @@ impl Stack {
             session.set_option(option);
         }
         session.begin_cookie(&options, opening, segment);
+        // The acknowledgment may carry data already.
         session.input(segment);
         self.sweep_sessions();
         true
     }
 
-    /// Puts sessions that are established where `accept` finds them, and takes closed ones out.
+    /// Puts established sessions into accept queues, and removes closed ones.
     pub(crate) fn sweep_sessions(&mut self) {
         while let Some(number) = self.common.newly_established.pop() {
             let (hot, _, cold) = self.store.session(number);
@@ -359,7 +369,7 @@ impl Stack {
             }
             let of = &mut self.listeners.all[listener as usize];
             if !of.open {
-                // It stopped listening meanwhile; what follows below counts the embryo out.
+                // The listener was closed meanwhile; the code below decrements its embryos.
                 let error = Some(crate::error::SessionError::Aborted);
                 session(&mut self.store, &mut self.common, number).reset(error);
                 continue;
@@ -383,7 +393,7 @@ impl Stack {
                     of.waiting.retain(|&waiting| waiting != number);
                 } else {
                     of.embryos -= 1;
-                    // `close_listener` left the slot to the last of them.
+                    // `close_listener` left it to the last embryo to free the slot.
                     if !of.open && of.embryos == 0 {
                         self.listeners.free.push(cold.listener);
                     }
@@ -392,7 +402,7 @@ impl Stack {
             if hot.has(Flags::DETACHED | Flags::EMBRYO) {
                 self.give_session(number);
             }
-            // Those whose time was over by itself are not kept in the list.
+            // Sessions whose timer has expired are removed from the list.
             while let Some(&oldest) = self.common.time_wait.front()
                 && self.store.hot(oldest).state() != State::TimeWait
             {
@@ -401,7 +411,7 @@ impl Stack {
         }
     }
 
-    /// A session that is closed and has no owner gives its number back.
+    /// Frees the number of a closed session without an owner.
     pub(crate) fn give_session(&mut self, number: u32) {
         let (hot, _, _) = self.store.session(number);
         hot.rx.release(&mut self.common.pool);
@@ -409,8 +419,8 @@ impl Stack {
         let listed = hot.flags_in(Flags::READY | Flags::EVENT);
         let armed = hot.armed;
         self.store.give(number);
-        // Lists that still name it find a closed session without an owner; it must not be listed
-        // twice.
+        // Lists that still contain the number find a closed session without an owner; it must not
+        // be listed twice.
         let hot = self.store.hot_mut(number);
         hot.set(listed | Flags::DETACHED);
         hot.armed = armed;

@@ -1,24 +1,23 @@
-//! One of several stacks with one address: what it hands to the others, and takes from them.
+//! Several stacks with one address: handoffs from this one to the others, and from them.
 //!
-//! Whoever spreads flows over engines (a TAP's queues, receive side scaling, a hash) does so by
-//! frames, and knows nothing of sessions, listeners and fragments. What comes to the wrong stack,
-//! or concerns all of them, is put into an outbox here, from where whoever runs the loop carries
-//! it:
+//! Flows are spread over engines by frames (a TAP's queues, receive side scaling, a hash), without
+//! knowledge of sessions, listeners and fragments. A frame that reaches the wrong stack, or
+//! concerns all of them, is put into an outbox here, from which the caller carries it:
 //!
 //! - *Notices* concern all: ARP, neighbour discovery, router advertisements, ICMP errors. Every
-//!   sibling takes what they say; only the stack that they came to answers.
-//! - *Copies* are for all, and each does with one what it would do alone: datagrams to groups,
-//!   questions of which groups somebody is in.
-//! - *Fragments* are the first stack's: only the first piece of a packet has ports, so the pieces
-//!   of one may come to different stacks.
-//! - *Strays* belong to no session, listener or socket here: the next sibling is asked, round the
-//!   circle, and the last one refuses it. So a listener on one engine serves what comes to any,
-//!   and a session is found by whichever way its segments come.
+//!   sibling learns from them; only the stack that received them replies.
+//! - *Copies* are for all, and each processes one as if it were alone: datagrams to groups, queries
+//!   of group memberships.
+//! - *Fragments* go to the first stack: only the first fragment of a packet has ports, so the
+//!   fragments of one packet may reach different stacks.
+//! - *Strays* have no session, listener or socket here: they are passed round the circle to the
+//!   next sibling, and the last one refuses them. A listener on one engine thus serves frames that
+//!   reach any, and a session is found on whichever engine its segments arrive.
 //!
-//! Why here: a stack alone knows what it has no use for. Must stay true: a stack without siblings
-//! does nothing of this, and no frame of a session that is here passes by; a frame is refused or
-//! answered by one stack; a notice or copy is not handed on; what does not fit into the outbox is
-//! lost, as on a wire, and counted.
+//! Why here: only a stack knows which frames it cannot use. Must stay true: a stack without
+//! siblings does none of this, and a frame of a local session is never passed on; a frame is
+//! refused or answered by one stack; a notice or copy is not passed on; a frame that does not fit
+//! into the outbox is lost, as on a wire, and counted.
 
 use super::{Stack, link};
 use crate::flow;
@@ -29,32 +28,32 @@ use crate::wire::ip::{self, Codepoint, Packet};
 use crate::wire::{Mac, mld, ndisc};
 use zerocopy::IntoBytes;
 
-/// Why a stack hands a frame to a sibling.
+/// The reason why a stack hands a frame to a sibling.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Errand {
-    /// To be known by all others and answered by none of them.
+    /// All others learn from it, and none of them replies.
     Notice,
-    /// For all others, as if it had come to each.
+    /// Each of the others processes it as if it had received it.
     Copy,
-    /// For the first stack, which puts fragments together.
+    /// For the first stack, which reassembles fragments.
     Fragment,
-    /// For the next stack in the circle: this many have no use for it.
+    /// For the next stack in the circle.
     Stray {
-        /// The stacks that were asked, the sender included.
+        /// Number of stacks without a use for it, including the sender.
         asked: u16,
     },
 }
 
-/// A frame on its way from one stack to a sibling.
+/// A frame that is handed from one stack to a sibling.
 #[derive(Debug)]
 pub struct Handed {
     /// From the Ethernet header on.
     pub bytes: Vec<u8>,
-    /// Of the transport header.
+    /// State of the transport checksum.
     pub checksum: ReceivedChecksum,
-    /// Why, and so for whom.
+    /// The reason, which also determines the recipients.
     pub errand: Errand,
-    /// True if a stack of ours has sent it.
+    /// True if one of these stacks sent it.
     pub from_self: bool,
 }
 
@@ -69,14 +68,14 @@ impl Default for Handed {
     }
 }
 
-/// Place among the siblings, and the frames for them.
+/// Index among the siblings, and the frames for them.
 #[derive(Debug)]
 pub(crate) struct Siblings {
     index: u16,
     count: u16,
-    /// Errand of the frame that is being taken in, where a sibling handed it over.
+    /// Errand of the frame being processed, if a sibling handed it over.
     taking: Option<Errand>,
-    /// The first `used` wait; the others' memory is used again.
+    /// The first `used` are pending; the others' memory is reused.
     outbox: Vec<Handed>,
     used: usize,
     bytes: usize,
@@ -84,7 +83,7 @@ pub(crate) struct Siblings {
 }
 
 impl Siblings {
-    /// Puts the frame of these pieces into the outbox; it is lost where that has no room.
+    /// Puts a frame in pieces into the outbox; it is lost if that is full.
     fn put(
         &mut self,
         errand: Errand,
@@ -112,17 +111,17 @@ impl Siblings {
         place.from_self = from_self;
     }
 
-    /// True if frames may be handed to all: what a sibling handed over to all stays here.
+    /// True if frames may be handed to all: a frame that a sibling handed to all stays here.
     fn shares(&self) -> bool {
         !matches!(self.taking, Some(Errand::Notice | Errand::Copy))
     }
 
-    /// Errand of a stray; none where all were asked.
+    /// Errand of a stray; none if all siblings have seen it.
     fn stray(&self) -> Option<Errand> {
         let asked = match self.taking {
             None | Some(Errand::Fragment) => 1,
             Some(Errand::Stray { asked }) => asked + 1,
-            // The stack that it came to answers for it.
+            // The stack that received it is responsible for it.
             Some(Errand::Notice | Errand::Copy) => return None,
         };
         (asked < self.count).then_some(Errand::Stray { asked })
@@ -130,9 +129,9 @@ impl Siblings {
 }
 
 impl Stack {
-    /// Makes it number `index` of `count` stacks with one address and one configuration, its seed
-    /// included (SYN cookies and sequence numbers are then good with each). To be called before the
-    /// first frame. Only the first announces addresses and asks for routers.
+    /// Makes it number `index` of `count` stacks with one address and one configuration, including
+    /// the seed (so that each accepts the others' SYN cookies and sequence numbers). Call it before
+    /// the first frame. Only the first one announces addresses and solicits routers.
     ///
     /// # Panics
     /// If `index` is not below `count`.
@@ -156,7 +155,7 @@ impl Stack {
         }));
     }
 
-    /// True if [`Self::take_handed`] has something to take, or to tell.
+    /// True if [`Self::take_handed`] has frames or losses to report.
     #[inline]
     #[must_use]
     pub fn has_handed(&self) -> bool {
@@ -164,8 +163,9 @@ impl Stack {
         siblings.is_some_and(|siblings| siblings.used > 0 || siblings.lost > 0)
     }
 
-    /// Hands `take` all frames for siblings, in order; it carries each to those that its errand
-    /// names. Returns how many were lost since the last call, because there were too many.
+    /// Passes all frames for siblings to `take`, in order, which carries each to the recipients of
+    /// its errand. Returns the number of frames lost since the last call, because the outbox was
+    /// full.
     pub fn take_handed(&mut self, take: &mut dyn FnMut(&Handed)) -> u64 {
         let Some(siblings) = &mut self.siblings else {
             return 0;
@@ -180,7 +180,7 @@ impl Stack {
 
     /// Takes a frame that a sibling handed over.
     pub fn receive_handed(&mut self, now_ns: u64, handed: &mut Handed) {
-        // What was put off before came by another way.
+        // Staged segments came by another path.
         self.process_staged_segments();
         let Some(siblings) = &mut self.siblings else {
             return;
@@ -199,7 +199,7 @@ impl Stack {
         self.process_staged_segments();
         self.from_self = from_self;
         if handed.errand == Errand::Notice {
-            // The stack that it came to answers.
+            // Only the stack that received it replies.
             self.common.control.forget_after(kept);
         }
         if let Some(siblings) = &mut self.siblings {
@@ -207,8 +207,8 @@ impl Stack {
         }
     }
 
-    /// True if a session of ours may have these ends: of siblings, each chooses ports whose flows
-    /// are its own by the hash, so that no two choose the same.
+    /// True if a session of ours may have these ends: each sibling chooses ports whose flows it
+    /// owns by the hash, so that no two choose the same.
     #[inline]
     pub(crate) fn may_open(&self, ends: &Ends) -> bool {
         self.siblings.as_ref().is_none_or(|siblings| {
@@ -217,13 +217,13 @@ impl Stack {
         })
     }
 
-    /// True if a socket of ours may be given this port: of siblings, each has its own.
+    /// True if this port may be assigned to one of our sockets: each sibling has its own.
     pub(crate) fn may_give(&self, port: u16) -> bool {
         let siblings = self.siblings.as_ref();
         siblings.is_none_or(|siblings| port % siblings.count == siblings.index)
     }
 
-    /// Lets siblings know what an ARP packet says.
+    /// Shares an ARP packet with the siblings.
     #[cold]
     pub(crate) fn share_arp(&mut self, frame: &[u8]) {
         if self.siblings.is_some() {
@@ -231,7 +231,7 @@ impl Stack {
         }
     }
 
-    /// Lets siblings know what an ICMP or IGMP message says, where it concerns them.
+    /// Shares an ICMP or IGMP message with the siblings, if it concerns them.
     #[cold]
     pub(crate) fn share_message(
         &mut self,
@@ -253,7 +253,7 @@ impl Stack {
         self.share(errand, checksum, &[header.as_bytes(), &bytes[..packet.end]]);
     }
 
-    /// Gives siblings a datagram to a group or to all: they may have sockets for it.
+    /// Shares a datagram to a group or to all with the siblings, which may have sockets for it.
     #[cold]
     pub(crate) fn share_datagram(
         &mut self,
@@ -276,7 +276,7 @@ impl Stack {
         }
     }
 
-    /// Leaves a fragment to the first stack; false where that is this one.
+    /// Passes a fragment to the first stack; false if that is this one.
     pub(crate) fn leave_fragment(&mut self, header: &Ethernet, bytes: &[u8]) -> bool {
         let from_self = self.from_self;
         let Some(siblings) = self.siblings.as_deref_mut().filter(|it| it.index > 0) else {
@@ -287,7 +287,7 @@ impl Stack {
         true
     }
 
-    /// Asks the next sibling whether a segment is for it; false where all have been asked.
+    /// Passes a segment to the next sibling; false if all have seen it.
     #[cold]
     pub(crate) fn pass_on_segment(
         &mut self,
@@ -308,7 +308,7 @@ impl Stack {
         self.pass_on(&packet, mac, segment)
     }
 
-    /// As [`Self::pass_on_segment`], of the payload of any packet; what is in it was checked.
+    /// As [`Self::pass_on_segment`], for the payload of any packet, which was validated.
     #[cold]
     pub(crate) fn pass_on(&mut self, packet: &Packet, mac: Mac, payload: &[u8]) -> bool {
         let interface = &self.common.interface;
@@ -319,7 +319,7 @@ impl Stack {
         let Some(errand) = siblings.stray() else {
             return false;
         };
-        // Written anew: of the headers only what is known of them came here.
+        // Rebuilt: only the parsed fields of the headers are available here.
         let link = Ethernet::new(own, mac, ethernet::kind_of(&packet.source));
         let mut head = [0; ip::V6_BYTES];
         let ip_bytes = ip::write(
@@ -338,7 +338,7 @@ impl Stack {
     }
 }
 
-/// Frames for siblings that wait for the end of a batch.
+/// Frames for siblings that are pending until the end of a batch.
 const OUTBOX_FRAMES: usize = 256;
 const OUTBOX_BYTES: usize = 1 << 20;
 

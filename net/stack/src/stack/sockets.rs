@@ -1,8 +1,7 @@
-//! The sockets of a stack: for whoever runs the loop.
+//! The sockets of a stack, for the code that runs the loop.
 //!
-//! No call waits: each does what can be done now. What becomes possible later is announced by
-//! [`Stack::next_event`], once each time that it changes; a socket's [`Readiness`] can be asked for
-//! at any time.
+//! No call blocks: each does what is possible now. [`Stack::next_event`] reports later changes,
+//! once for each change; a socket's [`Readiness`] can be read at any time.
 
 use super::listener::Listener;
 use super::names::{ListenerId, SessionId, UdpId};
@@ -20,47 +19,47 @@ use crate::wire::Ip;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-/// Something changed.
+/// A change of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Event {
     /// A session can be read, written, or is closed; see [`Stack::readiness`].
     Session(SessionId),
-    /// [`Stack::accept`] has one.
+    /// [`Stack::accept`] has a session.
     Listener(ListenerId),
-    /// A datagram has come.
+    /// A datagram was received.
     Udp(UdpId),
 }
 
 /// Hints of the application about the bytes of a write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Write {
-    /// More comes (`MSG_MORE`): what does not fill a segment waits for it, for the next
-    /// acknowledgment, or for a timeout.
+    /// More data follows (`MSG_MORE`): a partial segment waits for it, for the next acknowledgment,
+    /// or for a timeout.
     pub more: bool,
-    /// A record ends here (`MSG_EOR`): what is written next goes in a segment of its own.
+    /// A record ends here (`MSG_EOR`): the next data goes into a segment of its own.
     pub ends_record: bool,
 }
 
 /// Readiness of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// Bytes to be read, or the end, or an error.
+    /// Bytes, the end, or an error can be read.
     pub readable: bool,
     /// A write takes a good part of the send buffer, or fails.
     pub writable: bool,
-    /// The peer will send no more than what can be read now.
+    /// The peer sends nothing after the data that can be read now.
     pub end_of_input: bool,
-    /// Nothing goes out any more either.
+    /// Nothing is sent any more either.
     pub closed: bool,
-    /// It ended with this.
+    /// The error that ended it.
     pub error: Option<SessionError>,
-    /// [`Stack::next_stamp`] has one.
+    /// [`Stack::next_stamp`] has a timestamp.
     pub stamped: bool,
 }
 
 impl Stack {
-    /// Listens at an address of ours, or at all (`0.0.0.0`; `::` for both families), for up to
-    /// `backlog` sessions that wait to be accepted.
+    /// Listens at one of our addresses, or at all (`0.0.0.0`; `::` for both families), for up to
+    /// `backlog` sessions in the accept queue.
     ///
     /// # Errors
     /// [`NetError::AddressNotOurs`], [`NetError::AddressInUse`].
@@ -88,6 +87,7 @@ impl Stack {
             self.listeners.all.len() as u32 - 1
         });
         let listener = &mut self.listeners.all[number as usize];
+        // Identifiers of the earlier listener with this number become invalid.
         listener.generation = listener.generation.wrapping_add(1);
         listener.open = true;
         listener.options.clear();
@@ -107,7 +107,7 @@ impl Stack {
             .ok_or(NetError::Gone)
     }
 
-    /// A session that a peer opened; none if there is none now.
+    /// The next session in the accept queue; none if there is none now.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -127,7 +127,7 @@ impl Stack {
         Ok(Some(SessionId { number, generation }))
     }
 
-    /// Stops listening; what waited to be accepted is reset.
+    /// Stops listening; sessions in the accept queue are reset.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -141,15 +141,15 @@ impl Stack {
             session(&mut self.store, &mut self.common, number).reset(Some(SessionError::Aborted));
         }
         self.sweep_sessions();
-        // Embryos still name it; it is reused when the last is gone.
+        // Embryos still refer to it; the slot is reused after the last of them.
         if self.listeners.all[id.number as usize].embryos == 0 {
             self.listeners.free.push(id.number);
         }
         Ok(())
     }
 
-    /// Opens a session to `remote`, from `local` if given (port 0: any). The SYN leaves at the next
-    /// [`Stack::transmit`].
+    /// Opens a session to `remote`, from `local` if given (port 0: any). The SYN is sent by the
+    /// next [`Stack::transmit`].
     ///
     /// # Errors
     /// [`NetError::NoRoute`], [`NetError::NoPort`], [`NetError::AddressInUse`],
@@ -160,7 +160,7 @@ impl Stack {
         local: Option<SocketAddr>,
     ) -> Result<SessionId, NetError> {
         let to = Ip::from(remote.ip());
-        // RFC 9293 section 3.9.1.1 (MUST-46): to one station.
+        // RFC 9293 section 3.9.1.1 (MUST-46): only to a single host.
         if to.is_unspecified() || to.is_multicast() || self.common.interface.is_broadcast(&to) {
             return Err(NetError::NoRoute(remote.ip()));
         }
@@ -195,6 +195,7 @@ impl Stack {
                 return Err(NetError::AddressInUse(address));
             }
         }
+        // Checked here, because below an error means that the table is full.
         if self.common.find_hop(&to).is_none() {
             return Err(NetError::NoRoute(remote.ip()));
         }
@@ -208,8 +209,7 @@ impl Stack {
         Ok(SessionId { number, generation })
     }
 
-    /// RFC 6056 section 3.3.3: ports towards one peer follow one another, from a start that no
-    /// outsider knows.
+    /// RFC 6056 section 3.3.3: successive ports towards one peer, from an unpredictable start.
     fn choose_port(&mut self, ends: &mut Ends) -> Option<()> {
         let offset = self.common.secrets.port_offset(ends);
         let span = u32::from(u16::MAX - PORT_MIN) + 1;
@@ -217,8 +217,8 @@ impl Stack {
             let port = offset.wrapping_add(self.common.next_port) % span;
             self.common.next_port = self.common.next_port.wrapping_add(1);
             ends.local_port = PORT_MIN + port as u16;
-            // As Linux does: a port that somebody listens at is nobody else's, and who connects to
-            // ourselves must not meet itself there.
+            // As in Linux, the port of a listener is never chosen: a session to ourselves must not
+            // connect to itself there.
             let is_taken = self.listeners.find(&ends.local, ends.local_port).is_some()
                 || ends.local == ends.remote && ends.local_port == ends.remote_port;
             if is_taken || !self.may_open(ends) {
@@ -232,7 +232,7 @@ impl Stack {
         None
     }
 
-    /// The number of a session that this still names.
+    /// The number of a session with a valid identifier.
     #[inline]
     pub(crate) fn number(&self, id: SessionId) -> Result<u32, NetError> {
         if self.store.knows(id.number) && self.store.hot(id.number).generation == id.generation {
@@ -242,7 +242,7 @@ impl Stack {
         }
     }
 
-    /// True once a session's handshake is done, also after its end.
+    /// True once a session's handshake is complete, also after its end.
     #[inline]
     #[must_use]
     pub fn is_synchronized(&self, id: SessionId) -> bool {
@@ -250,7 +250,7 @@ impl Stack {
         number.is_ok_and(|number| self.store.hot(number).state().is_synchronized())
     }
 
-    /// The address that a listener has.
+    /// The address of a listener.
     #[must_use]
     pub fn listener_address(&self, id: ListenerId) -> Option<SocketAddr> {
         let listener = self.listeners.all.get(id.number as usize)?;
@@ -261,7 +261,7 @@ impl Stack {
     /// the end: see [`Readiness::end_of_input`].
     ///
     /// # Errors
-    /// [`NetError::Gone`]; [`NetError::Ended`] once what was received is read.
+    /// [`NetError::Gone`]; [`NetError::Ended`] once all received data is read.
     #[inline]
     pub fn peek(&self, id: SessionId) -> Result<[&[u8]; 2], NetError> {
         let number = self.number(id)?;
@@ -277,7 +277,7 @@ impl Stack {
         Ok(hot.rx.pieces(&self.common.pool, 0, len))
     }
 
-    /// Drops `count` bytes, or all if there are fewer, from the front of what can be read.
+    /// Drops `count` bytes, or all if there are fewer, from the front of the received data.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -307,8 +307,8 @@ impl Stack {
         Ok(a + b)
     }
 
-    /// Writes as much of `bytes` as the send buffer takes, and returns how much. It leaves at the
-    /// next [`Stack::transmit`].
+    /// Writes as much of `bytes` as the send buffer takes, and returns the number of bytes. They
+    /// are sent by the next [`Stack::transmit`].
     ///
     /// # Errors
     /// [`NetError::Gone`], [`NetError::Ended`], [`NetError::ShutDown`].
@@ -317,7 +317,7 @@ impl Stack {
         self.write_with(id, bytes, Write::default())
     }
 
-    /// The same, with what is known of the bytes.
+    /// The same, with hints about the bytes.
     ///
     /// # Errors
     /// As [`Stack::write`].
@@ -331,8 +331,8 @@ impl Stack {
         self.write_in_place(id, bytes.len(), how, copied(bytes))
     }
 
-    /// The same of up to `count` bytes that `fill` puts where they belong, in up to two pieces, in
-    /// order: for who has them where no reference may point.
+    /// The same for up to `count` bytes that `fill` writes in place, in up to two pieces, in order:
+    /// for callers whose bytes cannot be borrowed (shared memory).
     ///
     /// # Errors
     /// As [`Stack::write`].
@@ -361,19 +361,21 @@ impl Stack {
         }
         let pool = &mut session.common.pool;
         let taken = session.hot.tx.append_with(pool, offered, most, &mut fill);
+        // The application is notified when there is room again.
         if taken < count {
             session.hot.set(Flags::WANTS_ROOM);
         }
         if taken > 0 && (how.ends_record || session.path.tail.has(Tail::MARKED)) {
             session.mark_write(how.ends_record && taken == count);
         }
+        // Before the end of the handshake, the data waits in the buffer.
         if taken > 0 && session.hot.state().is_synchronized() {
             session.make_ready();
         }
         Ok(taken)
     }
 
-    /// Sends no more after what was written: RFC 9293 section 3.10.4.
+    /// Ends sending after the written data: RFC 9293 section 3.10.4.
     ///
     /// # Errors
     /// [`NetError::Gone`], [`NetError::NotConnected`].
@@ -383,8 +385,8 @@ impl Stack {
         session.queue_fin()
     }
 
-    /// Readers no longer wait: where there is nothing to be read, it is the end. As on Linux, bytes
-    /// that have come, or still come, can be read.
+    /// Ends waiting for data: a read without data returns the end. As on Linux, data that was
+    /// received, or still arrives, can be read.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -395,15 +397,15 @@ impl Stack {
         Ok(())
     }
 
-    /// Lets go of a session. What was written still goes out; if anything that was received has not
-    /// been read, the peer gets a reset (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
+    /// Closes a session. Written data is still sent; if received data was not read, the peer gets a
+    /// reset (RFC 9293 section 3.6.1, RFC 2525 section 2.17).
     ///
     /// # Errors
     /// [`NetError::Gone`].
     pub fn close(&mut self, id: SessionId) -> Result<(), NetError> {
         let number = self.number(id)?;
         let mut session = session(&mut self.store, &mut self.common, number);
-        // The name is no longer good; the number is, until the session is over.
+        // The identifier becomes invalid; the number stays in use until the session is over.
         session.hot.generation = session.hot.generation.wrapping_add(1);
         session.hot.set(Flags::DETACHED);
         match session.hot.state() {
@@ -414,7 +416,7 @@ impl Stack {
             State::SynSent => session.finish(None),
             _ if session.hot.rx.len() > 0 => session.reset(None),
             _ => {
-                // Already queued is as good.
+                // Fails if a FIN is queued already, which is fine.
                 let _ = session.queue_fin();
                 session.watch_fin_wait_2();
             }
@@ -463,7 +465,7 @@ impl Stack {
         })
     }
 
-    /// True if a third of the send buffer is free, and half of what may be unsent.
+    /// True if a third of the send buffer is free, and half of the bound of unsent data.
     fn has_room(&self, number: u32) -> bool {
         let (hot, path) = (self.store.hot(number), self.store.path(number));
         let low = if path.tail.has(Tail::LOW_WATER) {
@@ -497,7 +499,7 @@ impl Stack {
                     let hot = self.store.hot_mut(number);
                     hot.clear(Flags::EVENT);
                     if hot.has(Flags::DETACHED | Flags::EMBRYO) {
-                        // Nobody's, any more or yet.
+                        // Not accepted yet, or closed meanwhile: there is no owner to notify.
                         continue;
                     }
                     let generation = hot.generation;
@@ -522,8 +524,8 @@ impl Stack {
 }
 
 impl crate::tcp::Session<'_> {
-    /// Prepares for a write that is no plain one, and returns the bytes that it may take and how
-    /// many the ring may hold.
+    /// Prepares a write with hints or bounds, and returns the bytes that it may take and the bytes
+    /// that the ring may hold.
     #[cold]
     fn before_write(&mut self, count: usize, how: Write) -> (usize, usize) {
         let most = self.path.send_bytes as usize;
@@ -550,7 +552,7 @@ impl crate::tcp::Session<'_> {
         if !self.path.tail.has(Tail::SIZED) {
             return (offered, most);
         }
-        // What leaves now makes room; the rest fills whole super-segments.
+        // Data that can be sent now makes room; the rest fills whole super-segments.
         let held = self.hot.tx.len() + now.saturating_sub(unsent);
         let piece = self.piece_bytes_max();
         let free = most.saturating_sub(charged_bytes(held, piece));
@@ -558,18 +560,18 @@ impl crate::tcp::Session<'_> {
         (offered, limit.min(BUFFER_BYTES_MAX))
     }
 
-    /// Bytes that the two windows let out now.
+    /// Bytes that both windows allow to send now.
     fn leaves_now(&self) -> usize {
         if !self.hot.state().is_synchronized() {
             return 0;
         }
         let window = self.hot.cwnd.saturating_sub(self.pipe()) as usize;
         let bytes = window.min(self.window_left());
-        // A segment cut short by a window waits.
+        // A segment that a window would truncate waits.
         bytes - bytes % usize::from(self.hot.mss).max(1)
     }
 
-    /// Bytes of the super-segments that it takes to reach `bound` from `held`.
+    /// Bytes of the super-segments that are needed to reach `bound` from `held`.
     fn pieces_until(&self, bound: usize, held: usize) -> usize {
         let piece = self.piece_bytes_max();
         bound.saturating_sub(held).div_ceil(piece) * piece
@@ -585,7 +587,7 @@ impl crate::tcp::Session<'_> {
         is_a_third_free(self.hot, self.path, self.cold)
     }
 
-    /// RFC 9293 section 3.10.4: a FIN goes out behind what was written.
+    /// RFC 9293 section 3.10.4: queues a FIN after the written data.
     pub(crate) fn queue_fin(&mut self) -> Result<(), NetError> {
         match self.hot.state() {
             State::Established => self.hot.set_state(State::FinWait1),
@@ -605,18 +607,18 @@ impl crate::tcp::Session<'_> {
     }
 }
 
-/// Local ports of our own choice start here: IANA's dynamic ports (RFC 6335 section 6) and, as
-/// Linux has it, some more.
+/// Ephemeral ports start here: IANA's dynamic ports (RFC 6335 section 6) and, as in Linux, some
+/// more.
 const PORT_MIN: u16 = 32_768;
 
-/// Bytes of the largest super-segment: no more than half of the peer's window, as Linux cuts them.
+/// Bytes of the largest super-segment: at most half of the peer's window, as in Linux.
 fn piece_bytes_max(hot: &Hot, path: &Path, cold: &Cold) -> usize {
     let mss = usize::from(hot.mss).max(1);
     let piece = usize::from(path.super_bytes).min(cold.window_max as usize / 2);
     (piece - piece % mss).max(mss)
 }
 
-/// Part of a send buffer that so many bytes take, in super-segments of `piece` bytes.
+/// Part of a send buffer that `bytes` take, in super-segments of `piece` bytes.
 fn charged_bytes(bytes: usize, piece: usize) -> usize {
     bytes + bytes.div_ceil(piece) * PIECE_OVERHEAD_BYTES
 }
@@ -631,10 +633,9 @@ fn is_a_third_free(hot: &Hot, path: &Path, cold: &Cold) -> bool {
     bytes * 3 <= most * 2
 }
 
-/// Part of a send buffer that each super-segment takes beside its bytes, where the application gave
-/// the buffer's size as for Linux ([`SendMemory`]). Nothing here takes it;
-/// applications count on the sizes of Linux, which doubles `SO_SNDBUF` for it (socket(7)) and takes
-/// about as much.
+/// Overhead of each super-segment in a send buffer whose size the application gave as for Linux
+/// ([`SendMemory`]). It is not actually used here; applications expect the sizes of Linux, which
+/// doubles `SO_SNDBUF` for its overhead (socket(7)) and uses about as much.
 ///
 /// [`SendMemory`]: crate::SessionOption::SendMemory
 const PIECE_OVERHEAD_BYTES: usize = 1_280;

@@ -1,7 +1,7 @@
 //! UDP: datagrams to and from sockets. Source: RFC 768, RFC 1122 section 4.1, RFC 8085.
 //!
-//! A socket's received datagrams lie one after the other in a ring of bytes; what is sent goes into
-//! the queue of whole frames at once, where the neighbour is known.
+//! A socket's received datagrams are stored consecutively in a ring of bytes; a sent datagram is
+//! put into the queue of whole frames at once, if the neighbour is known.
 
 use super::names::UdpId;
 use super::{Stack, sessions};
@@ -19,13 +19,13 @@ use std::net::SocketAddr;
 use zerocopy::IntoBytes;
 use zerocopy::network_endian::U16;
 
-/// Bytes that a socket keeps of what was received.
+/// Received bytes that a socket queues.
 const QUEUE_BYTES: usize = 256 << 10;
-/// Datagrams that a socket keeps.
+/// Received datagrams that a socket queues.
 const QUEUE_DATAGRAMS: usize = 1024;
-/// Datagrams that wait for a neighbour's address, all sockets together.
+/// Datagrams that wait for a neighbour's address, of all sockets together.
 const WAITING_MAX: usize = 64;
-/// And for how long.
+/// Longest time that they wait.
 const WAITING_NS: u64 = 3_000_000_000;
 
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(crate) struct Datagrams {
     sockets: Vec<Socket>,
     by_port: BTreeMap<(Ip, u16), u32>,
     free: Vec<u32>,
-    /// Until when, for whom, and the frames of each.
+    /// Deadline, neighbour, and frames of each waiting datagram.
     waiting: VecDeque<(u64, Ip, Vec<Vec<u8>>)>,
     next_port: u16,
 }
@@ -72,7 +72,7 @@ impl Datagrams {
             .then(|| SocketAddr::new(socket.address.to_std(), socket.port))
     }
 
-    /// The socket that gets what comes to this address and port.
+    /// The socket that receives datagrams to this address and port.
     pub(crate) fn find(&self, local: &Ip, port: u16) -> Option<u32> {
         let of = |address: &Ip| self.by_port.get(&(*address, port)).copied();
         let any = if local.is_v4() {
@@ -85,7 +85,7 @@ impl Datagrams {
 }
 
 impl Stack {
-    /// A UDP socket at an address of ours or at all (`0.0.0.0`, `::`); port 0: any free one.
+    /// A UDP socket at one of our addresses or at all (`0.0.0.0`, `::`); port 0: any free one.
     ///
     /// # Errors
     /// [`NetError::AddressInUse`], [`NetError::AddressNotOurs`], [`NetError::NoPort`].
@@ -96,6 +96,7 @@ impl Stack {
         }
         let mut port = address.port();
         if port == 0 {
+            // Searched in the upper half of the ports; each sibling gives others.
             let free = (0..=u16::MAX).find_map(|_| {
                 self.datagrams.next_port = self.datagrams.next_port.wrapping_add(1) | 0x8000;
                 let port = self.datagrams.next_port;
@@ -120,6 +121,7 @@ impl Stack {
             datagrams.sockets.len() as u32 - 1
         });
         let socket = &mut datagrams.sockets[number as usize];
+        // Identifiers of the earlier socket with this number become invalid.
         socket.generation = socket.generation.wrapping_add(1);
         socket.open = true;
         socket.address = ip;
@@ -129,7 +131,7 @@ impl Stack {
         Ok(UdpId { number, generation })
     }
 
-    /// Closes a UDP socket; what it had received is forgotten.
+    /// Closes a UDP socket; received datagrams are dropped.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -152,8 +154,8 @@ impl Stack {
         self.datagrams.address(id).ok_or(NetError::Gone)
     }
 
-    /// Sends a datagram of at most 65,507 bytes, over IPv6 65,527; in fragments where the link or
-    /// the way takes less. It leaves at the next [`Stack::transmit`].
+    /// Sends a datagram of at most 65,507 bytes, over IPv6 65,527; in fragments if the MTU of the
+    /// link or path is smaller. It is sent by the next [`Stack::transmit`].
     ///
     /// # Errors
     /// [`NetError::NoRoute`], [`NetError::TooLong`], [`NetError::QueueFull`], [`NetError::Gone`].
@@ -161,6 +163,7 @@ impl Stack {
         let socket = self.datagrams.socket(id)?;
         let (own, port) = (socket.address, socket.port);
         let destination = Ip::from(to.ip());
+        // A socket without an address of its own sends from the one that suits the destination.
         let source = if own.is_unspecified() || own.is_multicast() {
             self.common.interface.source_for(&destination)
         } else {
@@ -190,6 +193,7 @@ impl Stack {
             bytes: U16::new(len as u16),
             checksum: [0; 2],
         };
+        // Groups and broadcasts have fixed MACs; only a neighbour has to be asked.
         let mac = if broadcast {
             Some(BROADCAST)
         } else if destination.is_multicast() {
@@ -204,6 +208,8 @@ impl Stack {
             source,
             destination,
             protocol: ip::UDP,
+            // RFC 1112 section 6.1: datagrams to groups stay on the link unless requested
+            // otherwise.
             hops: if destination.is_multicast() {
                 1
             } else {
@@ -216,7 +222,7 @@ impl Stack {
             let sum = pseudo(&source, &destination, ip::UDP)
                 .plus_word(len as u16)
                 .plus(Sum::of(bytes));
-            // RFC 768: zero means none; the other zero is sent.
+            // RFC 768: zero means no checksum; the other zero is sent.
             let field = match sum.field() {
                 [0, 0] => [0xff, 0xff],
                 field => field,
@@ -228,7 +234,7 @@ impl Stack {
             return Err(NetError::QueueFull);
         }
         if mac.is_none() {
-            // Taken out of the queue again, until the neighbour is known (RFC 1122 section
+            // Removed from the queue again, until the neighbour is known (RFC 1122 section
             // 2.3.2.2).
             let frames = self.common.control.take_back(queued);
             if self.datagrams.waiting.len() < WAITING_MAX {
@@ -242,7 +248,7 @@ impl Stack {
         Ok(())
     }
 
-    /// Sends datagrams whose neighbour is known now, and forgets those that waited too long.
+    /// Sends datagrams whose neighbour is known now, and drops those that waited too long.
     pub(crate) fn resolve_datagrams(&mut self) {
         for _ in 0..self.datagrams.waiting.len() {
             let Some((until_ns, hop, frames)) = self.datagrams.waiting.pop_front() else {
@@ -259,7 +265,7 @@ impl Stack {
         }
     }
 
-    /// All frames of a datagram, or none.
+    /// Queues all frames of a datagram, or none.
     fn push_waiting(&mut self, mac: &Mac, frames: Vec<Vec<u8>>) {
         let bytes = frames.iter().map(Vec::len).sum();
         if !self.common.control.has_room(frames.len(), bytes) {
@@ -274,7 +280,7 @@ impl Stack {
         }
     }
 
-    /// When [`Stack::resolve_datagrams`] forgets something.
+    /// Time when [`Stack::resolve_datagrams`] drops a datagram.
     pub(crate) fn next_datagram_ns(&self) -> Option<u64> {
         self.datagrams
             .waiting
@@ -282,8 +288,8 @@ impl Stack {
             .map(|(until_ns, ..)| *until_ns)
     }
 
-    /// The next datagram: who sent it, to which address of ours, and its length; 0 bytes or more
-    /// are copied to `bytes`, what does not fit is lost. None if there is none.
+    /// The next datagram: its source, its destination address here, and its length; `bytes` gets as
+    /// much of it as fits, the rest is lost. None if there is none.
     ///
     /// # Errors
     /// [`NetError::Gone`].
@@ -307,8 +313,8 @@ impl Stack {
     }
 
     /// As [`Self::receive_from`], a part of the datagram at a time: at most `bytes_max` bytes from
-    /// byte `from` on. Who sent it, and how many bytes are left; the datagram is gone once none
-    /// are.
+    /// byte `from` on. Returns its source, and the number of bytes left; the datagram is removed
+    /// once none are left.
     pub fn receive_part(
         &mut self,
         id: UdpId,
@@ -350,6 +356,7 @@ impl Stack {
         };
         let port = header.destination.get();
         let Some(number) = self.datagrams.find(&packet.destination, port) else {
+            // A sibling may have the socket.
             if to_us && !self.pass_on(packet, from, bytes) {
                 // RFC 1122 section 4.1.3.1.
                 self.push_unreachable(packet, whole, from, 3);
@@ -358,6 +365,7 @@ impl Stack {
         };
         let socket = &mut self.datagrams.sockets[number as usize];
         let room = QUEUE_BYTES - socket.ring.len();
+        // Both are limited, because an empty datagram takes no bytes.
         let fits = socket.queue.len() < QUEUE_DATAGRAMS && payload.len() <= room;
         let pool = &mut self.common.pool;
         if !fits || socket.ring.append(pool, payload, QUEUE_BYTES) != payload.len() {

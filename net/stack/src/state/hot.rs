@@ -1,7 +1,6 @@
-//! The hot control block: the state that an in-order segment, its acknowledgment and its answer
-//! touch.
+//! The hot control block: the state used for an in-order segment, its acknowledgment and its reply.
 //!
-//! Must stay true: 128 bytes, two lines of this machine's cache and one of the engine's DMA.
+//! Must stay true: 128 bytes, two cache lines of this machine and one DMA line of the engine.
 
 use crate::buffer::ring::Ring;
 use crate::buffer::slab::NONE;
@@ -32,7 +31,7 @@ impl State {
     /// The state stored as `byte` by [`Hot::set_state`].
     #[inline]
     fn from_byte(byte: u8) -> Self {
-        // The identity on bytes that were stored: compiles to one comparison, no table.
+        // The identity on stored bytes: compiles to one comparison, no table.
         match byte {
             1 => Self::SynSent,
             2 => Self::SynReceived,
@@ -47,7 +46,7 @@ impl State {
         }
     }
 
-    /// True where the peer may still send data.
+    /// True if the peer may still send data.
     #[inline]
     pub(crate) fn receives(self) -> bool {
         match self {
@@ -77,7 +76,7 @@ impl State {
         }
     }
 
-    /// True where data of ours may be sent, or awaits its acknowledgment.
+    /// True if data of ours may be sent, or is unacknowledged.
     #[inline]
     pub(crate) fn sends(self) -> bool {
         match self {
@@ -93,20 +92,20 @@ impl State {
     }
 }
 
-/// Set of facts of a session about ECN (RFC 3168 section 6.1), a bit each. They lie beside the
-/// state in one byte, because the control block is full.
+/// Flags of a session for ECN (RFC 3168 section 6.1). They share one byte with the state, because
+/// the control block is full.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct EcnFlags(u8);
 
 impl EcnFlags {
     /// ECN-setup SYN and SYN-ACK were exchanged: marks are echoed, echoes are obeyed.
     pub(crate) const NEGOTIATED: Self = Self(0x10);
-    /// A mark came: all acknowledgments carry ECE until a segment with CWR (section 6.1.3).
+    /// A mark was received: all acknowledgments carry ECE until a segment with CWR (section 6.1.3).
     pub(crate) const ECHO_OWED: Self = Self(0x20);
     /// The window was reduced: the next new data carries CWR (section 6.1.2).
     pub(crate) const CWR_OWED: Self = Self(0x40);
     /// The window was reduced in this window of data, up to `Cold::reduced_until`. Acknowledgments
-    /// take the long way meanwhile, which finds the end of it.
+    /// take the slow path meanwhile, which detects its end.
     pub(crate) const REDUCED: Self = Self(0x80);
 }
 
@@ -122,7 +121,7 @@ impl BitOr for EcnFlags {
 /// Bits of [`Hot`]'s byte of state that are a [`State`].
 const STATE_BITS: u8 = 0x0f;
 
-/// The retransmission timer that runs; one at a time (RFC 8985 section 7.2).
+/// The running retransmission timer; one at a time (RFC 8985 section 7.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Timer {
@@ -136,7 +135,7 @@ pub(crate) enum Timer {
     Reordering,
     /// Zero-window probe (RFC 9293 section 3.8.6.1).
     Persist,
-    /// An echo of congestion met a window of one segment: new data waits (RFC 3168 section 6.1.2).
+    /// An echo of congestion at a window of one segment: new data waits (RFC 3168 section 6.1.2).
     Held,
 }
 
@@ -155,7 +154,7 @@ impl Timer {
     }
 }
 
-/// Set of boolean facts of a session, a bit each.
+/// Boolean flags of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(transparent)]
 pub(crate) struct Flags(u32);
@@ -208,23 +207,24 @@ impl Flags {
     pub(crate) const KEEPALIVE: Self = Self(1 << 21);
     /// Waits for the next hop's hardware address.
     pub(crate) const UNRESOLVED: Self = Self(1 << 22);
-    /// Waits for its pacer's time, `Cold::pacer.wake`.
+    /// Waits for its pacer, until `Cold::pacer.wake`.
     pub(crate) const PACED: Self = Self(1 << 23);
-    /// The receiving side is shut down (`SHUT_RD`): a reader that finds nothing is at the end.
+    /// The receiving side is shut down (`SHUT_RD`): a read without data returns the end.
     pub(crate) const READ_SHUTDOWN: Self = Self(1 << 24);
     /// An error is pending for the application (`SO_ERROR`).
     pub(crate) const FAILED: Self = Self(1 << 25);
     /// Quick-ACK mode: acknowledgments are not delayed (young session, or data out of order).
     pub(crate) const QUICK: Self = Self(1 << 26);
-    /// One retransmission is due whatever the congestion window (RFC 6675 section 5, step 4.3).
+    /// One retransmission is due regardless of the congestion window (RFC 6675 section 5, step
+    /// 4.3).
     pub(crate) const REPAIR_OWED: Self = Self(1 << 27);
-    /// A batch of in-order segments: half of it is acknowledged ahead of the whole.
+    /// A batch of in-order segments: half of it is acknowledged before the whole.
     pub(crate) const HALF_ACK_OWED: Self = Self(1 << 31);
-    /// Count of duplicate acknowledgments owed beside `ACK_NOW`, 0 to 3: see
+    /// Number of duplicate acknowledgments owed in addition to `ACK_NOW`, 0 to 3: see
     /// [`Hot::owe_dup_ack`].
     const DUP_ACKS_OWED: Self = Self(3 << DUP_ACKS_SHIFT);
 
-    /// Both sets, where `|` is none yet: in constants.
+    /// Union of both sets, in constants, where `|` is not available yet.
     pub(crate) const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
@@ -248,7 +248,7 @@ impl BitOr for Flags {
 #[derive(Debug, Clone, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(C, align(128))]
 pub(crate) struct Hot {
-    /// Distinguishes sessions that had this number one after the other.
+    /// Distinguishes successive sessions with this number.
     pub(crate) generation: u32,
     flags: Flags,
     /// A [`State`] below and [`EcnFlags`] above; bytes, since the block is a view of plain memory.
@@ -284,19 +284,19 @@ pub(crate) struct Hot {
     pub(crate) rcv_acked: u32,
     /// RFC 7323's TS.Recent.
     pub(crate) ts_recent: u32,
-    /// Added to the clock of milliseconds in our timestamps.
+    /// Offset of our timestamps from the millisecond clock.
     pub(crate) ts_offset: u32,
-    /// RFC 6298's, in microseconds; `srtt_us` is 0 before the first sample.
+    /// RFC 6298's estimators, in microseconds; `srtt_us` is 0 before the first sample.
     pub(crate) srtt_us: u32,
     pub(crate) rttvar_us: u32,
-    /// Send time of the only segment in flight, where `scoreboard` is none.
+    /// Send time of the only segment in flight, if `scoreboard` is none.
     pub(crate) sent_us: u32,
     /// Time of the last acceptable segment; wraps after 49 days.
     pub(crate) last_received_ms: u32,
     /// Index of the scoreboard; [`NONE`] with nothing in flight, or one segment sent once.
     pub(crate) scoreboard: u32,
     // 80
-    /// Index of the out-of-order ranges; [`NONE`] where nothing arrived out of order.
+    /// Index of the out-of-order ranges; [`NONE`] if nothing arrived out of order.
     pub(crate) out_of_order: u32,
     /// Receive ring: data received and not read.
     pub(crate) rx: Ring,
@@ -362,8 +362,8 @@ impl Hot {
         State::from_byte(self.state & STATE_BITS)
     }
 
-    /// True if established with nothing about ECN that acknowledgments must look at: header
-    /// prediction's first question, and its only one about ECN.
+    /// True if established without any ECN state that acknowledgments must check: the first
+    /// condition of header prediction, and its only one about ECN.
     #[inline]
     pub(crate) fn is_predictable(&self) -> bool {
         self.state & !QUIET_ECN.0 == State::Established as u8
@@ -438,7 +438,7 @@ impl Hot {
         self.flags.0 |= owed << DUP_ACKS_SHIFT;
     }
 
-    /// None is owed any more.
+    /// Clears the count.
     #[inline]
     pub(crate) fn clear_dup_acks(&mut self) {
         self.clear(Flags::DUP_ACKS_OWED);
@@ -451,35 +451,35 @@ impl Hot {
     }
 }
 
-/// Of ECN, what an incoming segment as expected does not change.
+/// ECN flags that an incoming expected segment does not change.
 const QUIET_ECN: EcnFlags =
     EcnFlags(EcnFlags::NEGOTIATED.0 | EcnFlags::ECHO_OWED.0 | EcnFlags::CWR_OWED.0);
 
-/// Facts about the data written last that most sessions never have, a bit each. They lie beside
-/// the path, which every write and every segment touches, so that looking costs nothing.
+/// Flags about the data written last, which most sessions never need. They are stored with the
+/// path, which every write and every segment touches, so that checking them costs nothing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable)]
 #[repr(transparent)]
 pub(crate) struct Tail(u8);
 
 impl Tail {
-    /// None of them.
+    /// No flag.
     pub(crate) const EMPTY: Self = Self(0);
-    /// The application announced more (`MSG_MORE`): a rest below a full segment waits for it, or
-    /// for the next acknowledgment.
+    /// The application announced more (`MSG_MORE`): a partial segment waits for it, or for the next
+    /// acknowledgment.
     pub(crate) const HELD: Self = Self(1 << 0);
-    /// The end of the data is no end of a message: sent without PSH.
+    /// The end of the data is not the end of a message: sent without PSH.
     pub(crate) const UNPUSHED: Self = Self(1 << 1);
-    /// Ends of records or bytes to be stamped lie in the ring: see [`crate::tcp::marks`].
+    /// The ring has record marks or bytes to be timestamped: see [`crate::tcp::marks`].
     pub(crate) const MARKED: Self = Self(1 << 2);
     /// Unsent data is bounded (`TCP_NOTSENT_LOWAT`).
     pub(crate) const LOW_WATER: Self = Self(1 << 3);
-    /// The send buffer counts what it holds as Linux's does (`SO_SNDBUF`).
+    /// The send buffer counts its content as Linux's does (`SO_SNDBUF`).
     pub(crate) const SIZED: Self = Self(1 << 6);
-    /// All that is held back goes out once, though a cork or `MSG_MORE` holds it.
+    /// All data that is held back is sent once, despite a cork or `MSG_MORE`.
     pub(crate) const FLUSH: Self = Self(1 << 5);
-    /// Busy and limited times are being counted: see [`crate::tcp::chronograph`].
+    /// Busy and limited times are counted: see [`crate::tcp::chronograph`].
     pub(crate) const TIMED: Self = Self(1 << 4);
-    /// A model of the path is what controls congestion: see [`crate::tcp::model`].
+    /// A model of the path controls congestion: see [`crate::tcp::model`].
     pub(crate) const MODELLED: Self = Self(1 << 7);
 
     /// True if any of `others` is set.
@@ -518,12 +518,12 @@ pub(crate) struct Path {
     pub(crate) remote_port: u16,
     /// Hash of the addresses, the key of the lookup table.
     pub(crate) hash: u32,
-    /// The next hop's entry among the neighbours, and which of the entries under that number.
+    /// The next hop's neighbour entry, and its generation.
     pub(crate) neighbor: u16,
     pub(crate) neighbor_generation: u16,
     /// Path MTU, in bytes.
     pub(crate) mtu: u16,
-    /// Of the interface, what the headers leave of a super-segment's payload; 0 for none.
+    /// Payload bytes of a super-segment on this interface, without the headers; 0 for none.
     pub(crate) super_bytes: u16,
     /// Bounds of the two rings, in bytes.
     pub(crate) send_bytes: u32,
@@ -531,13 +531,13 @@ pub(crate) struct Path {
     /// End of the last new segment sent that was not full-sized (Minshall's modification of Nagle's
     /// algorithm); retransmissions do not count.
     pub(crate) small_end: u32,
-    /// Retransmission timeouts in a row, or probes: the back-off.
+    /// Consecutive retransmission timeouts, or probes: the back-off.
     pub(crate) retries: u8,
-    /// Facts about the data written last.
+    /// Flags about the data written last.
     pub(crate) tail: Tail,
-    /// Traffic class of what is sent: six bits of DSCP (RFC 2474), without ECN's two.
+    /// Traffic class of sent packets: six bits of DSCP (RFC 2474), without ECN's two.
     pub(crate) traffic_class: u8,
-    /// See [`Path::ECT_SEEN`] and what follows it.
+    /// Flags [`Path::ECT_SEEN`] and following.
     pub(crate) ecn: u8,
 }
 
@@ -546,18 +546,18 @@ const _: () = assert!(size_of::<Path>() == 64, "a session's ends are one line");
 impl Path {
     /// In `ecn`: the peer has sent data as ECN-capable (TCP_INFO's `TCPI_OPT_ECN_SEEN`).
     pub(crate) const ECT_SEEN: u8 = 1;
-    /// In `ecn`: we have sent a SYN that did not ask for ECN beside one that did, so that data of
-    /// ours must not be ECN-capable, while the peer's is (RFC 3168 section 6.1.1).
+    /// In `ecn`: we have sent both a SYN that asked for ECN and one that did not, so that our data
+    /// must not be ECN-capable, while the peer's is (RFC 3168 section 6.1.1).
     pub(crate) const NO_ECT: u8 = 2;
-    /// In `ecn`: marks are counted (RFC 9768), as [`crate::tcp::accurate`] has it.
+    /// In `ecn`: marks are counted (RFC 9768), see [`crate::tcp::accurate`].
     pub(crate) const ACCURATE: u8 = 4;
-    /// In `ecn`, where it is accurate: the last segment that came was marked.
+    /// In `ecn`, if it is accurate: the last received segment was marked.
     pub(crate) const CE_LAST: u8 = 8;
-    /// In `ecn`, where it is accurate: the next bare acknowledgment has the handshake's encoding
-    /// (RFC 9768 section 3.2.2.1).
+    /// In `ecn`, if it is accurate: the next pure acknowledgment has the handshake's encoding (RFC
+    /// 9768 section 3.2.2.1).
     pub(crate) const OPENING: u8 = 16;
-    /// Position in `ecn` of three bits for each outgoing segment: the end of the counter of marked
-    /// packets (ACE, RFC 9768 section 3.2.2).
+    /// Position in `ecn` of the three bits for each outgoing segment: the low bits of the counter
+    /// of marked packets (ACE, RFC 9768 section 3.2.2).
     pub(crate) const ACE_SHIFT: u32 = 5;
 
     /// The addresses and ports.

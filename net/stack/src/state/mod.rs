@@ -1,11 +1,11 @@
-//! Sessions' state: where it lies and how it is found.
+//! Memory and look-up of the sessions' state.
 //!
-//! Why here: what a packet of an established session needs is two lines ([`hot::Hot`]) and one more
-//! for its ends ([`hot::Path`]); all else is [`crate::tcp::cold::Cold`]. The first
-//! [`LOCAL_SESSIONS`] control blocks lie in the local store, with the lookup tags of as many
-//! sessions that were used last; the others lie in main memory and are prefetched, a receive batch
-//! at a time, before they are looked at. Where the engine reads memory coherently, a DMA `get` is
-//! such a borrow after a prefetch.
+//! Why here: a packet of an established session needs two lines ([`hot::Hot`]) and one more for its
+//! ends ([`hot::Path`]); everything else is [`crate::tcp::cold::Cold`]. The first
+//! [`LOCAL_SESSIONS`] control blocks are in the local store, with the lookup tags of as many
+//! recently used sessions; the others are in main memory and are prefetched, a receive batch at a
+//! time, before they are used. On an engine with coherent memory, a DMA `get` is such a borrow
+//! after a prefetch.
 //! Source: the fifth document, section 4.3 (its two configurations).
 
 pub(crate) mod hot;

@@ -1,4 +1,4 @@
-//! Memory of the control blocks: the local store, and main memory behind it.
+//! Memory of the control blocks: the local store, backed by main memory.
 
 use super::LOCAL_SESSIONS;
 use super::hot::{Hot, Path};
@@ -10,7 +10,7 @@ use zerocopy::{FromBytes, IntoBytes};
 /// Placement of control blocks: the two configurations of the fifth document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Placement {
-    /// In the local store alone: at most 1,024 sessions, and nothing is fetched ahead.
+    /// In the local store alone: at most 1,024 sessions, without prefetching.
     LocalStore,
     /// The first 1,024 in the local store, the others in main memory, prefetched into the cache a
     /// batch at a time.
@@ -18,7 +18,7 @@ pub enum Placement {
     MainMemory,
 }
 
-/// All control blocks, under the numbers of their sessions; `Cold` is what they need rarely.
+/// All control blocks, by session number; `Cold` is the rarely used part.
 #[derive(Debug)]
 pub(crate) struct Store<Cold> {
     local: Memory,
@@ -30,7 +30,7 @@ pub(crate) struct Store<Cold> {
 }
 
 impl<Cold: Default> Store<Cold> {
-    /// For up to `sessions_max` sessions (1,024 in the local store alone).
+    /// A store for up to `sessions_max` sessions (1,024 in the local store alone).
     pub(crate) fn new(
         placement: Placement,
         sessions_max: usize,
@@ -45,7 +45,7 @@ impl<Cold: Default> Store<Cold> {
         let main = (behind > 0).then(|| source.provide(main_bytes, Use::Sparse));
         let paths_bytes = sessions_max.max(1).saturating_mul(size_of::<Path>());
         let mut cold = Vec::new();
-        // A number from a configuration may be more than the machine has memory for.
+        // A configured number may exceed the machine's memory.
         let reserved = cold.try_reserve_exact(sessions_max);
         reserved.map_err(|error| MemoryError {
             bytes: sessions_max.saturating_mul(size_of::<Cold>()),
@@ -76,7 +76,7 @@ impl<Cold: Default> Store<Cold> {
         Some(number)
     }
 
-    /// Gives a number back; names of the session that had it are no longer good.
+    /// Frees a number; identifiers of its session become invalid.
     pub(crate) fn give(&mut self, number: u32) {
         let hot = self.hot_mut(number);
         let generation = hot.generation.wrapping_add(1);
@@ -85,14 +85,14 @@ impl<Cold: Default> Store<Cold> {
         self.free.push(number);
     }
 
-    /// Numbers that were ever allocated are those below.
+    /// Upper bound of the numbers that were ever allocated.
     pub(crate) fn known(&self) -> u32 {
         self.cold.len() as u32
     }
 
-    /// Begins anew: no number was ever allocated.
+    /// Resets it: no number was ever allocated.
     ///
-    /// Names of sessions from before are good again once their numbers are.
+    /// Identifiers of earlier sessions become valid again with their numbers.
     pub(crate) fn forget(&mut self) {
         self.cold.clear();
         self.free.clear();
@@ -109,13 +109,13 @@ impl<Cold: Default> Store<Cold> {
         self.cold.len() - self.free.len()
     }
 
-    /// Brings a session's lines near.
+    /// Prefetches a session's lines.
     #[inline]
     pub(crate) fn prefetch(&self, number: u32) {
         let bytes = self.hot(number).as_bytes();
         prefetch::for_read(bytes, size_of::<Hot>());
         prefetch::for_read(self.path(number).as_bytes(), size_of::<Path>());
-        // The first line alone: the rest is needed rarely.
+        // Only the first line: the rest is rarely needed.
         prefetch::line(std::ptr::from_ref(self.cold(number)).cast());
     }
 
@@ -162,7 +162,7 @@ impl<Cold: Default> Store<Cold> {
     }
 }
 
-/// The `at`th value in `bytes`, which are a region: aligned to a page, so the cast cannot fail.
+/// The `at`th value in `bytes`, a page-aligned region, so that the cast cannot fail.
 #[inline]
 fn nth<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable>(bytes: &[u8], at: usize) -> &T {
     let size = size_of::<T>();
@@ -172,7 +172,7 @@ fn nth<T: FromBytes + zerocopy::KnownLayout + zerocopy::Immutable>(bytes: &[u8],
     }
 }
 
-/// As [`nth`], to be changed.
+/// As [`nth`], mutable.
 #[inline]
 fn nth_mut<T>(bytes: &mut [u8], at: usize) -> &mut T
 where
@@ -189,7 +189,7 @@ where
 mod tests {
     use super::*;
 
-    /// Gives little of whatever is asked for.
+    /// Provides only little memory.
     #[derive(Debug)]
     struct Mean;
 
@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn more_sessions_than_there_is_memory_for_are_refused() {
-        // Of 2^40 bytes in all where there is no other limit, and more than an address can be.
+        // 2^40 bytes in total without another limit, and more than the address space.
         for sessions_max in [usize::MAX / 1024, usize::MAX / 2] {
             let made = Store::<[u64; 32]>::new(Placement::MainMemory, sessions_max, &mut Mean);
             let Err(NetError::Memory(error)) = made else {

@@ -1,7 +1,7 @@
-//! From the ends of a session to its number: tags in the local store, and the whole table behind.
+//! From the ends of a session to its number: tags in the local store, backed by the whole table.
 //!
-//! Must stay true: a tag says "perhaps"; whoever finds a number compares the ends. The whole table
-//! is at most half full, so a search that fails ends soon.
+//! Must stay true: a tag is only a hint; the caller compares the ends of a found session. The whole
+//! table is at most half full, so that an unsuccessful search ends soon.
 
 use crate::error::NetError;
 use crate::memory::{MemorySource, Use};
@@ -20,7 +20,7 @@ pub(crate) struct Table {
     mask: usize,
     shift: u32,
     count: usize,
-    /// Searches that the tags answered, and all.
+    /// Searches that the tags answered, and all searches.
     pub(crate) front_hits: u64,
     pub(crate) searches: u64,
 }
@@ -41,7 +41,7 @@ fn session_of(entry: u64) -> u32 {
 }
 
 impl Table {
-    /// For up to `sessions_max`.
+    /// A table for up to `sessions_max` sessions.
     ///
     /// # Errors
     /// [`NetError::Memory`].
@@ -77,7 +77,7 @@ impl Table {
         bytes.copy_from_slice(&entry.to_ne_bytes());
     }
 
-    /// Brings the entry of a hash near.
+    /// Prefetches the entry of a hash.
     #[inline]
     pub(crate) fn prefetch(&self, hash: u32) {
         if hash_of(self.front[hash as usize % FRONT]) != hash {
@@ -108,7 +108,7 @@ impl Table {
         }
     }
 
-    /// A session of this hash, probably the one: for a prefetch.
+    /// A session with this hash, probably the right one: for a prefetch.
     #[inline]
     pub(crate) fn guess(&self, hash: u32) -> Option<u32> {
         let front = self.front[hash as usize % FRONT];
@@ -116,7 +116,7 @@ impl Table {
             return Some(session_of(front));
         }
         let home = self.home(hash);
-        // The next one too: it lies in the same line, mostly.
+        // The next entry, too: it is usually in the same line.
         [home, (home + 1) & self.mask]
             .into_iter()
             .map(|at| self.entry(at))
@@ -124,7 +124,7 @@ impl Table {
             .map(session_of)
     }
 
-    /// Enters a session. There is room: the store's bound is half of the table.
+    /// Adds a session. There is room: the store's bound is half of the table.
     pub(crate) fn insert(&mut self, hash: u32, session: u32) {
         debug_assert!(self.count * 2 <= self.mask, "more than half full");
         let mut at = self.home(hash);
@@ -135,7 +135,7 @@ impl Table {
         self.count += 1;
     }
 
-    /// Takes a session out and closes the gap.
+    /// Removes a session and closes the gap.
     pub(crate) fn remove(&mut self, hash: u32, session: u32) {
         let wanted = entry_of(hash, session);
         if self.front[hash as usize % FRONT] == wanted {
@@ -150,7 +150,7 @@ impl Table {
             at = (at + 1) & mask;
         }
         self.count -= 1;
-        // Entries behind move up as long as that does not put them before their home.
+        // Later entries move up unless that puts them before their home.
         let mut next = (at + 1) & mask;
         loop {
             let entry = self.entry(next);
@@ -182,7 +182,7 @@ mod tests {
         let mut model: HashMap<u32, u32> = HashMap::new();
         let sessions = if cfg!(miri) { 300 } else { 20_000 };
         for session in 0..sessions {
-            // Few homes, so that runs grow long; hashes differ so that the model can be a map.
+            // Few homes, so that runs grow long; distinct hashes, so that the model can be a map.
             let hash = (random.below(8) as u32) << 29 | session & 0xffff;
             if model.len() < 500 && !model.contains_key(&hash) {
                 table.insert(hash, session);

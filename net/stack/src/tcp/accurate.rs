@@ -1,12 +1,12 @@
-//! Accurate ECN: how many packets were marked, not only that some were.
+//! Accurate ECN: reports the number of marked packets, not only that there were some.
 //!
-//! Why here: the echo of RFC 3168 says one thing in a round trip. Here three bits of each segment
-//! (ACE: the flags AE, CWR and ECE) are the end of a counter of marked packets that never stops,
-//! so that a sender hears of each mark, and of a later one at once. What a session does about it
-//! is as in [`super::ecn`]: one reduction in a window of data.
-//! Must stay true: both ends count from 5; the mode that was entered first stays; marks are counted
-//! and told also where nothing of ours may be marked; a segment that another has overtaken tells
-//! nothing. The option with byte counters (section 3.2.3) is neither sent nor looked at.
+//! Why here: the echo of RFC 3168 gives one signal per round trip. Here three bits of each segment
+//! (ACE: the flags AE, CWR and ECE) are the low bits of a free-running counter of marked packets,
+//! so that a sender learns of each mark, even after a reduction. A session's reaction is the same
+//! as in [`super::ecn`]: one reduction in a window of data.
+//! Must stay true: both ends count from 5; the first negotiated mode stays; marks are counted and
+//! reported even if none of our packets may be marked; an overtaken segment reports nothing. The
+//! option with byte counters (section 3.2.3) is neither sent nor parsed.
 //! Source: RFC 9768, whose sections are named below.
 
 use super::Session;
@@ -18,38 +18,38 @@ use crate::wire::ip::Codepoint;
 use crate::wire::sequence::before;
 use crate::wire::tcp::{ACK, FIN, SYN, Segment};
 
-/// Of a SYN that came marked, or of a marked SYN-ACK: tables 2 and 3.
+/// ACE of a SYN-ACK or final ACK if the SYN or SYN-ACK was marked: tables 2 and 3.
 const SAYS_MARKED: u8 = 0b110;
-/// Both counters begin so, lest a field that somebody clears look like a counter: section 3.2.1.
+/// Both counters start here, so that a cleared field does not look like a counter: section 3.2.1.
 const FIRST: u32 = 5;
-/// SYNs, or SYN-ACKs, of one session that ask for accurate ECN or take it: sections 3.1.4.1 and
-/// 3.2.3.2.2 want a second one before others.
+/// SYNs, or SYN-ACKs, of one session that ask for or accept accurate ECN: sections 3.1.4.1 and
+/// 3.2.3.2.2 require a second attempt before a fallback.
 const ATTEMPTS: u8 = 2;
-/// Marks that an acknowledgment may wait for where it has data to acknowledge, and where it has
-/// none: section 3.2.2.5.1.
+/// Marks after which an acknowledgment is sent, with data to acknowledge and without: section
+/// 3.2.2.5.1.
 const MARKS_WITH_DATA: u32 = 2;
 const MARKS_WITHOUT: u32 = 3;
 /// All packets, as a share of marked ones.
 const ALL: u32 = 256;
-/// Weight of what one acknowledgment says in the share of marked packets, as a fraction of one.
+/// Weight of one acknowledgment in the share of marked packets, as a fraction of one.
 const WEIGHT: u32 = 8;
 
 /// A session's state of accurate ECN.
 #[derive(Debug, Clone)]
 pub(crate) struct Accurate {
-    /// Marked packets that came: r.cep.
+    /// Marked packets received: r.cep.
     received: u32,
-    /// Those among them that no acknowledgment has told of.
+    /// Of these, packets that no acknowledgment has reported yet.
     untold: u32,
-    /// Marked packets of ours, as far as the peer has told: s.cep.
+    /// Marked packets of ours, as reported by the peer: s.cep.
     reported: u32,
-    /// Share of packets that were marked lately, of [`ALL`].
+    /// Share of recently marked packets, in units of 1 / [`ALL`].
     marking: u16,
-    /// ECN field of the peer's last SYN or SYN-ACK, which the answer echoes.
+    /// ECN field of the peer's last SYN or SYN-ACK, which the reply echoes.
     opening: Codepoint,
-    /// The peer's end tells nothing, or nothing that could be believed: table 4, note 1.
+    /// The peer reports nothing, or nothing credible: table 4, note 1.
     unheeded: bool,
-    /// Timestamp of the last segment that told something.
+    /// Timestamp of the last segment with a report.
     stamp: u32,
 }
 
@@ -67,7 +67,7 @@ impl Default for Accurate {
     }
 }
 
-/// Form of ECN that both ends take part in: section 3.1.2, table 2, its last column.
+/// Form of ECN that both ends use: section 3.1.2, table 2, its last column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mode {
     None,
@@ -76,21 +76,21 @@ enum Mode {
 }
 
 impl Mode {
-    /// The mode that a SYN leads to at a host that knows accurate ECN.
+    /// The mode that a SYN leads to at a host with accurate ECN.
     fn asked(bits: u8) -> Self {
         match bits {
             0 => Self::None,
             ASKS_CLASSIC => Self::Classic,
-            // Section 3.1.3: others may mean something one day, and ask at least for this.
+            // Section 3.1.3: other values are reserved for the future, and request at least this.
             _ => Self::Accurate,
         }
     }
 
-    /// The mode that the answer to a SYN with all three flags leads to.
+    /// The mode that the reply to a SYN with all three flags leads to.
     fn answered(bits: u8) -> Self {
         match bits {
             TAKES_CLASSIC => Self::Classic,
-            // 101 is reserved and an agreement (section 3.1.3).
+            // 101 is reserved, and counts as acceptance (section 3.1.3).
             0b010..=0b110 => Self::Accurate,
             // 111 is from a host that copies reserved bits.
             _ => Self::None,
@@ -98,7 +98,7 @@ impl Mode {
     }
 }
 
-/// The flags that tell of an ECN field: tables 2 and 3.
+/// The flags that report an ECN field: tables 2 and 3.
 pub(crate) fn echo_of(codepoint: Codepoint) -> u8 {
     match codepoint {
         Codepoint::NotEct => 0b010,
@@ -108,14 +108,14 @@ pub(crate) fn echo_of(codepoint: Codepoint) -> u8 {
     }
 }
 
-/// True if `bits` tell of an ECN field that the SYN or SYN-ACK did not have when it left: ours are
-/// never ECN-capable, and what is not must not become so (section 3.2.2.3).
+/// True if `bits` report an ECN field that the SYN or SYN-ACK was not sent with: ours are never
+/// ECN-capable, and must not become so in transit (section 3.2.2.3).
 fn is_mangled(bits: u8) -> bool {
     matches!(bits, 0b011 | 0b100 | SAYS_MARKED)
 }
 
-/// The flags of a SYN, which a listener that keeps nothing did not keep, as the acknowledgment of
-/// its answer has them: section 5.1. Accurate ECN never begins with the two lowest values.
+/// The flags of a SYN that was answered without keeping state, reconstructed from the final ACK:
+/// section 5.1. Accurate ECN never begins with the two lowest values.
 pub(crate) fn asked_by(final_ack: &Segment<'_>) -> Option<u8> {
     (final_ack.ace() > TAKES_CLASSIC).then_some(ASKS)
 }
@@ -138,8 +138,8 @@ impl Session<'_> {
             return;
         }
         self.hot.set_ecn(EcnFlags::NEGOTIATED);
-        // One of our SYNs asked and a later one did not. A client that is told of accurate ECN
-        // knows the server's mode, and may go on (section 3.1.5); others do not know it.
+        // One of our SYNs asked and a later one did not. A client that gets an accurate ECN reply
+        // knows the server's mode, and may use it (section 3.1.5); others do not.
         let asked_no_more = self.hot.state() == State::SynSent && self.path.retries >= ATTEMPTS;
         if asked_no_more && !(opening.answer && mode == Mode::Accurate) {
             self.path.ecn |= Path::NO_ECT;
@@ -156,12 +156,12 @@ impl Session<'_> {
         }
     }
 
-    /// Takes from a SYN-ACK how our SYN arrived, and its own mark.
+    /// Learns from a SYN-ACK how our SYN arrived, and its own mark.
     fn take_answer(&mut self, opening: Opening) {
         if is_mangled(opening.bits) {
             self.path.ecn |= Path::NO_ECT;
         }
-        // Section 3.2.2.2: once, since the server counts it once.
+        // Section 3.2.2.2: counted once, because the server counts it once.
         if opening.codepoint == Codepoint::Ce && self.cold.accurate.received == FIRST {
             self.count_marks(1);
         }
@@ -170,9 +170,9 @@ impl Session<'_> {
     /// The three flags of our SYN, or of our SYN-ACK in accurate ECN.
     pub(crate) fn accurate_setup(&mut self) -> u8 {
         if self.path.retries >= ATTEMPTS {
-            // Somebody may drop those that ask.
+            // A middlebox may drop SYNs that ask for it.
             if self.hot.state() != State::SynSent {
-                // Section 3.1.5: the client may have taken this answer, or the ones before.
+                // Section 3.1.5: the client may have accepted this reply, or an earlier one.
                 self.path.ecn |= Path::NO_ECT;
             }
             return 0;
@@ -195,10 +195,10 @@ impl Session<'_> {
             Mode::Classic
         };
         if mode == Mode::None {
-            // Section 3.1.5: the mode stays; but nobody knows what the client will make of it.
+            // Section 3.1.5: the mode stays, but the client's interpretation is unknown.
             self.path.ecn |= Path::NO_ECT;
         } else if mode != first {
-            // The two ends could end up in different modes, and never know.
+            // The two ends could end up in different modes without noticing.
             self.reset(Some(SessionError::Refused));
             return false;
         }
@@ -214,8 +214,8 @@ impl Session<'_> {
         self.take_answer(opening);
     }
 
-    /// A SYN-ACK like the one that opened this session: its answer is the handshake's, too
-    /// (section 3.2.2.1).
+    /// Another SYN-ACK like the one that opened this session: its reply belongs to the handshake,
+    /// too (section 3.2.2.1).
     #[cold]
     pub(crate) fn opened_again(&mut self, segment: &Segment<'_>) {
         let opening = Opening::of(segment);
@@ -233,7 +233,7 @@ impl Session<'_> {
         self.path.ecn |= Path::OPENING;
     }
 
-    /// The acknowledgment of our SYN-ACK (table 4); true if it says that the SYN-ACK was marked.
+    /// The acknowledgment of our SYN-ACK (table 4); true if it reports that the SYN-ACK was marked.
     pub(crate) fn take_final_ack(&mut self, segment: &Segment<'_>) -> bool {
         let bare = segment.is_empty() && segment.options.block_count == 0;
         if !self.is_accurate() || segment.has(SYN) || !bare {
@@ -241,7 +241,7 @@ impl Session<'_> {
         }
         let bits = segment.ace();
         if bits == 0 {
-            // Note 1: the peer is in no such mode, or its flags do not arrive.
+            // Note 1: the peer is in no such mode, or its flags are lost on the path.
             self.path.ecn |= Path::NO_ECT;
             self.cold.accurate.unheeded = true;
         }
@@ -254,15 +254,16 @@ impl Session<'_> {
         bits == SAYS_MARKED
     }
 
-    /// Our SYN, or our SYN-ACK, came marked (section 3.2.2.2): the first window is reduced as any.
+    /// Our SYN, or our SYN-ACK, was marked (section 3.2.2.2): the first window is reduced like any
+    /// other.
     pub(crate) fn opening_marked(&mut self, bits: u8) {
         if self.is_accurate() && bits == SAYS_MARKED {
             self.reduce_by_echo(self.hot.cwnd, self.hot.cwnd);
         }
     }
 
-    /// The three flags of an outgoing segment that is no SYN; `bare`: it carries nothing but an
-    /// acknowledgment without SACK blocks.
+    /// The three flags of an outgoing segment other than a SYN; `bare`: a pure acknowledgment
+    /// without SACK blocks.
     #[inline]
     pub(crate) fn accurate_flags(&self, bare: bool) -> u8 {
         if bare && self.path.ecn & Path::OPENING != 0 {
@@ -272,7 +273,7 @@ impl Session<'_> {
         self.path.ecn >> Path::ACE_SHIFT
     }
 
-    /// A segment of ours has gone, and told what there was to tell.
+    /// A segment was sent, and has reported all marks.
     #[inline]
     pub(crate) fn marks_told(&mut self, bare: bool) {
         self.cold.accurate.untold = 0;
@@ -281,7 +282,7 @@ impl Session<'_> {
         }
     }
 
-    /// Puts the end of the counter to where each outgoing segment finds it.
+    /// Stores the low bits of the counter where each outgoing segment reads them.
     fn tell_marks(&mut self) {
         let ace = self.cold.accurate.received as u8 & 7;
         let others = self.path.ecn & !(7 << Path::ACE_SHIFT);
@@ -296,7 +297,7 @@ impl Session<'_> {
         self.tell_marks();
     }
 
-    /// An acceptable segment came, with data or without: section 3.2.
+    /// An acceptable segment was received, with data or without: section 3.2.
     pub(crate) fn note_accurate_ecn(&mut self, segment: &Segment<'_>) {
         let has_data = !segment.payload.is_empty();
         if has_data && segment.ecn != Codepoint::NotEct {
@@ -308,10 +309,10 @@ impl Session<'_> {
         }
         let after_another = self.path.ecn & Path::CE_LAST != 0;
         self.path.ecn |= Path::CE_LAST;
-        // What was merged was marked packet by packet; they are not larger than ours.
+        // A merged segment was marked packet by packet; the packets are not larger than ours.
         let mss = usize::from(self.hot.mss.max(1));
         self.count_marks(segment.payload.len().div_ceil(mss).max(1) as u32);
-        // Section 3.2.2.5.1. What comes in one batch is one event, and has one answer.
+        // Section 3.2.2.5.1. Packets of one batch are one event, and get one reply.
         let owed = has_data || self.hot.has(Flags::ACK_LATER | Flags::ACK_NOW);
         let most = if owed { MARKS_WITH_DATA } else { MARKS_WITHOUT };
         if has_data && !after_another || self.cold.accurate.untold >= most {
@@ -319,7 +320,7 @@ impl Session<'_> {
         }
     }
 
-    /// True if a segment's counter is not where the last one was, and counts.
+    /// True if a segment's counter differs from the last one, and is credible.
     pub(crate) fn is_reported(&self, segment: &Segment<'_>) -> bool {
         let accurate = &self.cold.accurate;
         !accurate.unheeded
@@ -329,22 +330,22 @@ impl Session<'_> {
     }
 
     /// True if the segment may have the handshake's encoding of the three flags (section 3.2.2.1),
-    /// late or a second time: as long as nothing of ours but the SYN has arrived, there is nothing
-    /// that a bare acknowledgment could tell of.
+    /// late or repeated: as long as only our SYN has arrived, a pure acknowledgment has nothing
+    /// else to report.
     fn is_of_handshake(&self, segment: &Segment<'_>) -> bool {
         segment.acknowledgment == self.cold.iss.wrapping_add(1)
             && segment.is_empty()
             && segment.options.block_count == 0
     }
 
-    /// [`Session::delivered`], where ECN is accurate.
+    /// [`Session::delivered`], if ECN is accurate.
     #[inline]
     pub(crate) fn delivered_if_accurate(&self) -> Option<u32> {
         self.is_accurate().then(|| self.delivered())
     }
 
-    /// End of what has arrived as far as the peer has said, counted without its holes: what is
-    /// compared before and after an acknowledgment.
+    /// End of the data reported as delivered, minus its holes: compared before and after an
+    /// acknowledgment.
     fn delivered(&self) -> u32 {
         let mut end = self.hot.snd_una;
         if self.hot.scoreboard != NONE {
@@ -354,20 +355,20 @@ impl Session<'_> {
         end
     }
 
-    /// Takes the counter of a segment whose acknowledgment was taken: section 3.2.2.2. `delivered`
-    /// is [`Session::delivered`] before that. True if packets of ours were marked.
+    /// Processes the counter of a segment after its acknowledgment: section 3.2.2.2. `delivered` is
+    /// [`Session::delivered`] before that. True if packets of ours were marked.
     pub(crate) fn take_reported(&mut self, segment: &Segment<'_>, delivered: u32) -> bool {
         if self.cold.accurate.unheeded || segment.has(SYN) || self.is_of_handshake(segment) {
             return false;
         }
-        // What SACK reported and the peer took back (RFC 2018 section 8) is less than nothing.
+        // Data that SACK reported and the peer reneged on (RFC 2018 section 8) is negative.
         let newly = (self.delivered().wrapping_sub(delivered) as i32).max(0) as u32;
         let stamps = segment.options.timestamps;
         let stamp = stamps.filter(|_| self.hot.has(Flags::TIMESTAMPS));
         let stamp = stamp.map(|(value, _)| value);
         let accurate = &mut self.cold.accurate;
-        // Appendix A.1: acknowledges more, or is later than what told something last. Of data, the
-        // window was taken where none was newer.
+        // Appendix A.1: it acknowledges more, or is later than the last report. A data segment is
+        // later if its window was accepted.
         let later = newly > 0
             || stamp.is_some_and(|value| before(accurate.stamp, value))
             || !segment.payload.is_empty() && self.hot.snd_wl1 == segment.sequence;
@@ -388,10 +389,10 @@ impl Session<'_> {
 }
 
 impl Accurate {
-    /// Marked packets that an acknowledgment of `packets` tells of, where its three bits have moved
-    /// by `least`: appendix A.2.1. They may have gone round unseen. The safest case assumes that
-    /// all were marked, which would see marks in each acknowledgment of eight packets; here as many
-    /// were as lately (the appendix's `newlyAckedPktHeur`).
+    /// Marked packets that an acknowledgment of `packets` reports, if its three bits have advanced
+    /// by `least`: appendix A.2.1. The counter may have wrapped unnoticed. The safest case assumes
+    /// that all were marked, which would find marks in each acknowledgment of eight packets; here
+    /// the recent share is assumed (the appendix's `newlyAckedPktHeur`).
     fn likely(&self, least: u32, packets: u32) -> u32 {
         let likely = (packets * u32::from(self.marking)).div_ceil(ALL);
         if likely > least {
@@ -408,18 +409,18 @@ impl Accurate {
         }
         let share = (marked * ALL / packets).min(ALL);
         let before = u32::from(self.marking);
-        // Rounded so that it comes to nothing again.
+        // Rounded so that it decays to zero.
         self.marking = (before - before.div_ceil(WEIGHT) + share.div_ceil(WEIGHT)) as u16;
     }
 
-    /// True if the segment tells nothing, and nothing is to be made of that.
+    /// True if the segment reports nothing, and no conclusion may be drawn from that.
     #[inline]
     pub(crate) fn is_quiet(&self, segment: &Segment<'_>) -> bool {
         segment.ace() == self.reported as u8 & 7 && self.marking == 0
     }
 }
 
-/// True if the frame that goes out is the bare acknowledgment that section 3.2.2.1 speaks of.
+/// True if the sent frame is the pure acknowledgment of section 3.2.2.1.
 #[inline]
 pub(crate) fn is_bare(flags: u8, len: usize, blocks: usize) -> bool {
     len == 0 && blocks == 0 && flags & (SYN | FIN | ACK) == ACK
@@ -436,7 +437,7 @@ mod tests {
         }
     }
 
-    /// The examples of appendix A.2.1, where all is marked.
+    /// The examples of appendix A.2.1, with all packets marked.
     #[test]
     fn the_counter_may_have_gone_round() {
         assert_eq!(lately(256).likely(2, 9), 2);

@@ -1,4 +1,4 @@
-//! Acknowledgments: what left the send ring, what the peer's window is, and what follows from it.
+//! Acknowledgments: data that leaves the send ring, the peer's window, and their consequences.
 //!
 //! Source: RFC 9293 section 3.10.7.4 (fifth), RFC 5681, RFC 6582, RFC 6675, RFC 8985, RFC 2883.
 
@@ -12,11 +12,11 @@ use crate::wire::sequence::{Range, before, before_or_at};
 use crate::wire::tcp::{BLOCKS_MAX, Segment};
 
 impl Session<'_> {
-    /// The acknowledgment field of an acceptable segment; false if the segment is to be dropped.
+    /// Processes the ACK field of an acceptable segment; false if the segment is to be dropped.
     pub(crate) fn acknowledge(&mut self, segment: &Segment<'_>) -> bool {
         let ack = segment.acknowledgment;
         if before(self.hot.snd_nxt, ack) {
-            // Acknowledges what was never sent: RFC 9293 section 3.10.7.4.
+            // It acknowledges data that was never sent: RFC 9293 section 3.10.7.4.
             self.challenge();
             return false;
         }
@@ -33,8 +33,8 @@ impl Session<'_> {
         let delivered = self.delivered_if_accurate();
         let flight = self.hot.in_flight();
         if echo && self.hot.has(Flags::RECOVERY) {
-            // Before this acknowledgment could undo the recovery: the path is congested, late or
-            // lost.
+            // Before this acknowledgment could undo the recovery: the path is congested; whether
+            // the data was late or lost is no longer of interest.
             self.undo_forget();
         }
         let window_before = self.hot.snd_wnd;
@@ -64,8 +64,8 @@ impl Session<'_> {
         true
     }
 
-    /// An acknowledgment that a later one has overtaken: what it acknowledges is known, and what it
-    /// reports by SACK may not be (RFC 6675 section 5 looks at each acknowledgment's blocks).
+    /// An acknowledgment that was overtaken by a later one: its number is known, but its SACK
+    /// blocks may be new (RFC 6675 section 5 processes each acknowledgment's blocks).
     #[cold]
     fn overtaken(&mut self, segment: &Segment<'_>) {
         let reports = segment.options.block_count > 0 && self.hot.has(Flags::RECOVERY);
@@ -74,9 +74,9 @@ impl Session<'_> {
         }
     }
 
-    /// RFC 9293 section 3.10.7.4: the send window moves with the newest segment; as Linux has it,
-    /// also with one that was sent again, if it acknowledges more. An old window behind a new
-    /// acknowledgment would end where the peer never said.
+    /// RFC 9293 section 3.10.7.4: the send window follows the newest segment; as in Linux, also a
+    /// retransmitted one, if it acknowledges more. An old window with a new acknowledgment number
+    /// would have an edge that the peer never advertised.
     #[inline]
     pub(crate) fn take_window(&mut self, segment: &Segment<'_>) {
         let hot = &mut *self.hot;
@@ -112,7 +112,7 @@ impl Session<'_> {
         }
     }
 
-    /// Something new was acknowledged, in order or by SACK.
+    /// New data was acknowledged, cumulatively or by SACK.
     #[inline]
     pub(crate) fn acknowledged(&mut self, ack: u32, segment: &Segment<'_>) {
         let newly = ack.wrapping_sub(self.hot.snd_una);
@@ -121,7 +121,7 @@ impl Session<'_> {
             && newly > 0
             && !self.hot.has(Flags::RECOVERY)
         {
-            // All that was in flight, sent once: the usual case of a request and its answer.
+            // All data in flight, sent once: the usual case of a request and its reply.
             let rtt_us = self.common.now_us.wrapping_sub(self.hot.sent_us);
             self.sample_rtt(rtt_us);
             self.leave_ring(ack, newly);
@@ -130,7 +130,8 @@ impl Session<'_> {
             if self.is_modelled() {
                 self.model_acked(newly, Some(self.hot.sent_us), Some(rtt_us));
             }
-            // RFC 3168 section 6.1.2: no growth by an acknowledgment that echoes a mark.
+            // RFC 3168 section 6.1.2: an acknowledgment that echoes a mark does not grow the
+            // window.
             if self.hot.has(Flags::CWND_LIMITED) && !self.is_echo(segment) {
                 self.grow(newly, Some(rtt_us));
             }
@@ -154,11 +155,11 @@ impl Session<'_> {
             .enumerate()
         {
             if index == 0 && is_duplicate(block, segment) {
-                // RFC 2883: the peer got something twice.
+                // RFC 2883: the peer received a duplicate.
                 duplicate = Some(*block);
                 continue;
             }
-            // Only what is in flight, and makes sense.
+            // Only valid blocks within the data in flight.
             if before(block.start, block.end)
                 && before(ack, block.end)
                 && before_or_at(block.end, nxt)
@@ -179,11 +180,11 @@ impl Session<'_> {
         let echo = stamps.filter(|_| self.hot.has(Flags::TIMESTAMPS));
         let echo = echo.map(|(_, echo)| echo);
         let mut sample_us = None;
-        // Without SACK each duplicate acknowledgment stands for a segment that was delivered.
+        // Without SACK each duplicate acknowledgment stands for one delivered segment.
         let counted = u32::from(self.hot.duplicates) * u32::from(self.hot.mss);
         if newly > 0 {
             match (cumulative.newest, echo) {
-                // Karn (RFC 6298 section 3): only from what was sent once,
+                // Karn (RFC 6298 section 3): only from data that was sent once,
                 (Some((sent_us, _, false)), _) => {
                     let rtt_us = self.common.now_us.wrapping_sub(sent_us);
                     self.sample_rtt(rtt_us);
@@ -215,14 +216,14 @@ impl Session<'_> {
         if self.hot.in_flight() == 0 {
             self.drop_scoreboard();
         }
-        // Growth: RFC 5681 section 3.1; not while loss is repaired, except after a timeout, when
-        // slow start begins again (section 3.1, end). What ends a repair leaves the window at its
+        // Growth: RFC 5681 section 3.1; not during loss recovery, except after a timeout, when slow
+        // start restarts (section 3.1, end). The end of a recovery leaves the window at its
         // threshold (RFC 6582 section 3.2 step 3).
         let grows = !self.hot.has(Flags::RECOVERY) || self.cold.after_timeout;
         let grows = grows && !self.is_echo(segment);
-        // Only for what this acknowledgment delivers: one that fills a hole must not release all
-        // behind it at once. What SACK reports is a reason to grow where the path reorders, and may
-        // be the first sign of a loss where it does not.
+        // Only for data that this acknowledgment delivers: one that fills a hole must not release
+        // all data behind it at once. A SACK block justifies growth on a reordering path, but may
+        // be the first sign of a loss otherwise.
         let grown = match self.hot.has(Flags::SACK) {
             true if self.cold.rack.reordering => delivered.bytes,
             true => cumulative.bytes.max(newly.min(mss)),
@@ -237,9 +238,9 @@ impl Session<'_> {
         }
     }
 
-    /// RFC 2883: the peer got something twice.
+    /// RFC 2883: the peer received a duplicate.
     fn duplicate_reported(&mut self, range: Range) {
-        // A tail-loss probe (RFC 8985 section 7.4) says nothing about patience.
+        // A tail-loss probe (RFC 8985 section 7.4) gives no evidence of reordering.
         let of_probe = self
             .cold
             .rack
@@ -249,13 +250,13 @@ impl Session<'_> {
             return;
         }
         if self.undo_by_duplicate(range) {
-            // It was sent again, and the first had only been late.
+            // It was retransmitted, and the original was only late.
             self.cold.rack.reordering = true;
         }
         self.rack_duplicate();
     }
 
-    /// Takes acknowledged bytes from the send ring; the FIN has none there.
+    /// Removes acknowledged bytes from the send ring; a FIN has no byte there.
     #[inline]
     fn leave_ring(&mut self, ack: u32, newly: u32) {
         let bytes = (newly as usize).min(self.hot.tx.len());
@@ -272,7 +273,7 @@ impl Session<'_> {
         }
     }
 
-    /// Does for some sessions what few ask for, once data has been acknowledged.
+    /// Rare work after data was acknowledged: features that few sessions use.
     #[cold]
     fn after_acknowledgment(&mut self, ack: u32) {
         if self.path.tail.has(Tail::MARKED) {
@@ -293,22 +294,22 @@ impl Session<'_> {
         self.make_ready();
     }
 
-    /// True if an application that found the send buffer full is to be told of room: a third is
-    /// free, and less than half of what may be unsent is.
+    /// True if an application that found the send buffer full is to be notified of room: a third is
+    /// free, and less than half of the bound of unsent data is used.
     pub(crate) fn is_writable(&self) -> bool {
         let room = self.is_a_third_free();
         let low = self.path.tail.has(Tail::LOW_WATER);
         room && !(low && self.unsent() * 2 >= self.cold.unsent_low as usize)
     }
 
-    /// Lets the congestion window grow.
+    /// Grows the congestion window.
     fn grow(&mut self, bytes: u32, rtt_us: Option<u32>) {
         if self.is_modelled() {
             return;
         }
         let in_slow_start = self.hot.cwnd < self.cold.congestion.threshold();
         if in_slow_start && self.hot.cwnd >= self.cold.flight_max.saturating_mul(2) {
-            // Twice what was in flight is as much as a round trip has shown to be good for.
+            // A round trip has validated at most twice the amount in flight.
             return;
         }
         let acked = Acked {
@@ -322,18 +323,18 @@ impl Session<'_> {
             paced: self.is_paced(),
         };
         let window = self.cold.congestion.on_acked(self.hot.cwnd, &acked);
-        // No further than what could ever be in flight.
+        // Not beyond the amount that could ever be in flight.
         let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
         self.hot.cwnd = window.min(most);
-        // What was just acknowledged left before now, and `send_data` notes the time only with a
-        // window above the first one: one that grows beyond it has not been idle.
+        // The data just acknowledged was sent before now, and `send_data` records the time only
+        // with a window above the initial one: a window that grows beyond that was not idle.
         self.cold.last_sent_us = self.common.now_us;
     }
 
     /// Duplicate acknowledgment without SACK; the third shows a loss (RFC 5681 section 3.2).
     fn duplicate_acknowledgment(&mut self) {
         if self.hot.has(Flags::SACK) {
-            // The SACK blocks say more, and RACK judges by them.
+            // The SACK blocks are more precise, and RACK uses them.
             return;
         }
         self.hot.duplicates = self.hot.duplicates.saturating_add(1);

@@ -1,26 +1,25 @@
-//! Time that a session had data to send, and what held it up: the peer's window, or its own send
-//! buffer.
+//! Time that a session had data to send, and its limit: the peer's window, or the send buffer.
 //!
 //! Linux's `tcpi_busy_time`, `tcpi_rwnd_limited` and `tcpi_sndbuf_limited`. Why opt-in: counting
-//! would touch a cold line at each request and each answer, so it begins when the application first
-//! asks for the session's status, or when a limit is first met. Must stay true: the time runs in
-//! one state at a time, and a limited session is busy.
+//! would touch a cold line at each request and each reply, so it begins when the application first
+//! reads the session's status, or when a limit is first reached. Must stay true: the time is
+//! counted in one state at a time, and a limited session is busy.
 
 use super::Session;
 use crate::buffer::slab::NONE;
 use crate::state::hot::{Flags, State, Tail};
 
-/// State that the session's time is counted in.
+/// State in which the session's time is counted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum Now {
-    /// Nothing is to be sent or acknowledged.
+    /// Nothing to send or unacknowledged.
     #[default]
     Idle,
-    /// Something is, and nothing holds it up but the congestion window.
+    /// Data to send, limited by the congestion window only.
     Busy,
-    /// The peer's window holds data back.
+    /// The peer's window is the limit.
     Window,
-    /// The send buffer is empty of unsent data, and the application waits for room in it.
+    /// The send buffer has no unsent data, and the application waits for room in it.
     Buffer,
 }
 
@@ -57,7 +56,7 @@ pub(crate) struct Times {
 }
 
 impl Session<'_> {
-    /// Begins to count.
+    /// Starts counting.
     pub(crate) fn start_chronograph(&mut self) {
         if self.cold.chronograph.is_none() {
             self.path.tail.set(Tail::TIMED);
@@ -69,8 +68,8 @@ impl Session<'_> {
         }
     }
 
-    /// Notes the state from now on. Called where that may have changed: after output, and
-    /// after an acknowledgment.
+    /// Updates the state. Called after a possible change: after output, and after an
+    /// acknowledgment.
     #[cold]
     pub(crate) fn count_time(&mut self) {
         let sends = self.hot.state().sends() || self.hot.state() == State::SynSent;

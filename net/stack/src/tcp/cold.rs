@@ -16,26 +16,26 @@ use crate::wire::sequence::Range;
 
 /// The cold part of a control block.
 ///
-/// The first line has what requests and their answers look at nevertheless: it is fetched ahead
+/// The first line has the fields that requests and their replies use nevertheless: it is prefetched
 /// with the hot part.
 #[derive(Debug, Clone)]
 #[repr(C, align(64))]
 pub(crate) struct Cold {
-    /// Ends of records and bytes to be stamped.
+    /// Record marks and bytes to be timestamped.
     pub(crate) marks: Option<Box<Marks>>,
     pub(crate) rack: Rack,
     /// Duplicate range to report by D-SACK (RFC 2883).
     pub(crate) duplicate: Option<Range>,
     pub(crate) error: Option<SessionError>,
-    /// Acknowledgments left of quick-ACK mode.
+    /// Remaining acknowledgments of quick-ACK mode.
     pub(crate) quick: u8,
     /// The recovery was entered by a retransmission timeout.
     pub(crate) after_timeout: bool,
-    /// In the listener's queue.
+    /// In the listener's accept queue.
     pub(crate) queued: bool,
 
     pub(crate) congestion: Congestion,
-    /// BBR's model of the path, once data was sent by it.
+    /// BBR's model of the path, once data was sent with it.
     pub(crate) bbr: Option<Box<Bbr>>,
     /// Busy and limited times.
     pub(crate) chronograph: Option<Box<Chronograph>>,
@@ -44,51 +44,52 @@ pub(crate) struct Cold {
     pub(crate) pacer: Pacer,
     pub(crate) undo: Undo,
     pub(crate) prr: Prr,
-    /// Counters of marked packets, where ECN is accurate.
+    /// Counters of marked packets, if ECN is accurate.
     pub(crate) accurate: Accurate,
     /// ISS and IRS: our initial sequence number, and the peer's.
     pub(crate) iss: u32,
     pub(crate) irs: u32,
     /// End of the current loss recovery (RFC 6675's RecoveryPoint).
     pub(crate) recover: u32,
-    /// End of the window of data for which the window was reduced last; counts while
+    /// End of the window of data for which the window was last reduced; valid while
     /// [`EcnFlags::REDUCED`](crate::state::hot::EcnFlags) is set.
     pub(crate) reduced_until: u32,
     /// The largest window that the peer ever offered.
     pub(crate) window_max: u32,
     /// MSS of the peer's SYN.
     pub(crate) peer_mss: u16,
-    /// Upper bound of the MSS both ways, set by the application (`TCP_MAXSEG`); 0 for none.
+    /// Upper bound of the MSS in both directions, set by the application (`TCP_MAXSEG`); 0 for
+    /// none.
     pub(crate) mss_max: u16,
-    /// Window scaling is offered, and once both SYNs have gone, agreed on.
+    /// Window scaling is offered and, after both SYNs, agreed on.
     pub(crate) scaling: bool,
     /// Keepalive probes without an answer.
     pub(crate) alive_probes: u8,
-    /// Time of the last answer to a bare segment outside the window.
+    /// Time of the last reply to an out-of-window segment without data.
     pub(crate) unacceptable_answered_ms: Option<u32>,
-    /// The last soft error (RFC 9293 section 3.9.2.2), and `snd_una` then.
+    /// The last soft error (RFC 9293 section 3.9.2.2), and `snd_una` at that time.
     pub(crate) soft_error: Option<(SessionError, u32)>,
-    /// Of a session that waits for `accept`; none otherwise.
+    /// The listener of a session in its accept queue; none otherwise.
     pub(crate) listener: u32,
     /// Time of the last data segment sent.
     pub(crate) last_sent_us: u32,
     pub(crate) keepalive: Keepalive,
-    /// User timeout (RFC 9293 section 3.8.3), in milliseconds: the longest that data stays
+    /// User timeout (RFC 9293 section 3.8.3), in milliseconds: the longest time that data stays
     /// unacknowledged; 0 for the default.
     pub(crate) user_timeout_ms: u32,
-    /// First number that timers have found unacknowledged, and since when, in milliseconds.
+    /// First number that timers found unacknowledged, and since when, in milliseconds.
     pub(crate) stalled: Option<(u32, u32)>,
     /// Retransmitted segments.
     pub(crate) resent: u32,
-    /// Most bytes in flight since `flight_end` was sent, and the end of the window that they are
-    /// counted over: slow start doubles what is used, no more.
+    /// Most bytes in flight since `flight_end` was sent, and the end of the window over which they
+    /// are counted: slow start at most doubles the used window.
     pub(crate) flight_max: u32,
     pub(crate) flight_end: u32,
     /// Bound of unsent bytes (`TCP_NOTSENT_LOWAT`), where [`Tail::LOW_WATER`] is set.
     ///
     /// [`Tail::LOW_WATER`]: crate::state::hot::Tail::LOW_WATER
     pub(crate) unsent_low: u32,
-    /// Reordering seen, in bytes at most, and how often.
+    /// Largest reordering distance seen, in bytes, and number of reorderings.
     pub(crate) reordering_bytes: u32,
     pub(crate) reorderings: u32,
 }
@@ -142,7 +143,7 @@ const _: () = assert!(
     "what every request looks at is one line"
 );
 
-/// With the hot part, the ends and two entries of the table: what an idle session costs.
+/// With the hot part, the ends and two table entries: the cost of an idle session.
 const _: () = assert!(
     size_of::<Cold>() + 128 + 64 + 4 * 8 + 64 <= 1024,
     "an idle session costs at most 1 KiB"

@@ -1,8 +1,8 @@
-//! SYN cookies: a listener whose embryos are all taken answers all the same, and keeps nothing.
+//! SYN cookies: a listener with a full SYN queue answers without keeping state.
 //!
-//! The state of the opening is in the numbers that the peer echoes: 5 bits of a slow clock, 3 of
-//! its MSS and 24 that only we can compute are our initial sequence number; window scale, SACK
-//! and ECN lie in the low bits of our timestamp. Source: RFC 4987 section 3.6 and appendix A;
+//! The state of the handshake is in the numbers that the peer echoes. Our initial sequence number
+//! has 5 bits of a slow clock, 3 of its MSS and 24 that only we can compute; the low bits of our
+//! timestamp have the window scale, SACK and ECN. Source: RFC 4987 section 3.6 and appendix A;
 //! Bernstein.
 
 use crate::secrets::{Ends, Secrets};
@@ -11,11 +11,11 @@ use crate::secrets::{Ends, Secrets};
 const SIZES: [u16; 8] = [216, 536, 966, 1200, 1300, 1400, 1440, 1460];
 /// Nanoseconds of a tick of the slow clock, as a power of two: 69 s.
 const SLOW_SHIFT: u32 = 36;
-/// Ticks for which a cookie is good.
+/// Ticks for which a cookie is valid.
 const GOOD: u32 = 2;
 /// Low bits of the timestamp that encode options.
 const STAMP_BITS: u32 = 6;
-/// The scale that says "none".
+/// The scale that stands for none.
 const NO_SCALE: u32 = 15;
 
 /// Options encoded in the timestamp of a SYN cookie.
@@ -23,20 +23,20 @@ const NO_SCALE: u32 = 15;
 pub(crate) struct CookieOptions {
     pub(crate) scale: Option<u8>,
     pub(crate) sack: bool,
-    /// The SYN asked for ECN, and was answered that it is taken (RFC 3168 section 6.1.1).
+    /// The SYN asked for ECN, and the reply accepted it (RFC 3168 section 6.1.1).
     pub(crate) ecn: bool,
 }
 
 /// The initial sequence number that answers a SYN.
 pub(crate) fn make(secrets: &Secrets, ends: &Ends, sequence: u32, mss: u16, now_ns: u64) -> u32 {
     let count = (now_ns >> SLOW_SHIFT) as u32;
-    // Rounded down, so that no segment is larger than the peer said.
+    // Rounded down, so that no segment exceeds the peer's MSS.
     let index = SIZES.iter().rposition(|&size| size <= mss).unwrap_or(0) as u32;
     let proof = secrets.cookie(ends, count << 3 | index, sequence) & 0x00ff_ffff;
     (count & 0x1f) << 27 | index << 24 | proof
 }
 
-/// The MSS encoded in `cookie`, if the cookie is ours and not too old.
+/// The MSS encoded in `cookie`, if the cookie is ours and recent enough.
 pub(crate) fn check(
     secrets: &Secrets,
     ends: &Ends,
@@ -45,8 +45,8 @@ pub(crate) fn check(
     now_ns: u64,
 ) -> Option<u16> {
     let now = (now_ns >> SLOW_SHIFT) as u32;
-    // The cookie has five bits of the clock; the proof covers all of it, so that one from an
-    // earlier turn of these bits fails.
+    // The cookie has five bits of the clock; the proof covers all of it, so that a cookie from an
+    // earlier wrap of these bits fails.
     let age = now.wrapping_sub(cookie >> 27) & 0x1f;
     if age >= GOOD {
         return None;

@@ -1,14 +1,14 @@
 //! Explicit congestion notification: marks instead of losses.
 //!
-//! Why here: where a router marks what it would otherwise drop, nothing has to be sent again, and
-//! the queue stays short. Both directions are independent. What comes in marked (CE) is echoed in
-//! all acknowledgments (ECE) until the peer says that it has slowed down (CWR); what the peer
-//! echoes lowers our window, once in a window of data, as a loss would, though by less (RFC 8511).
-//! Must stay true: only new data is ECN-capable: no SYN, no bare acknowledgment, no retransmission,
-//! no probe of a window (RFC 3168 sections 6.1.1, 6.1.4, 6.1.5 and 6.1.6; the experiments that RFC
-//! 8311 section 4.3 allows are not made); an echo never raises the window, and never lowers it
-//! below two segments; a session without ECN looks at one byte that it reads in any case.
-//! Where both ends count marks one by one (RFC 9768), [`super::accurate`] says what is different.
+//! Why here: if a router marks a packet that it would otherwise drop, nothing has to be
+//! retransmitted, and the queue stays short. Both directions are independent. A received mark (CE)
+//! is echoed in all acknowledgments (ECE) until the peer reports a reduction (CWR); an echo from
+//! the peer reduces our window, once in a window of data, like a loss though by less (RFC 8511).
+//! Must stay true: only new data is ECN-capable: no SYN, no pure acknowledgment, no retransmission,
+//! no window probe (RFC 3168 sections 6.1.1, 6.1.4, 6.1.5 and 6.1.6; the experiments that RFC 8311
+//! section 4.3 allows are not used); an echo never raises the window, and never lowers it below two
+//! segments; a session without ECN checks one byte that it reads anyway. If both ends count marks
+//! (RFC 9768), [`super::accurate`] has the differences.
 //! Source: RFC 3168 section 6.1, RFC 8311, RFC 8511.
 
 use super::Session;
@@ -21,7 +21,7 @@ use crate::wire::ip::Codepoint;
 use crate::wire::sequence::before;
 use crate::wire::tcp::{ACK, CWR, ECE, SYN, Segment};
 
-/// Flags as RFC 3168 has them: ECE and CWR.
+/// RFC 3168's flags: ECE and CWR.
 const CLASSIC_BITS: u8 = CWR_BIT | ECE_BIT;
 
 impl Session<'_> {
@@ -34,8 +34,8 @@ impl Session<'_> {
         }
         match self.hot.state() {
             State::SynSent if self.asked_for_ecn() && self.path.retries == 0 => ASKS_CLASSIC,
-            // Section 6.1.1.1: SYNs like the first may be what a broken router drops. As Linux
-            // does, the first that is sent again asks no more.
+            // Section 6.1.1.1: a broken router may drop SYNs with these flags. As in Linux, the
+            // first retransmission no longer asks.
             State::SynSent => 0,
             _ if self.hot.has_ecn(EcnFlags::NEGOTIATED) => TAKES_CLASSIC,
             _ => 0,
@@ -46,7 +46,7 @@ impl Session<'_> {
         self.common.config.ecn == Ecn::Active
     }
 
-    /// Takes what a SYN or a SYN-ACK says of ECN, in the state in which it came.
+    /// Processes the ECN flags of a SYN or a SYN-ACK, in the state in which it was received.
     pub(crate) fn agree_ecn(&mut self, opening: Opening) {
         self.hot.clear_ecn(EcnFlags::NEGOTIATED);
         if self.common.config.ecn == Ecn::Accurate {
@@ -54,7 +54,7 @@ impl Session<'_> {
             return;
         }
         // RFC 3168 section 6.1.1: both flags in a SYN, one in a SYN-ACK. A SYN-ACK with both is
-        // from a host that copies reserved bits, and means nothing.
+        // from a host that copies reserved bits, and does not count.
         let expected = if opening.answer {
             TAKES_CLASSIC
         } else {
@@ -62,7 +62,7 @@ impl Session<'_> {
         };
         let peer = opening.bits & CLASSIC_BITS == expected;
         let we = match self.hot.state() {
-            // Also where both open at once: our SYN has gone, and said what it said.
+            // Also in a simultaneous open: it depends on the SYN that we have sent.
             State::SynSent => self.asked_for_ecn(),
             _ => self.common.config.ecn != Ecn::Off,
         };
@@ -70,15 +70,15 @@ impl Session<'_> {
             self.hot.set_ecn(EcnFlags::NEGOTIATED);
             if self.hot.state() == State::SynSent && self.path.retries > 0 {
                 // One of our SYNs asked and one did not: the peer may mark, and we must echo, but
-                // nothing of ours may be ECN-capable.
+                // our data must not be ECN-capable.
                 self.path.ecn |= Path::NO_ECT;
             }
         }
     }
 
-    /// A SYN like the first that opened this session. RFC 3168 section 6.1.1: one that does not ask
-    /// for ECN ends it, also where an earlier one asked: the peer has fallen back. False if the
-    /// session is over.
+    /// A duplicate of the SYN that opened this session. RFC 3168 section 6.1.1: one that does not
+    /// ask for ECN disables it, even if an earlier one asked: the peer has fallen back. False if
+    /// the session is over.
     pub(crate) fn agree_ecn_again(&mut self, segment: &Segment<'_>) -> bool {
         if self.common.config.ecn == Ecn::Accurate {
             return self.agree_accurately_again(Opening::of(segment));
@@ -89,8 +89,8 @@ impl Session<'_> {
         true
     }
 
-    /// The SYN-ACK that crossed ours: both opened at once, and both SYNs asked for ECN. It must be
-    /// there in the answer, too.
+    /// The SYN-ACK that crossed ours: a simultaneous open in which both SYNs asked for ECN. The
+    /// reply must have the flags, too.
     pub(crate) fn agree_ecn_at_once(&mut self, segment: &Segment<'_>) {
         if self.is_accurate() {
             self.agree_accurately_at_once(Opening::of(segment));
@@ -99,11 +99,11 @@ impl Session<'_> {
         }
     }
 
-    /// Flags AE, CWR and ECE, and ECN field, of an outgoing segment that is no SYN; `fresh`: it
-    /// carries data that was never sent before; `bare`: an acknowledgment and nothing else.
+    /// Flags AE, CWR and ECE, and ECN field, of an outgoing segment other than a SYN; `fresh`: it
+    /// carries data that was never sent before; `bare`: a pure acknowledgment.
     #[inline]
     pub(crate) fn ecn_to_send(&self, fresh: bool, bare: bool) -> (u8, Codepoint) {
-        // Looked at first, and alone: nothing else of ECN concerns a session without it.
+        // Checked first and alone: a session without ECN needs nothing else.
         if !self.hot.has_ecn(EcnFlags::NEGOTIATED) {
             return (0, Codepoint::NotEct);
         }
@@ -119,11 +119,11 @@ impl Session<'_> {
         if self.hot.has_ecn(EcnFlags::CWR_OWED) {
             flags |= CWR_BIT;
         }
-        // RFC 8311 section 4.2: ECT(0), since ECT(1) asks for another treatment.
+        // RFC 8311 section 4.2: ECT(0), since ECT(1) requests a different treatment.
         (flags, Codepoint::Ect0)
     }
 
-    /// RFC 3168 section 6.1.3: an acceptable segment with data came.
+    /// RFC 3168 section 6.1.3: an acceptable segment with data was received.
     #[inline]
     pub(crate) fn note_ecn(&mut self, segment: &Segment<'_>) {
         if self.hot.has_ecn(EcnFlags::NEGOTIATED) {
@@ -133,13 +133,13 @@ impl Session<'_> {
 
     fn note_negotiated_ecn(&mut self, segment: &Segment<'_>) {
         if self.is_accurate() {
-            // All segments are looked at, and this one has been.
+            // All segments are counted, and this one was.
             return;
         }
-        // First CWR, which answers earlier marks: the segment itself may be marked again.
+        // CWR first, since it refers to earlier marks: the segment itself may be marked again.
         if segment.has(CWR) && self.hot.has_ecn(EcnFlags::ECHO_OWED) {
             self.hot.clear_ecn(EcnFlags::ECHO_OWED);
-            // As Linux does: the sender is not left to guess whether its CWR arrived.
+            // As in Linux: confirms to the sender that its CWR arrived.
             self.acknowledge_now();
         }
         if segment.ecn != Codepoint::NotEct {
@@ -149,7 +149,7 @@ impl Session<'_> {
             self.common.counters.ecn_ce_received += 1;
             if !self.hot.has_ecn(EcnFlags::ECHO_OWED) {
                 self.hot.set_ecn(EcnFlags::ECHO_OWED);
-                // A queue grows meanwhile: this is no time to wait for data to ride on.
+                // A queue is growing: do not wait for data that could carry the acknowledgment.
                 self.acknowledge_now();
             }
         }
@@ -167,18 +167,18 @@ impl Session<'_> {
         segment.flags & ECE != 0 && self.path.ecn & Path::NO_ECT == 0
     }
 
-    /// True if a segment of ours may carry CWR, which then is never a super-segment: whoever cuts
-    /// it may leave CWR to the first, as RFC 3168 has it, or repeat it in each.
+    /// True if a segment of ours may carry CWR, which is then never a super-segment: the NIC that
+    /// cuts it may set CWR in the first segment only, as RFC 3168 requires, or repeat it in each.
     #[inline]
     pub(crate) fn may_say_cwr(&self) -> bool {
         self.hot.has_ecn(EcnFlags::CWR_OWED)
             || self.is_accurate() && self.path.ecn >> Path::ACE_SHIFT & CWR_BIT != 0
     }
 
-    /// Ends the window of data in which the window was reduced once what was sent after the
-    /// reduction is acknowledged: CWR has arrived, so an echo is of a later mark. Also where
-    /// nothing is in flight: then CWR is still owed, and says the same. Accurate ECN has no CWR,
-    /// and what acknowledges the last of the window is of the window.
+    /// Ends the window of data in which the window was reduced, once data sent after the reduction
+    /// is acknowledged: CWR has arrived, so an echo belongs to a later mark. Also with nothing in
+    /// flight, while CWR is still pending. Accurate ECN has no CWR: the acknowledgment of the last
+    /// data of the window still belongs to it.
     #[inline]
     pub(crate) fn end_reduced_window(&mut self) {
         if self.hot.has_ecn(EcnFlags::REDUCED)
@@ -189,26 +189,26 @@ impl Session<'_> {
         }
     }
 
-    /// True if the window was reduced already for the window of data that is acknowledged now.
+    /// True if the window was already reduced for the window of data that is being acknowledged.
     pub(crate) fn is_reduced_already(&self) -> bool {
         self.hot.has_ecn(EcnFlags::REDUCED) && before(self.hot.snd_una, self.cold.reduced_until)
     }
 
-    /// RFC 3168 section 6.1.2: a reduction for any reason is told to the peer, and further signs of
-    /// the same window of data are no new ones.
+    /// RFC 3168 section 6.1.2: a reduction for any reason is reported to the peer, and further
+    /// signals of the same window of data do not count.
     pub(crate) fn note_reduction(&mut self) {
         if !self.hot.has_ecn(EcnFlags::NEGOTIATED) {
             return;
         }
-        // RFC 9768 section 3.1.5: who counts says nothing of it, and hears of marks also where
-        // nothing of ours should be marked.
+        // RFC 9768 section 3.1.5: with counters nothing is reported, and marks are processed even
+        // if our packets should not be marked.
         if !self.is_accurate() {
             if self.path.ecn & Path::NO_ECT != 0 {
                 return;
             }
             self.hot.set_ecn(EcnFlags::CWR_OWED);
         }
-        // With nothing in flight there is no window of data whose other signs could come.
+        // With nothing in flight there is no window of data with further signals.
         if self.hot.in_flight() > 0 {
             self.hot.set_ecn(EcnFlags::REDUCED);
             self.cold.reduced_until = self.hot.snd_nxt;
@@ -220,11 +220,11 @@ impl Session<'_> {
     #[cold]
     pub(crate) fn congestion_echoed(&mut self, flight: u32) {
         if self.hot.has(Flags::RECOVERY) {
-            // Reduced already; but the network was congested, whatever becomes of the loss.
+            // Reduced already; but the network was congested, even if the loss was spurious.
             self.undo_forget();
             return;
         }
-        // Before CWR has gone the echo cannot be of anything later.
+        // Before CWR was sent the echo cannot belong to a later mark.
         if flight == 0 || self.hot.has_ecn(EcnFlags::REDUCED | EcnFlags::CWR_OWED) {
             return;
         }
@@ -240,8 +240,8 @@ impl Session<'_> {
         }
     }
 
-    /// Lowers the window, of which `used` bytes were in use, and `flight` in flight, for marks (RFC
-    /// 8511).
+    /// Reduces the window, of which `used` bytes were in use and `flight` in flight, because of
+    /// marks (RFC 8511).
     pub(crate) fn reduce_by_echo(&mut self, used: u32, flight: u32) {
         self.undo_forget();
         let mss = u32::from(self.hot.mss);
@@ -257,7 +257,7 @@ impl Session<'_> {
     }
 
     /// RFC 3168 section 6.1.2: a window of one segment cannot be halved; the next new one waits for
-    /// the retransmission timer, which starts again.
+    /// the retransmission timer, which is restarted.
     fn hold_new_data(&mut self) {
         if self.hot.in_flight() > 0 {
             self.arm_retransmission();
@@ -269,11 +269,10 @@ impl Session<'_> {
     }
 }
 
-/// True if a segment of a session with ECN says nothing of it that is new; others take the long
-/// way.
+/// True if a segment of a session with ECN changes no ECN state; others take the slow path.
 #[inline]
 pub(crate) fn is_quiet(path: &Path, cold: &Cold, segment: &Segment<'_>) -> bool {
-    // Only of data does RFC 3168 know marks; of data alone it matters that it may be marked.
+    // RFC 3168 defines marks for data only, and only data shows that the peer is ECN-capable.
     let seen = segment.payload.is_empty() || path.ecn & Path::ECT_SEEN != 0;
     let quiet = segment.ecn == Codepoint::NotEct || segment.ecn != Codepoint::Ce && seen;
     if path.ecn & Path::ACCURATE != 0 {

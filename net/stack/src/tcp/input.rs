@@ -1,7 +1,7 @@
-//! A segment that came in, in the order of RFC 9293 section 3.10.7.
+//! A received segment, processed in the order of RFC 9293 section 3.10.7.
 //!
 //! Nearly all segments of an established session are in order and carry nothing unusual; they take
-//! [`Session::input_predicted`] and touch the hot control block alone.
+//! [`Session::input_predicted`] and touch only the hot control block.
 
 use super::Session;
 use crate::buffer::slab::NONE;
@@ -12,11 +12,11 @@ use crate::wire::tcp::{ACK, CWR, ECE, FIN, PSH, RST, SYN, Segment};
 
 /// RFC 7323 section 5.5.
 const STAMP_GOOD_MS: u32 = 24 * 24 * 3600 * 1000;
-/// Between two answers to bare segments outside the window.
+/// Minimum interval of replies to out-of-window segments without data.
 const UNACCEPTABLE_MS: u32 = 500;
 
 impl Session<'_> {
-    /// Takes a segment for this session whose checksum is right.
+    /// Processes a segment of this session with a correct checksum.
     #[inline]
     pub(crate) fn input(&mut self, segment: &Segment<'_>) {
         if !self.input_predicted(segment) {
@@ -24,8 +24,8 @@ impl Session<'_> {
         }
     }
 
-    /// Header prediction (Jacobson, RFC 1144 appendix A in spirit): true if the segment was what
-    /// was expected next, and has been dealt with.
+    /// Header prediction (Jacobson, RFC 1144 appendix A in spirit): true if the segment was the
+    /// expected one, and has been processed.
     #[inline]
     pub(crate) fn input_predicted(&mut self, segment: &Segment<'_>) -> bool {
         let hot = &mut *self.hot;
@@ -40,7 +40,7 @@ impl Session<'_> {
             || before(ack, hot.snd_una)
             || before(hot.snd_nxt, ack)
             || len > hot.rcv_edge.wrapping_sub(hot.rcv_nxt)
-            // A bare acknowledgment of nothing new: a duplicate or a window update.
+            // A pure acknowledgment of nothing new: a duplicate or a window update.
             || len == 0 && ack == hot.snd_una
             || hot.duplicates != 0
             || if hot.has_ecn(EcnFlags::NEGOTIATED) {
@@ -53,7 +53,7 @@ impl Session<'_> {
         }
         match segment.options.timestamps {
             Some((value, _)) if hot.has(Flags::TIMESTAMPS) => {
-                // RFC 7323 section 5.3 R1; an old one goes the long way.
+                // RFC 7323 section 5.3 R1; an old one takes the slow path.
                 if before(value, hot.ts_recent) {
                     return false;
                 }
@@ -96,16 +96,16 @@ impl Session<'_> {
     /// RFC 9293 section 3.10.7.4.
     fn input_synchronized(&mut self, segment: &Segment<'_>) {
         let end = segment.sequence.wrapping_add(segment.len());
-        // RFC 7323 section 5.3 R1: PAWS, before anything else; a reset is not subject to it.
+        // RFC 7323 section 5.3 R1: PAWS comes first; a reset is not subject to it.
         if self.hot.has(Flags::TIMESTAMPS) && !segment.has(RST) {
             let Some((value, _)) = segment.options.timestamps else {
-                // RFC 7323 section 3.2: a segment without them is dropped.
+                // RFC 7323 section 3.2: a segment without timestamps is dropped.
                 self.common.counters.unacceptable += 1;
                 return;
             };
             if before(value, self.hot.ts_recent) && !self.timestamps_outdated() {
                 self.common.counters.paws += 1;
-                // As Linux does, a bare acknowledgment that others overtook is no reason for one.
+                // As in Linux, an overtaken pure acknowledgment is not answered.
                 if !segment.is_empty() {
                     self.note_duplicate(segment.sequence, end);
                     self.acknowledge_now();
@@ -113,11 +113,11 @@ impl Session<'_> {
                 return;
             }
         }
-        // First, the sequence number: as Linux does, a segment that touches the window's edges
-        // counts, so that its acknowledgment and its FIN are not lost.
+        // First, the sequence number: as in Linux, a segment at the edge of the window is
+        // acceptable, so that its acknowledgment and its FIN are not lost.
         let in_window = !before(end, self.hot.rcv_nxt)
             && before_or_at(segment.sequence, self.hot.rcv_edge)
-            // A keepalive probe lies wholly before what is expected.
+            // A keepalive probe is entirely before the expected number.
             && !(before(segment.sequence, self.hot.rcv_nxt) && end == self.hot.rcv_nxt);
         if !in_window {
             if segment.has(RST) {
@@ -129,14 +129,15 @@ impl Session<'_> {
                 && segment.sequence == self.cold.irs
             {
                 if segment.has(ACK) {
-                    // Both opened at once (RFC 9293 section 3.5, figure 7): it has our SYN.
+                    // Simultaneous open (RFC 9293 section 3.5, figure 7): it repeats the peer's
+                    // SYN.
                     self.agree_ecn_at_once(segment);
                     if self.input_final_ack(segment) {
                         self.acknowledge_now();
                     }
                     return;
                 }
-                // The peer did not get our SYN-ACK.
+                // The peer did not receive our SYN-ACK.
                 if self.agree_ecn_again(segment) {
                     self.hot.set(Flags::SEND_SYN);
                     self.make_ready();
@@ -146,8 +147,8 @@ impl Session<'_> {
             if segment.has(SYN) {
                 self.opened_again(segment);
             }
-            // An acknowledgment in a segment that the zero window refused still counts (RFC 9293
-            // section 3.10.7.4: "special allowance").
+            // The acknowledgment of a segment whose data a zero window excludes still counts (RFC
+            // 9293 section 3.10.7.4: "special allowance").
             let duplicate = before_or_at(end, self.hot.rcv_nxt);
             if duplicate && segment.has(ACK) && self.hot.state().is_synchronized() {
                 self.acknowledge(segment);
@@ -186,7 +187,8 @@ impl Session<'_> {
         if self.hot.state() == State::SynReceived && !self.input_final_ack(segment) {
             return;
         }
-        // One that acknowledges bytes that were never sent is dropped below: its clock is nobody's.
+        // A segment that acknowledges bytes that were never sent is rejected below; its timestamp
+        // must not be recorded.
         if let Some((value, _)) = segment.options.timestamps
             && self.hot.has(Flags::TIMESTAMPS)
             && before_or_at(segment.sequence, self.hot.rcv_acked)
@@ -208,14 +210,14 @@ impl Session<'_> {
         if self.is_accurate() {
             self.note_accurate_ecn(segment);
         }
-        // Seventh, the text; eighth, the FIN.
+        // Seventh, the segment text; eighth, the FIN.
         self.receive(segment);
     }
 
-    /// True if a segment outside the window is answered. Data always is, since only a timer sends
-    /// it again. Bare acknowledgments and SYNs are once in half a second, as in Linux
-    /// (`tcp_invalid_ratelimit`): two ends that disagree about their numbers would answer each
-    /// other without end, and one that talks to itself as fast as it can.
+    /// True if a segment outside the window is answered. Data always is, since only a timer
+    /// retransmits it. Pure acknowledgments and SYNs are answered once in half a second, as in
+    /// Linux (`tcp_invalid_ratelimit`): two ends that disagree about their numbers would answer
+    /// each other without end, and a session with itself as fast as it can.
     fn may_answer_unacceptable(&mut self, segment: &Segment<'_>) -> bool {
         if !segment.payload.is_empty() || segment.has(FIN) {
             return true;
@@ -229,12 +231,12 @@ impl Session<'_> {
         may
     }
 
-    /// RFC 7323 section 5.5: TS.Recent is good for 24 days of silence.
+    /// RFC 7323 section 5.5: TS.Recent is valid for 24 days without a segment.
     fn timestamps_outdated(&self) -> bool {
         self.silent_ms() > STAMP_GOOD_MS
     }
 
-    /// Remembers a duplicate for the next acknowledgment: RFC 2883 section 4.
+    /// Stores a duplicate for the next acknowledgment: RFC 2883 section 4.
     fn note_duplicate(&mut self, start: u32, end: u32) {
         if self.hot.has(Flags::SACK) && before(start, end) && before(start, self.hot.rcv_nxt) {
             let end = crate::wire::sequence::earlier(end, self.hot.rcv_nxt);

@@ -1,32 +1,33 @@
-//! Places in the send ring that the application marked: ends of records, and bytes to be stamped.
+//! Record marks: positions in the send ring where a record ends, or whose byte is to be
+//! timestamped.
 //!
-//! A record's end (`MSG_EOR`) is no segment's middle: what is written behind it goes in a segment
-//! of its own, so that a peer that reads segment by segment gets records. A stamp tells when the
-//! last byte of a write was sent, and when it was acknowledged (Linux's `SO_TIMESTAMPING`).
-//! Why here: few sessions have marks, so they lie behind a pointer, and one bit beside the path
-//! ([`Tail::MARKED`]) says that there are any. Must stay true: both lists are in the order of the
-//! sequence numbers, and each is bounded.
+//! A record's end (`MSG_EOR`) is the end of a segment: data written after it goes into a new
+//! segment, so that a peer that reads segment by segment gets records. A timestamp reports when the
+//! last byte of a write was sent, and when it was acknowledged (Linux's `SO_TIMESTAMPING`). Why
+//! here: few sessions have marks, so they are stored behind a pointer, and one bit next to the path
+//! ([`Tail::MARKED`]) shows that there are any. Must stay true: both lists are ordered by sequence
+//! number, and each is bounded.
 
 use super::Session;
 use crate::state::hot::Tail;
 use crate::wire::sequence::{before, before_or_at};
 use std::collections::VecDeque;
 
-/// Ends of records that may lie in a send ring; a write that would add one more waits.
+/// Record ends in a send ring; a write that would add one more waits.
 pub(crate) const RECORD_ENDS_MAX: usize = 1024;
-/// Writes that may wait for their stamps; later ones get none.
+/// Writes that wait for their timestamps; later ones get none.
 const WAITING_MAX: usize = 1024;
-/// Stamps that may wait to be taken; the oldest are dropped.
+/// Timestamps that wait to be read; beyond that, the oldest are dropped.
 const STAMPS_MAX: usize = 1024;
 
-/// Stamps that an application asks for.
+/// Timestamps that an application requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct StampKinds {
-    /// When the write's last byte was handed to the link's queue.
+    /// Time when the write's last byte was passed to the link's queue.
     pub scheduled: bool,
-    /// When the link took it. The stack has no queue of its own in between.
+    /// Time when the link took it. The stack has no queue of its own in between.
     pub sent: bool,
-    /// When the peer acknowledged it.
+    /// Time when the peer acknowledged it.
     pub acknowledged: bool,
 }
 
@@ -36,7 +37,7 @@ impl StampKinds {
     }
 }
 
-/// The event that a stamp is of.
+/// The event of a timestamp.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StampKind {
@@ -53,13 +54,13 @@ pub enum StampKind {
 pub struct Stamp {
     /// The event.
     pub kind: StampKind,
-    /// When, on the stack's clock.
+    /// Time of the event, on the stack's clock.
     pub at_ns: u64,
-    /// The byte, counted from the first that was not acknowledged when stamps were asked for.
+    /// The byte, counted from the first unacknowledged one when timestamps were requested.
     pub byte: u32,
 }
 
-/// A write's end whose stamps are still to come.
+/// A write's end with pending timestamps.
 #[derive(Debug, Clone, Copy)]
 struct Waiting {
     end: u32,
@@ -71,7 +72,7 @@ struct Waiting {
 pub(crate) struct Marks {
     record_ends: VecDeque<u32>,
     kinds: StampKinds,
-    /// Sequence number of byte 0 of the stamps.
+    /// Sequence number of byte 0 of the timestamps.
     base: u32,
     waiting: VecDeque<Waiting>,
     stamps: VecDeque<Stamp>,
@@ -93,7 +94,7 @@ impl Session<'_> {
         self.cold.marks.get_or_insert_default()
     }
 
-    /// Asks for stamps of the writes to come.
+    /// Requests timestamps of future writes.
     pub(crate) fn set_stamps(&mut self, kinds: StampKinds) {
         let base = self.hot.snd_una;
         let marks = self.marks();
@@ -103,18 +104,18 @@ impl Session<'_> {
         marks.kinds = kinds;
     }
 
-    /// True if a record may end in the next write.
+    /// True if there is room for another record end.
     pub(crate) fn takes_record_end(&self) -> bool {
         let marks = self.cold.marks.as_ref();
         marks.is_none_or(|marks| marks.record_ends.len() < RECORD_ENDS_MAX)
     }
 
-    /// Marks the end of all that was written; `ends_record`: also as a record's end.
+    /// Marks the end of the written data; `ends_record`: also as a record's end.
     pub(crate) fn mark_write(&mut self, ends_record: bool) {
         let start = if self.hot.state().is_synchronized() {
             self.hot.snd_una
         } else {
-            // Behind our SYN.
+            // After our SYN.
             self.cold.iss.wrapping_add(1)
         };
         let end = start.wrapping_add(self.hot.tx.len() as u32);
@@ -127,7 +128,7 @@ impl Session<'_> {
         }
     }
 
-    /// Of `unsent` bytes behind `snd_nxt`, those up to the first end of a record.
+    /// The part of `unsent` bytes after `snd_nxt` up to the first record end.
     #[cold]
     pub(crate) fn record_bytes(&self, unsent: usize) -> usize {
         let from = self.hot.snd_nxt;
@@ -145,7 +146,7 @@ impl Session<'_> {
         marks.is_some_and(|marks| marks.record_ends.contains(&at))
     }
 
-    /// Stamps what has just been sent for the first time.
+    /// Creates timestamps for data that was just sent for the first time.
     #[cold]
     pub(crate) fn marks_sent(&mut self) {
         let (now_ns, next) = (self.common.now_ns, self.hot.snd_nxt);
@@ -170,7 +171,7 @@ impl Session<'_> {
         }
     }
 
-    /// Forgets the marks that `ack` acknowledges, and stamps them.
+    /// Removes the marks that `ack` acknowledges, and creates their timestamps.
     #[cold]
     pub(crate) fn marks_acknowledged(&mut self, ack: u32) {
         let now_ns = self.common.now_ns;
@@ -196,13 +197,13 @@ impl Session<'_> {
         }
     }
 
-    /// The oldest stamp that was not taken.
+    /// The oldest timestamp that was not read.
     pub(crate) fn take_stamp(&mut self) -> Option<Stamp> {
         self.cold.marks.as_mut()?.stamps.pop_front()
     }
 }
 
-/// True if a stamp waits to be taken.
+/// True if a timestamp can be read.
 pub(crate) fn has_stamps(marks: Option<&Marks>) -> bool {
     marks.is_some_and(|marks| !marks.stamps.is_empty())
 }

@@ -1,8 +1,8 @@
-//! TCP: one session's machine. RFC 9293, and the documents that the files below name.
+//! TCP: the state machine of one session. RFC 9293, and the documents named in the files below.
 //!
-//! A session is worked on through [`Session`]: its control block and what all sessions share. It
-//! never sees another session; what concerns several (accepting, ending) is left in lists for the
-//! stack.
+//! [`Session`] gives access to a session: its control block and the state shared by all sessions.
+//! It never accesses another session; events that concern several (accepting, ending) are put into
+//! lists for the stack.
 //! Must stay true: no method walks sessions, none allocates per packet.
 
 pub(crate) mod accurate;
@@ -34,7 +34,7 @@ use crate::state::hot::{Flags, Hot, Path, State, Timer};
 use crate::wire::sequence;
 use cold::Cold;
 
-/// One session at work.
+/// Access to one session.
 pub(crate) struct Session<'s> {
     pub(crate) number: u32,
     pub(crate) hot: &'s mut Hot,
@@ -57,7 +57,7 @@ impl Session<'_> {
     /// Queues an event for the application: the session's readiness changed.
     #[inline]
     pub(crate) fn notify(&mut self) {
-        // An embryo is announced by its listener, and an orphan has nobody to be announced to.
+        // The listener announces an embryo, and an orphan has no owner to notify.
         if !self.hot.has(Flags::EVENT | Flags::DETACHED | Flags::EMBRYO) {
             self.hot.set(Flags::EVENT);
             self.common
@@ -66,7 +66,7 @@ impl Session<'_> {
         }
     }
 
-    /// An acknowledgment must go out at the end of this round.
+    /// Requests an acknowledgment at the end of this round.
     #[inline]
     pub(crate) fn acknowledge_now(&mut self) {
         self.hot.set(Flags::ACK_NOW);
@@ -74,15 +74,15 @@ impl Session<'_> {
     }
 
     /// Owes a duplicate acknowledgment for each segment of a batch, up to three. RFC 5681 section
-    /// 4.2 wants it of all that come behind a gap, section 3.2 has a sender without SACK wait for
-    /// three, and an acknowledgment may be lost itself; Linux, too, answers the first three one by
-    /// one and those after them together.
+    /// 4.2 requires one for each segment behind a gap, section 3.2 makes a sender without SACK wait
+    /// for three, and an acknowledgment may itself be lost; Linux, too, answers the first three
+    /// separately and later ones together.
     pub(crate) fn acknowledge_each(&mut self) {
         self.hot.owe_dup_ack();
         self.acknowledge_now();
     }
 
-    /// RFC 5961: a challenge, if there may be one.
+    /// RFC 5961: sends a challenge ACK, if the budget permits.
     pub(crate) fn challenge(&mut self) {
         if self.common.may_challenge() {
             self.common.counters.challenges += 1;
@@ -90,27 +90,27 @@ impl Session<'_> {
         }
     }
 
-    /// Records what a router or the peer's host says against the session's packets, and tells the
-    /// application: RFC 9293 sections 3.9.1.8 and 3.9.2.2.
+    /// Records an error about the session's packets from a router or the peer's host, and notifies
+    /// the application: RFC 9293 sections 3.9.1.8 and 3.9.2.2.
     pub(crate) fn note_soft_error(&mut self, error: SessionError) {
         self.cold.soft_error = Some((error, self.hot.snd_una));
         self.notify();
     }
 
-    /// The last soft error, unless something has arrived since: then it was over.
+    /// The last soft error, unless a segment was received since: then the problem has passed.
     pub(crate) fn soft_error(&self) -> Option<SessionError> {
         let (error, una) = self.cold.soft_error?;
         (una == self.hot.snd_una).then_some(error)
     }
 
-    /// Ends the session: nothing more goes out or in. What was received in order stays to be read,
-    /// also before an error, as Linux has it.
+    /// Ends the session: nothing is sent or received any more. Data received in order can still be
+    /// read, even before an error, as in Linux.
     pub(crate) fn finish(&mut self, error: Option<SessionError>) {
         if self.hot.state() == State::Closed {
             return;
         }
         self.hot.set_state(State::Closed);
-        // Nothing is sent again; the receive ring stays for an owner that has not read it all.
+        // Nothing is retransmitted; the receive ring stays for an owner that has not read it all.
         self.hot.tx.release(&mut self.common.pool);
         if self.hot.has(Flags::DETACHED | Flags::EMBRYO) {
             self.hot.rx.release(&mut self.common.pool);
@@ -125,7 +125,7 @@ impl Session<'_> {
         self.hot.timer_at = 0;
         self.hot.ack_at = 0;
         self.hot.rare_at = 0;
-        // Nothing counts as in flight, so that no timer starts again.
+        // Nothing counts as in flight, so that no timer is started.
         self.hot.snd_una = self.hot.snd_nxt;
         self.hot
             .clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::SEND_SYN | Flags::PACED);
@@ -134,11 +134,11 @@ impl Session<'_> {
             self.hot.set(Flags::FAILED);
         }
         self.notify();
-        // The table is the stack's: it takes the session out after this step.
+        // The stack owns the table: it removes the session after this step.
         self.common.newly_closed.push(self.number);
     }
 
-    /// Gives the scoreboard back.
+    /// Returns the scoreboard to the pool.
     pub(crate) fn drop_scoreboard(&mut self) {
         if self.hot.scoreboard != NONE {
             self.common.scoreboards.give(self.hot.scoreboard);
@@ -146,14 +146,14 @@ impl Session<'_> {
         }
     }
 
-    /// The scoreboard, made from the only segment in flight where there was none.
+    /// The scoreboard, created from the only segment in flight if there was none.
     pub(crate) fn scoreboard(&mut self) -> &mut Scoreboard {
         if self.hot.scoreboard == NONE {
             self.hot.scoreboard = self.common.scoreboards.take();
             let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
             scoreboard.clear(self.hot.snd_una);
             if self.hot.in_flight() > 0 {
-                // The one segment that was timed in the control block alone until now.
+                // The one segment that only the control block recorded until now.
                 let range = sequence::Range {
                     start: self.hot.snd_una,
                     end: self.hot.snd_nxt,
@@ -164,7 +164,7 @@ impl Session<'_> {
         self.common.scoreboards.get_mut(self.hot.scoreboard)
     }
 
-    /// Bytes in the network as far as we know: RFC 6675 section 4.
+    /// Bytes in the network, as far as known: RFC 6675 section 4.
     #[inline]
     pub(crate) fn pipe(&self) -> u32 {
         if self.hot.scoreboard == NONE {

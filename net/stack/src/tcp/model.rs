@@ -1,9 +1,9 @@
 //! Sessions whose congestion control is a model of the path: BBR's side of a session.
 //!
-//! The model hears of each transmission, each delivery and each loss, and sets window and rate
-//! itself: what CUBIC and Reno need of slow start, rate reduction and restarts after a pause does
-//! not apply. It is made with the first data sent, so that a SYN costs no memory of it. Must stay
-//! true: others pay for one bit of the path, which is in the cache already.
+//! The model is updated for each transmission, each delivery and each loss, and sets window and
+//! rate itself: slow start, rate reduction and restarts after a pause as in CUBIC and Reno do not
+//! apply. It is allocated with the first data sent, so that a SYN costs no memory. Must stay true:
+//! other sessions pay for one bit of the path, which is in the cache already.
 
 use super::Session;
 use crate::buffer::slab::NONE;
@@ -12,7 +12,7 @@ use crate::congestion::{Algorithm, Congestion};
 use crate::state::hot::{Flags, Tail};
 
 impl Session<'_> {
-    /// Chooses the congestion control; it starts anew.
+    /// Selects the congestion control, which restarts.
     pub(crate) fn choose_congestion(&mut self, algorithm: Algorithm) {
         self.cold.congestion = Congestion::new(algorithm);
         self.cold.bbr = None;
@@ -23,13 +23,13 @@ impl Session<'_> {
         }
     }
 
-    /// True where a model says what window and rate are.
+    /// True if a model determines window and rate.
     #[inline]
     pub(crate) fn is_modelled(&self) -> bool {
         self.path.tail.has(Tail::MODELLED)
     }
 
-    /// `len` bytes have left, for the first time or again.
+    /// `len` bytes were sent or retransmitted.
     #[cold]
     pub(crate) fn model_sent(&mut self, len: usize) {
         let (window, srtt_us, now_us) = (self.hot.cwnd, self.hot.srtt_us, self.common.now_us);
@@ -41,7 +41,7 @@ impl Session<'_> {
         bbr.sent(now_us, before, len as u32, srtt_us);
     }
 
-    /// Nothing is left to send that the peer's window would let out.
+    /// Nothing is left to send within the peer's window.
     #[cold]
     pub(crate) fn model_limited(&mut self) {
         let in_flight = self.pipe();
@@ -54,7 +54,7 @@ impl Session<'_> {
         }
     }
 
-    /// Bytes known to be lost and not sent again.
+    /// Bytes known to be lost and not retransmitted.
     pub(crate) fn lost_bytes(&self) -> u32 {
         match self.hot.scoreboard {
             NONE => 0,
@@ -62,7 +62,7 @@ impl Session<'_> {
         }
     }
 
-    /// Losses were looked for; `before` is [`Session::lost_bytes`] of before.
+    /// Loss detection has run; `before` is the earlier [`Session::lost_bytes`].
     #[inline]
     pub(crate) fn model_lost(&mut self, before: u32) {
         if self.is_modelled() {
@@ -77,7 +77,7 @@ impl Session<'_> {
     #[cold]
     pub(crate) fn model_acked(&mut self, bytes: u32, sent_us: Option<u32>, rtt_us: Option<u32>) {
         let ack = self.model_ack(bytes, sent_us, rtt_us);
-        // No further than what could ever be in flight.
+        // Not beyond the amount that could ever be in flight.
         let most = (2 * self.path.send_bytes).max(self.hot.cwnd);
         if let Some(bbr) = &mut self.cold.bbr {
             self.hot.cwnd = bbr.acked(&ack).min(most);
@@ -106,7 +106,7 @@ impl Session<'_> {
         }
     }
 
-    /// A repair begins, by a timeout or without one.
+    /// Loss recovery begins, by a timeout or without one.
     #[cold]
     pub(crate) fn model_repair_begins(&mut self, timeout: bool) {
         let in_flight = self.pipe();
@@ -117,7 +117,7 @@ impl Session<'_> {
         }
     }
 
-    /// It is over.
+    /// Loss recovery has ended.
     #[cold]
     pub(crate) fn model_repair_ends(&mut self) {
         if let Some(bbr) = &mut self.cold.bbr {

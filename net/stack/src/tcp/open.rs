@@ -1,4 +1,4 @@
-//! Opening: our SYN and the answer to it, the peer's SYN and what follows.
+//! Opening a session: our SYN and its reply, the peer's SYN and the rest of the handshake.
 //!
 //! Source: RFC 9293 sections 3.5 and 3.10.7.2 to 3.10.7.4, RFC 7323 sections 1.3 and 2, RFC 6928.
 
@@ -14,7 +14,7 @@ use crate::wire::tcp::{ACK, HEADER_BYTES, Options, RST, SYN, Segment, TIMESTAMPS
 /// MSS of a peer whose SYN has no MSS option: RFC 9293 section 3.7.1, RFC 8200 section 5.
 const MSS_DEFAULT_V4: u16 = 536;
 const MSS_DEFAULT_V6: u16 = 1220;
-/// No peer may make us send smaller segments than this (CVE-2019-11479).
+/// A peer cannot make us send smaller segments than this (CVE-2019-11479).
 const MSS_MIN: u16 = 48;
 /// Segments of a young session that are acknowledged at once.
 const QUICK_FIRST: u8 = 16;
@@ -44,12 +44,12 @@ impl Session<'_> {
         let (unsent_low, congestion) = (config.unsent_low_bytes, config.congestion);
         self.choose_congestion(congestion);
         self.set_unsent_low(unsent_low);
-        // Until the peer says otherwise.
+        // Until the peer announces its MSS.
         self.hot.mss = self.largest_mss();
         self.hot.cwnd = initial_window(u32::from(self.hot.mss));
     }
 
-    /// Largest MSS of our side: of the path, or as the application limits it (`TCP_MAXSEG`).
+    /// Our largest MSS: of the path, or the application's limit (`TCP_MAXSEG`).
     pub(crate) fn largest_mss(&self) -> u16 {
         let path = self.path.mtu - ip::header_bytes(&self.path.local) as u16 - HEADER_BYTES as u16;
         match self.cold.mss_max {
@@ -58,8 +58,8 @@ impl Session<'_> {
         }
     }
 
-    /// Before our SYN has gone: the receive buffer, and a window scale that is just enough for it,
-    /// as Linux has it.
+    /// Before our SYN is sent: sets the receive buffer, and the smallest window scale for it, as in
+    /// Linux.
     pub(crate) fn set_first_window(&mut self, bytes: u32) {
         self.path.receive_bytes = bytes;
         self.hot.rcv_scale = scale_for(bytes);
@@ -76,7 +76,7 @@ impl Session<'_> {
                 && self.path.retries == 0
     }
 
-    /// The payload of a full segment, from the path, the peer's MSS and our options: RFC 6691.
+    /// Sets the payload of a full segment, from the path, the peer's MSS and our options: RFC 6691.
     pub(crate) fn set_mss(&mut self) {
         let mut mss = self.largest_mss().min(self.cold.peer_mss.max(MSS_MIN));
         if self.hot.has(Flags::TIMESTAMPS) {
@@ -93,7 +93,7 @@ impl Session<'_> {
         self.make_ready();
     }
 
-    /// Takes what both SYNs say together.
+    /// Negotiates the options of both SYNs.
     fn agree(&mut self, options: &Options, sequence: u32, opening: Opening) {
         self.agree_ecn(opening);
         let config = &self.common.config;
@@ -102,6 +102,7 @@ impl Session<'_> {
         self.cold.peer_mss = options.mss.unwrap_or(default);
         let timestamps = options.timestamps.filter(|_| config.timestamps);
         let sack = options.sack_permitted && config.sack;
+        // RFC 7323 section 2.2: windows are scaled only if both SYNs have the option.
         match options.scale.filter(|_| config.window_scaling) {
             Some(scale) => self.hot.snd_scale = scale,
             None => {
@@ -121,6 +122,7 @@ impl Session<'_> {
         self.cold.irs = sequence;
         self.hot.rcv_nxt = sequence.wrapping_add(1);
         self.hot.rcv_acked = self.hot.rcv_nxt;
+        // The window of a SYN is never scaled, so the peer knows of no more than this.
         let window = self.path.receive_bytes.min(0xffff);
         self.hot.rcv_edge = self.hot.rcv_nxt.wrapping_add(window);
         self.hot.last_received_ms = self.common.now_ms;
@@ -128,7 +130,7 @@ impl Session<'_> {
         self.hot.cwnd = initial_window(u32::from(self.hot.mss));
     }
 
-    /// A listener's answer to a SYN: RFC 9293 section 3.10.7.2, third.
+    /// A listener's reply to a SYN: RFC 9293 section 3.10.7.2, third.
     pub(crate) fn begin_accept(&mut self, segment: &Segment<'_>) {
         self.agree(&segment.options, segment.sequence, Opening::of(segment));
         self.hot.set_state(State::SynReceived);
@@ -140,8 +142,8 @@ impl Session<'_> {
         self.make_ready();
     }
 
-    /// A session that a good SYN cookie stands for; the segment is the handshake's last. `opening`:
-    /// of the SYN, as far as the cookie has it.
+    /// Creates the session of a valid SYN cookie; the segment is the last of the handshake.
+    /// `opening`: of the SYN, as far as the cookie contains it.
     pub(crate) fn begin_cookie(
         &mut self,
         options: &Options,
@@ -178,7 +180,8 @@ impl Session<'_> {
         if !segment.has(SYN) {
             return;
         }
-        // RFC 7323 section 3.2: an echo that we never sent is no answer to us; Linux drops it.
+        // The echoed timestamp is not checked here; Linux drops a SYN-ACK that echoes one that was
+        // never sent (RFC 7323 section 3.2).
         self.agree(&segment.options, segment.sequence, Opening::of(segment));
         self.hot.snd_wnd = u32::from(segment.window);
         self.cold.window_max = self.hot.snd_wnd;
@@ -191,7 +194,7 @@ impl Session<'_> {
             self.opening_marked(segment.ace());
             self.acknowledge_now();
         } else {
-            // Both opened at once: RFC 9293 section 3.5, figure 7.
+            // Simultaneous open: RFC 9293 section 3.5, figure 7.
             self.hot.set_state(State::SynReceived);
             self.hot.set(Flags::SEND_SYN);
             self.make_ready();
@@ -208,7 +211,7 @@ impl Session<'_> {
             self.common.send_reset(&ends, hop, ack, None);
             return false;
         }
-        // One made from a cookie has not sent anything.
+        // A session created from a cookie has not sent anything.
         if self.hot.sent_us != 0 {
             self.sample_opening(segment);
         }
@@ -225,7 +228,7 @@ impl Session<'_> {
         true
     }
 
-    /// The first round trip: of our SYN, or by its echo where it went more than once.
+    /// The first round trip: of our SYN, or by its echo if it was retransmitted.
     fn sample_opening(&mut self, segment: &Segment<'_>) {
         let stamps = segment.options.timestamps;
         let stamps = stamps.filter(|_| self.hot.has(Flags::TIMESTAMPS));
@@ -241,11 +244,11 @@ impl Session<'_> {
         self.hot.set_state(State::Established);
         self.hot.set_timer(Timer::None);
         self.hot.timer_at = 0;
-        // RFC 6298 section 5.7: the SYN's back-off does not last, but data then begins with 3 s.
+        // RFC 6298 section 5.7: the SYN's back-off ends, but data then starts with 3 s.
         if self.path.retries > 0 && self.hot.srtt_us == 0 {
             self.hot.rttvar_us = super::rtt::TIMEOUT_AFTER_LOST_SYN_US;
         }
-        // RFC 6928 section 2: one segment at first where more than one SYN was lost.
+        // RFC 6928 section 2: one segment initially if more than one SYN was lost.
         if self.path.retries > 1 {
             self.hot.cwnd = u32::from(self.hot.mss);
         }
@@ -270,7 +273,7 @@ impl Session<'_> {
         }
     }
 
-    /// The path takes less than we thought: RFC 8201 section 4, RFC 1191 section 6.3.
+    /// The path MTU has become smaller: RFC 8201 section 4, RFC 1191 section 6.3.
     pub(crate) fn path_shrank(&mut self, mtu: u16) {
         let least = if self.path.local.is_v4() { 552 } else { 1280 };
         let mtu = mtu.max(least);
@@ -281,7 +284,7 @@ impl Session<'_> {
         // The NIC must not cut into the old size.
         self.set_mss();
         if self.hot.in_flight() > 0 && self.hot.state().is_synchronized() {
-            // What is too large will never arrive. Not a sign of congestion: the window stays.
+            // Larger segments will never arrive. Not a sign of congestion: the window stays.
             let mss = u32::from(self.hot.mss);
             let scoreboard = self.scoreboard();
             for index in 0..scoreboard.records.len() {
@@ -295,7 +298,7 @@ impl Session<'_> {
     }
 }
 
-/// The least window scale with which all of a buffer can be offered: RFC 7323 section 2.
+/// The smallest window scale that can advertise a whole buffer: RFC 7323 section 2.
 pub(crate) fn scale_for(bytes: u32) -> u8 {
     let bits = u32::BITS - bytes.leading_zeros();
     bits.saturating_sub(16).min(14) as u8

@@ -1,7 +1,7 @@
 //! ECN in the segments that open a session: flags AE, CWR and ECE of SYN and SYN-ACK.
 //!
 //! Why here: both forms of ECN ([`super::ecn`], [`super::accurate`]) are negotiated by the same
-//! three flags, and a host that knows both must tell them apart.
+//! three flags, and a host that supports both must distinguish them.
 //! Source: RFC 3168 section 6.1.1; RFC 9768 section 3.1.2, table 2.
 
 use crate::wire::ip::Codepoint;
@@ -14,7 +14,7 @@ pub(crate) const ECE_BIT: u8 = 0b001;
 pub(crate) const ASKS: u8 = 0b111;
 /// Flags of a SYN that asks for RFC 3168's ECN alone.
 pub(crate) const ASKS_CLASSIC: u8 = CWR_BIT | ECE_BIT;
-/// Flags of the SYN-ACK that takes RFC 3168's ECN.
+/// Flags of the SYN-ACK that accepts RFC 3168's ECN.
 pub(crate) const TAKES_CLASSIC: u8 = ECE_BIT;
 
 /// ECN in a SYN or a SYN-ACK: its flags, and its packet's field.

@@ -1,7 +1,7 @@
-//! Output: retransmissions first, then new data, then a bare acknowledgment.
+//! Output: retransmissions first, then new data, then a pure acknowledgment.
 //!
-//! A frame is a header built here and up to two pieces of the send ring where they lie. What the
-//! NIC cuts by itself goes out as one super-segment. Source: RFC 9293 sections 3.7.4 (Nagle),
+//! A frame is a header built here and up to two pieces of the send ring in place. If the NIC cuts
+//! segments itself, they are sent as one super-segment. Source: RFC 9293 sections 3.7.4 (Nagle),
 //! 3.8.6.2.1 (silly windows) and 3.8.2, RFC 6675 section 5, RFC 8985 section 7.3, RFC 9293 section
 //! 3.10.
 
@@ -24,11 +24,11 @@ use zerocopy::network_endian::{U16, U32};
 /// Ethernet, IPv6, TCP and its options.
 pub(crate) const HEADER_BYTES_MAX: usize =
     ethernet::HEADER_BYTES + ip::V6_BYTES + tcp::HEADER_BYTES + OPTIONS_BYTES_MAX;
-/// Behind more bytes than these the next batch's answer comes before any timer of the peer's.
+/// After more bytes than this the next batch's reply precedes any timer of the peer.
 const HALF_ACK_BYTES_MAX: u32 = 48 << 10;
-/// Round trips, in microseconds, up to which a super-segment may be as large as the link takes.
+/// Round trips, in microseconds, up to which a super-segment may have the link's full size.
 const SHORT_ROUND_US: u32 = 512;
-/// Payload bytes that one session sends before others have their turn.
+/// Payload bytes that one session sends before others get their turn.
 const TURN_BYTES: usize = 256 << 10;
 
 /// Callback that transmits a frame; returns false when the NIC has no room.
@@ -39,7 +39,7 @@ pub(crate) type Send<'f> = dyn FnMut(&Outgoing<'_>) -> bool + 'f;
 pub(crate) enum Outcome {
     /// Nothing is left to do.
     Done,
-    /// There is more, when others have had their turn.
+    /// There is more to send, after the others' turn.
     More,
     /// The NIC has no room.
     Full,
@@ -58,16 +58,16 @@ struct Load {
 }
 
 impl Session<'_> {
-    /// Sends all that the windows allow.
+    /// Sends as much as the windows allow.
     pub(crate) fn output(&mut self, send: &mut Send<'_>) -> Outcome {
         if self.hot.has(Flags::SEND_SYN) {
             return self.send_syn(send);
         }
         if self.hot.state().sends() {
-            // RFC 5681 section 2: an acknowledgment with data is no duplicate, and a full segment
-            // has no room for SACK blocks. So a gap is reported before data would forget it.
-            // Accurate ECN's first one tells of the SYN-ACK, which data cannot (RFC 9768 section
-            // 3.2.2.1).
+            // RFC 5681 section 2: an acknowledgment with data is not a duplicate, and a full
+            // segment has no room for SACK blocks. A gap is therefore reported before data is sent,
+            // which would clear the report. Accurate ECN's first pure acknowledgment reports the
+            // SYN-ACK's mark, which data cannot (RFC 9768 section 3.2.2.1).
             let reports = self.has_report() || self.path.ecn & Path::OPENING != 0;
             if self.hot.has(Flags::ACK_NOW) && reports {
                 match self.send_bare(send) {
@@ -99,7 +99,7 @@ impl Session<'_> {
         self.send_bare(send)
     }
 
-    /// Does for some sessions what few ask for, once all that may go out has gone.
+    /// Rare work after all permitted data was sent: features that few sessions use.
     #[cold]
     fn after_output(&mut self) {
         if self.hot.has(Flags::WANTS_ROOM) && self.is_writable() {
@@ -111,17 +111,17 @@ impl Session<'_> {
         }
     }
 
-    /// Our SYN, or SYN-ACK.
+    /// Sends our SYN, or SYN-ACK.
     fn send_syn(&mut self, send: &mut Send<'_>) -> Outcome {
         let answer = self.hot.state() == State::SynReceived;
         let first = self.hot.state() == State::SynSent;
         if !answer && !first {
-            // The opening was finished or given up while the SYN waited for its turn.
+            // The handshake was completed or aborted while the SYN waited for its turn.
             self.hot.clear(Flags::SEND_SYN);
             return Outcome::Done;
         }
-        // A SYN-ACK repeats only what the peer's SYN offered: RFC 7323 sections 2.2 and 3.2, RFC
-        // 2018 section 2.
+        // A SYN-ACK contains only options that the peer's SYN offered: RFC 7323 sections 2.2 and
+        // 3.2, RFC 2018 section 2.
         let config = &self.common.config;
         let wants = |flag| first || self.hot.has(flag);
         let mut options = Options {
@@ -166,8 +166,8 @@ impl Session<'_> {
             let mss = u32::from(self.hot.mss);
             let pipe = self.pipe();
             // RFC 6675 section 5 step 4.3, RFC 5681 section 3.2 step 3: the acknowledgment that
-            // shows a loss lets one segment out whatever the window is; the others (C) need one
-            // whole segment's room, or nothing in flight.
+            // shows a loss permits one segment regardless of the window; the others (C) need room
+            // for one whole segment, or nothing in flight.
             let owed = self.hot.has(Flags::REPAIR_OWED);
             if !owed && pipe > 0 && self.hot.cwnd < pipe.saturating_add(mss) {
                 return Outcome::Done;
@@ -175,7 +175,7 @@ impl Session<'_> {
             if turn == 0 {
                 return Outcome::More;
             }
-            // One header and one send for as much as the window allows: the NIC cuts it.
+            // One header and one call for as much as the window allows: the NIC cuts it.
             let room = (self.hot.cwnd.saturating_sub(pipe) / mss).max(1) * mss;
             let mut chunk = self.piece_bytes(usize::MAX);
             if self.may_say_cwr() {
@@ -191,7 +191,7 @@ impl Session<'_> {
             let record = scoreboard.records[index];
             let limit = record.range.start.wrapping_add(room.min(chunk as u32));
             if before(limit, record.range.end) {
-                // The rest stays lost, and goes when the window allows it.
+                // The rest stays marked as lost, and is sent when the window allows it.
                 scoreboard.cut(limit);
             }
             let len = scoreboard.records[index].range.len();
@@ -205,8 +205,8 @@ impl Session<'_> {
         }
     }
 
-    /// RFC 6298 section 5.1 leaves a timer that runs alone; RFC 8985 section 7.2 has a probe's,
-    /// where one makes sense, start again with each segment.
+    /// RFC 6298 section 5.1 does not restart a running timer; RFC 8985 section 7.2 restarts the
+    /// probe timer, if one is useful, with each segment.
     #[inline]
     fn arm_after_sending(&mut self) {
         let start = match self.hot.timer() {
@@ -219,13 +219,13 @@ impl Session<'_> {
         }
     }
 
-    /// A record of the board once more, and what follows from that.
+    /// Retransmits a record of the scoreboard, and updates the state.
     fn send_again(&mut self, index: usize, send: &mut Send<'_>) -> Outcome {
         let range = self.common.scoreboards.get(self.hot.scoreboard).records[index].range;
         let data_end = self.hot.snd_una.wrapping_add(self.hot.tx.len() as u32);
         let end = earlier(range.end, data_end);
         let len = end.wrapping_sub(range.start) as i32;
-        // The FIN has a number, and no byte in the ring.
+        // The FIN has a sequence number, and no byte in the ring.
         let fin = before(data_end, range.end) && self.hot.has(Flags::FIN_SENT);
         let load = Load {
             sequence: range.start,
@@ -240,6 +240,7 @@ impl Session<'_> {
                 },
         };
         let outcome = self.emit(load, &mut Options::default(), send);
+        // Changed only after the NIC has taken the segment.
         if outcome == Outcome::Done {
             self.cold.resent = self.cold.resent.saturating_add(1);
             self.common.counters.retransmitted += 1;
@@ -256,7 +257,7 @@ impl Session<'_> {
         outcome
     }
 
-    /// The head of what is missing once more: see [`Session::probes_repair`].
+    /// Retransmits the head of the missing data: see [`Session::probes_repair`].
     fn send_repair_probe(&mut self, send: &mut Send<'_>) -> Outcome {
         let mss = u32::from(self.hot.mss);
         let scoreboard = self.common.scoreboards.get_mut(self.hot.scoreboard);
@@ -285,8 +286,8 @@ impl Session<'_> {
         let unsent = self.record_left(self.unsent());
         let window = self.window_left();
         if unsent > 0 && window > 0 {
-            // New data beats a repetition: it shows the tail's loss as well, and is not wasted if
-            // nothing was lost.
+            // New data is better than a retransmission: it shows the loss of the tail as well, and
+            // is not wasted if nothing was lost.
             let len = unsent.min(window).min(usize::from(self.hot.mss));
             match self.send_data(len, send) {
                 Outcome::Done => {}
@@ -323,7 +324,7 @@ impl Session<'_> {
         self.hot.tx.len().saturating_sub(flying as usize)
     }
 
-    /// Of `unsent` bytes, those that one segment may carry at most: up to a record's end.
+    /// The part of `unsent` bytes that one segment may carry: up to a record's end.
     #[inline]
     fn record_left(&self, unsent: usize) -> usize {
         if self.path.tail.has(Tail::MARKED) {
@@ -333,11 +334,11 @@ impl Session<'_> {
         }
     }
 
-    /// True if `len` bytes up to `end` are sent with PSH; `last`: nothing is behind them.
+    /// True if `len` bytes up to `end` are sent with PSH; `last`: they are the last in the buffer.
     ///
-    /// RFC 9293 section 3.9.1.2 (MUST-61) wants it on what is last in the buffer, unless the
-    /// application said that more comes. Super-segments always have it, as Linux's do: a peer's NIC
-    /// that merges segments hands them up at once then.
+    /// RFC 9293 section 3.9.1.2 (MUST-61) requires it for the last data in the buffer, unless the
+    /// application announced more. Super-segments always have it, as Linux's do: a peer's NIC that
+    /// merges segments then delivers them at once.
     #[inline]
     fn pushes(&self, end: u32, len: usize, last: bool) -> bool {
         len > usize::from(self.hot.mss)
@@ -345,8 +346,8 @@ impl Session<'_> {
             || self.path.tail.has(Tail::MARKED) && self.is_record_end(end)
     }
 
-    /// True if no whole segment fits behind the next `len` bytes into the peer's window: it gets no
-    /// more until its application has read, which a peer that waits for PSH would wait for.
+    /// True if no whole segment fits into the peer's window after the next `len` bytes: the peer
+    /// gets no more until its application has read, for which it may wait for PSH.
     #[inline]
     fn fills_window(&self, len: usize) -> bool {
         self.window_left() < len + usize::from(self.hot.mss)
@@ -356,24 +357,25 @@ impl Session<'_> {
     #[inline]
     pub(crate) fn window_left(&self) -> usize {
         let edge = self.hot.snd_una.wrapping_add(self.hot.snd_wnd);
-        // Negative where the peer took some of its window back (RFC 9293 section 3.8.6).
+        // Negative if the peer shrank its window (RFC 9293 section 3.8.6).
         let left = edge.wrapping_sub(self.hot.snd_nxt) as i32;
         left.max(0) as usize
     }
 
-    /// Payload bytes of new data that may go out in one frame.
+    /// Payload bytes of new data that one frame may carry.
     #[inline]
     fn chunk_bytes(&self) -> usize {
         let most = usize::from(self.path.super_bytes);
         if most <= usize::from(self.hot.mss) {
             return usize::from(self.hot.mss);
         }
-        // Half a window at most: the first half's acknowledgment comes while the second is sent.
+        // Half a window at most: the acknowledgment of the first half arrives while the second is
+        // sent.
         let half = (self.hot.cwnd as usize / 2).min(self.window_half());
         self.piece_bytes(half.min(self.burst_bytes()))
     }
 
-    /// Payload bytes of a frame that carries at most `most` of them: whole segments only, or each
+    /// Payload bytes of a frame with at most `most` of them: whole segments only, otherwise each
     /// super-segment would end with a small packet.
     #[inline]
     fn piece_bytes(&self, most: usize) -> usize {
@@ -382,7 +384,7 @@ impl Session<'_> {
         if most > mss { most - most % mss } else { mss }
     }
 
-    /// Half of the largest window that the peer has opened, where that is less than a
+    /// Half of the largest window that the peer has advertised, if that is less than a
     /// super-segment.
     #[inline]
     fn window_half(&self) -> usize {
@@ -392,9 +394,9 @@ impl Session<'_> {
         self.cold.window_max as usize / 2
     }
 
-    /// Bytes that one super-segment may carry at this session's rate: what twice the rate sends in
-    /// a millisecond, and on short paths more, as Linux sizes them (`tcp_tso_autosize`). A burst of
-    /// 64 KiB on a slow path fills a queue that others share, and its loss is repaired whole.
+    /// Bytes of one super-segment at this session's rate: the amount sent in a millisecond at twice
+    /// the rate, and on short paths more, as in Linux (`tcp_tso_autosize`). A burst of 64 KiB on a
+    /// slow path fills a queue shared with other flows, and a loss means retransmitting all of it.
     #[inline]
     fn burst_bytes(&self) -> usize {
         let srtt_us = self.hot.srtt_us;
@@ -409,10 +411,10 @@ impl Session<'_> {
         (rated as usize + more).max(least)
     }
 
-    /// Sends new data, and the FIN behind it.
+    /// Sends new data, and the FIN after it.
     fn send_new(&mut self, send: &mut Send<'_>) -> Outcome {
         if self.hot.timer() == Timer::Held {
-            // RFC 3168 section 6.1.2: its time makes the session ready again.
+            // RFC 3168 section 6.1.2: the timer makes the session ready again.
             return Outcome::Done;
         }
         let mut turn = TURN_BYTES;
@@ -422,13 +424,13 @@ impl Session<'_> {
             let fin = self.hot.has(Flags::FIN_QUEUED) && !self.hot.has(Flags::FIN_SENT);
             if unsent == 0 {
                 if fin {
-                    // All data went before the application closed: the FIN goes alone.
+                    // All data was sent before the application closed: the FIN is sent alone.
                     return self.send_data(0, send);
                 }
                 if self.is_modelled() {
                     self.model_limited();
                 }
-                // The application is what limits us: RFC 7661.
+                // The application is the limit: RFC 7661.
                 if self.hot.has(Flags::CWND_LIMITED)
                     && self.pipe() < self.hot.cwnd / 2
                     && !self.slow_start_is_used()
@@ -443,7 +445,8 @@ impl Session<'_> {
             let mss = usize::from(self.hot.mss);
             let window = self.window_left();
             let record = self.record_left(unsent);
-            // What ends a record with more behind it goes whatever Nagle says: it will not grow.
+            // A segment that ends a record before further data is exempt from Nagle: it will not
+            // grow.
             let complete = record < unsent;
             let mut len = record.min(window);
             if len > mss {
@@ -453,18 +456,19 @@ impl Session<'_> {
                 len = len.min(mss);
             }
             if len >= mss {
-                // What is behind the last full segment goes with it where it may go at all.
+                // A partial segment after the last full one is sent with it, if it may be sent at
+                // all.
                 let rest = len % mss;
                 if len != record || !complete && !self.may_send_small(rest, rest, fin) {
                     len -= rest;
                 }
             } else if len > 0 && self.hot.has(Flags::PROBE_WINDOW) {
-                // RFC 9293 section 3.8.6.2.1 (4): a window that stays small is used in the end, and
+                // RFC 9293 section 3.8.6.2.1 (4): a window that stays small is used eventually, and
                 // the data probes it.
                 self.hot.clear(Flags::PROBE_WINDOW);
             } else if (!complete || len < record) && !self.may_send_small(len, record, fin) {
-                // With data in flight its acknowledgment brings the window; without, only a probe
-                // does. A cork holds data back no longer than that either: tcp(7).
+                // With data in flight an acknowledgment will update the window; otherwise only a
+                // probe does. A cork holds data back no longer than that either: tcp(7).
                 if self.hot.in_flight() == 0 && self.hot.timer() == Timer::None {
                     self.start_persist();
                 }
@@ -473,11 +477,11 @@ impl Session<'_> {
                 }
                 return Outcome::Done;
             }
-            // RFC 6675 section 4: what SACK says has arrived, or is lost, makes room.
+            // RFC 6675 section 4: data that SACK reports as delivered, or that is lost, makes room.
             let pipe = self.pipe();
             let room = self.hot.cwnd.saturating_sub(pipe) as usize;
-            // An empty pipe always takes one segment, or a window below the MSS would stop for
-            // good.
+            // An empty pipe always permits one segment, otherwise a window below the MSS would
+            // stall the session.
             if room < len.min(mss) && pipe > 0 {
                 self.hot.set(Flags::CWND_LIMITED);
                 return Outcome::Done;
@@ -495,8 +499,8 @@ impl Session<'_> {
                     .len()
                     >= RECORDS_MAX
             {
-                // The scoreboard is full: the next acknowledgment makes room, and lists the
-                // session.
+                // The scoreboard is full: the next acknowledgment makes room, and makes the session
+                // ready.
                 return Outcome::Done;
             }
             len = self.paced(len);
@@ -510,15 +514,15 @@ impl Session<'_> {
         }
     }
 
-    /// Nagle's algorithm and silly-window avoidance: true if a segment of `len` bytes, less than a
-    /// full one, may be sent.
+    /// Nagle's algorithm and silly-window avoidance: true if a partial segment of `len` bytes may
+    /// be sent.
     fn may_send_small(&self, len: usize, unsent: usize, fin: bool) -> bool {
         if len == 0 {
             return false;
         }
         if len < unsent {
-            // RFC 9293 section 3.8.6.2.1 (3): a window of less than a segment, if it is half of the
-            // largest.
+            // RFC 9293 section 3.8.6.2.1 (3): a window of less than a segment, if it is at least
+            // half of the largest one.
             return len >= self.cold.window_max as usize / 2;
         }
         if fin || self.path.tail.has(Tail::FLUSH) {
@@ -530,19 +534,19 @@ impl Session<'_> {
         self.hot.has(Flags::NO_DELAY) || !self.small_in_flight()
     }
 
-    /// True while a segment that was not full-sized is unacknowledged: no other such segment is
-    /// sent meanwhile. RFC 9293 section 3.7.4 says so of any segment; with Minshall's change ("A
-    /// Proposed Modification to Nagle's Algorithm", 1999, section 3), which Linux has too, the rest
-    /// of a long write does not wait for the peer's delayed acknowledgment.
+    /// True while a partial segment is unacknowledged: no other partial segment is sent meanwhile.
+    /// RFC 9293 section 3.7.4 applies this to any segment; with Minshall's change ("A Proposed
+    /// Modification to Nagle's Algorithm", 1999, section 3), which Linux also has, the rest of a
+    /// long write does not wait for the peer's delayed acknowledgment.
     #[inline]
     fn small_in_flight(&self) -> bool {
         let end = self.path.small_end;
         before(self.hot.snd_una, end) && before_or_at(end, self.hot.snd_nxt)
     }
 
-    /// RFC 5681 section 4.1: after a pause of a timeout the window starts anew.
+    /// RFC 5681 section 4.1: the window is reset after a pause of a retransmission timeout.
     fn restart_after_idle(&mut self) {
-        // A window no larger than the first one would not shrink, whatever the pause.
+        // A window no larger than the initial one would not shrink, whatever the pause.
         if self.hot.in_flight() != 0
             || self.hot.cwnd <= 10 * u32::from(self.hot.mss)
             || !self.common.config.restart_after_idle
@@ -558,7 +562,7 @@ impl Session<'_> {
         }
     }
 
-    /// The next `len` bytes, with the FIN if nothing is left behind them.
+    /// Sends the next `len` bytes, with the FIN if they are the last.
     #[inline]
     fn send_data(&mut self, len: usize, send: &mut Send<'_>) -> Outcome {
         let unsent = self.unsent();
@@ -583,20 +587,21 @@ impl Session<'_> {
             return outcome;
         }
         if owed {
-            // It rode on data: from now on acknowledgments may wait for that.
+            // Data carried it: from now on acknowledgments may wait for data.
             self.hot.set(Flags::INTERACTIVE);
             self.hot.clear(Flags::QUICK);
         }
         let from = self.hot.snd_nxt;
         let end = from.wrapping_add(len as u32 + u32::from(fin));
         let now_us = self.common.now_us;
-        // One segment in flight needs no scoreboard: request and answer never take one.
+        // One segment in flight needs no scoreboard: request and reply never allocate one.
         if self.hot.in_flight() == 0 && self.hot.scoreboard == NONE {
             self.hot.sent_us = now_us;
         } else {
             self.scoreboard().push(Range { start: from, end }, now_us);
         }
         self.hot.snd_nxt = end;
+        // Only a session with a model of the path keeps records of the delivery.
         if self.is_modelled() {
             self.model_sent(len);
         }
@@ -619,6 +624,7 @@ impl Session<'_> {
         if fin {
             self.hot.set(Flags::FIN_SENT);
         }
+        // Smaller windows are not reset after a pause, so they need no time of the last sending.
         if self.hot.cwnd > 10 * u32::from(self.hot.mss) {
             self.cold.last_sent_us = now_us;
         }
@@ -626,9 +632,9 @@ impl Session<'_> {
         Outcome::Done
     }
 
-    /// Slow start may double a window of which more than half is used, though nothing was held
-    /// back: what is acknowledged of it is proof enough that the path takes as much (RFC 7661
-    /// section 4.1, and what Linux does). The most that is in flight counts for a whole window.
+    /// Slow start may double a window of which more than half is used, even if nothing was held
+    /// back: the acknowledged data proves that the path takes as much (RFC 7661 section 4.1, and
+    /// Linux). The maximum in flight counts for a whole window.
     fn note_flight(&mut self, flight: u32) {
         if before_or_at(self.cold.flight_end, self.hot.snd_una) || flight > self.cold.flight_max {
             self.cold.flight_max = flight;
@@ -646,9 +652,9 @@ impl Session<'_> {
             && self.hot.cwnd < self.cold.flight_max.saturating_mul(2)
     }
 
-    /// Sends a segment without data where one is owed: an acknowledgment or a probe.
+    /// Sends a segment without data if one is owed: an acknowledgment or a probe.
     fn send_bare(&mut self, send: &mut Send<'_>) -> Outcome {
-        // Read before anything goes out, which forgets it.
+        // Read before anything is sent, which clears it.
         let more = self.hot.dup_acks_owed().saturating_sub(1);
         let mut load = Load {
             sequence: self.hot.snd_nxt,
@@ -656,10 +662,11 @@ impl Session<'_> {
             ..Load::default()
         };
         if self.hot.has(Flags::PROBE_WINDOW | Flags::PROBE_ALIVE) {
-            // RFC 9293 sections 3.8.6.1 and 3.8.4: one before what the peer expects; it answers.
+            // RFC 9293 sections 3.8.6.1 and 3.8.4: one before the number that the peer expects; it
+            // replies.
             load.sequence = self.hot.snd_una.wrapping_sub(1);
         } else if !self.hot.has(Flags::ACK_NOW) {
-            // The timer runs from the first unacknowledged segment; later ones do not put it off.
+            // The timer runs from the first unacknowledged segment; later ones do not restart it.
             if self.hot.has(Flags::ACK_LATER) && self.hot.ack_at == 0 {
                 self.hot.ack_at = self.common.tick_in_us(self.common.config.delayed_ack_us);
                 self.arm_wheel();
@@ -675,23 +682,23 @@ impl Session<'_> {
         if outcome == Outcome::Done {
             self.hot.clear(Flags::PROBE_WINDOW | Flags::PROBE_ALIVE);
             for _ in 0..more {
-                // Where the NIC has no room, one is enough.
+                // If the NIC has no room, the one sent before suffices.
                 self.emit(load, &mut Options::default(), send);
             }
         }
         outcome
     }
 
-    /// Sends an acknowledgment for half of a batch ahead of the one for all. RFC 5681 section 4.2
-    /// wants one for two segments; a batch is answered at its end, and if that answer were the only
-    /// one for a window, its loss would stop the sender until its timer.
+    /// Sends an acknowledgment for half of a batch before the one for all. RFC 5681 section 4.2
+    /// requires one for two segments; a batch is answered at its end, and if that were the only
+    /// acknowledgment for a window, its loss would stop the sender until its timeout.
     fn acknowledge_half(&mut self, load: Load, send: &mut Send<'_>) -> Outcome {
         let (all, bytes) = (self.hot.rcv_nxt, self.hot.unacked_bytes);
         if !self.hot.has(Flags::HALF_ACK_OWED) || bytes >= HALF_ACK_BYTES_MAX {
             return Outcome::Done;
         }
         let mss = u32::from(self.hot.mss);
-        // As it was when half had come; the window's edge stays where it is.
+        // The state when half had been received; the window's edge stays the same.
         self.hot.rcv_nxt = all.wrapping_sub((bytes / 2).next_multiple_of(mss));
         let outcome = self.emit(load, &mut Options::default(), send);
         self.hot.rcv_nxt = all;
@@ -701,13 +708,13 @@ impl Session<'_> {
         outcome
     }
 
-    /// Our clock as the peer sees it: RFC 7323 section 5.4.
+    /// Our timestamp clock: RFC 7323 section 5.4.
     #[inline]
     pub(crate) fn timestamp(&self) -> u32 {
         self.common.now_ms.wrapping_add(self.hot.ts_offset)
     }
 
-    /// Builds the header and hands the frame over.
+    /// Builds the header and passes the frame on.
     #[inline]
     fn emit(&mut self, load: Load, options: &mut Options, send: &mut Send<'_>) -> Outcome {
         let hop = self.common.neighbors.hop(
@@ -724,7 +731,7 @@ impl Session<'_> {
             }
             Hop::Gone => {
                 let remote = self.path.remote;
-                // The entry was given to another neighbour: the table was full.
+                // The entry was reused for another neighbour: the table was full.
                 let Some((neighbor, generation)) = self.common.find_hop(&remote) else {
                     return Outcome::Unresolved;
                 };
@@ -739,7 +746,7 @@ impl Session<'_> {
             if self.hot.has(Flags::TIMESTAMPS) {
                 options.timestamps = Some((self.timestamp(), self.hot.ts_recent));
             }
-            // A full segment has no room for blocks; a bare acknowledgment has gone before it.
+            // A full segment has no room for blocks; a pure acknowledgment was sent before it.
             if load.len == 0 {
                 self.report(options);
             }
@@ -775,7 +782,7 @@ impl Session<'_> {
         if path.traffic_class != 0 {
             ip::set_traffic_class(&mut header[ethernet::HEADER_BYTES..at], path.traffic_class);
         }
-        // What was sent before begins before `snd_nxt`.
+        // A retransmission begins before `snd_nxt`.
         let fresh = load.len > 0 && load.sequence == self.hot.snd_nxt;
         let bare = accurate::is_bare(load.flags, load.len, options.block_count);
         let (ace, codepoint) = if syn {
@@ -804,6 +811,7 @@ impl Session<'_> {
         fields.set_ace(ace);
         header[at..at + tcp::HEADER_BYTES].copy_from_slice(fields.as_bytes());
         header[at + tcp::HEADER_BYTES..at + tcp_len].copy_from_slice(&option_bytes[..option_len]);
+        // The sum begins with the pseudo-header; a NIC that completes checksums adds the rest.
         let payload = self.hot.tx.pieces(&self.common.pool, load.offset, load.len);
         let sum = pseudo(&path.local, &path.remote, ip::TCP).plus_word((tcp_len + load.len) as u16);
         let checksum_at = at + usize::from(tcp::CHECKSUM_OFFSET);
@@ -817,6 +825,8 @@ impl Session<'_> {
             let mut sum = sum
                 .plus(Sum::of(&header[at..at + tcp_len]))
                 .plus(Sum::of(payload[0]));
+            // After an odd number of bytes, the second piece begins in the middle of a word of the
+            // sum.
             sum = if payload[0].len().is_multiple_of(2) {
                 sum.plus(Sum::of(payload[1]))
             } else {
@@ -830,6 +840,7 @@ impl Session<'_> {
             header: &header[..at + tcp_len],
             payload,
             checksum,
+            // The NIC cuts a super-segment into segments of this size.
             segment_bytes: (load.len > usize::from(mss))
                 .then(|| NonZeroU16::new(mss))
                 .flatten(),
@@ -839,6 +850,7 @@ impl Session<'_> {
         }
         self.common.counters.segments_sent += 1;
         let hot = &mut *self.hot;
+        // RFC 3168 section 6.1.2: CWR is sent once for each reduction.
         if fields.flags & CWR != 0 {
             hot.clear_ecn(EcnFlags::CWR_OWED);
         }
@@ -849,7 +861,7 @@ impl Session<'_> {
         if load.flags & ACK != 0 {
             hot.clear(Flags::ACK_NOW | Flags::ACK_LATER | Flags::HALF_ACK_OWED);
             hot.clear_dup_acks();
-            // Any segment with ACK acknowledges all that was received, whatever it was sent for.
+            // Any segment with ACK acknowledges everything received so far.
             hot.ack_at = 0;
             hot.unacked_bytes = 0;
             hot.rcv_acked = hot.rcv_nxt;
@@ -859,8 +871,8 @@ impl Session<'_> {
 
     /// Ends the session with a reset to the peer: RFC 9293 section 3.10.5.
     pub(crate) fn reset(&mut self, error: Option<crate::error::SessionError>) {
-        // RFC 9293 section 3.10.5: none from SYN-SENT, where there is no number to put into it, and
-        // none from TIME-WAIT, where the peer is done.
+        // RFC 9293 section 3.10.5: none in SYN-SENT, where there is no number for it, and none in
+        // TIME-WAIT, where the peer has finished.
         let peer_knows = self.hot.state().is_synchronized() && self.hot.state() != State::TimeWait
             || self.hot.state() == State::SynReceived;
         if peer_knows {

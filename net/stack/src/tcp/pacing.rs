@@ -1,52 +1,53 @@
-//! Pacing: a window's segments leave spread over the round trip instead of in one burst.
+//! Pacing: a window's segments are sent spread over the round trip instead of in one burst.
 //!
 //! A burst longer than the bottleneck's queue is dropped however small the average rate is, and it
-//! delays whoever shares the queue. So sessions on long paths send at a rate: a multiple of a
-//! window in each round trip, greater than 1, so that the window stays what limits them; those
-//! with a model of the path (BBR) send at its rate on any path. A token bucket holds about a
-//! millisecond of it; the timing wheel wakes the session when the bucket is full, and
-//! acknowledgments that come meanwhile release what is in it.
+//! delays other flows in the queue. Sessions on long paths therefore send at a rate: a multiple,
+//! greater than 1, of a window per round trip, so that the window remains the limit; those with a
+//! model of the path (BBR) send at its rate on any path. A token bucket holds about a millisecond
+//! of it; the timing wheel wakes the session when the bucket is full, and acknowledgments that
+//! arrive meanwhile release its content.
 //!
-//! Short paths are left alone: their round trip is little more than the wheel's tick, and there the
-//! acknowledgments alone keep the time. Must stay true: such a session pays for two comparisons of
-//! its control block; what is owed whatever the window is (a probe, the first retransmission, a FIN
-//! alone) waits for no pacer, but counts; a session that waits has an entry in the wheel.
+//! Short paths are not paced: their round trip is little more than the wheel's tick, and the
+//! acknowledgments alone provide the clock. Must stay true: such a session pays for two comparisons
+//! in its control block; segments that are sent regardless of the window (a probe, the first
+//! retransmission, a FIN alone) are not paced, but counted; a waiting session has an entry in the
+//! wheel.
 //!
-//! Source: RFC 9002 section 7.7 (a rate above a window in each round trip, and a bounded burst);
-//! the factors are the defaults of Linux's `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
+//! Source: RFC 9002 section 7.7 (a rate above a window per round trip, and a bounded burst); the
+//! factors are the defaults of Linux's `tcp_pacing_ss_ratio` and `tcp_pacing_ca_ratio`.
 
 use super::Session;
 use crate::congestion::Control;
 use crate::state::hot::Flags;
 use crate::timer::Tick;
 
-/// Round trips, in microseconds, from which on sessions are paced, smoothed and shortest.
+/// Least smoothed and minimum round trip of paced sessions, in microseconds.
 const ROUND_US_MIN: u32 = 1_000;
-/// Windows up to these segments go out at once, as the first one does (RFC 6928).
+/// Windows up to these segments are sent at once, like the initial one (RFC 6928).
 const SEGMENTS_UNPACED: u32 = 10;
-/// Rate in windows a round trip, in percent, while slow start is to double the window.
+/// Rate in windows per round trip, in percent, while slow start doubles the window.
 const SLOW_START_PERCENT: u64 = 200;
 /// The same in congestion avoidance, and in slow start that will end within a round trip.
 const AVOIDANCE_PERCENT: u64 = 120;
-/// The bucket's depth: what the rate sends in this time,
+/// The bucket's depth: the bytes sent at the rate in this time,
 const BURST_NS: u64 = 1_000_000;
-/// but three segments at least, the two that one acknowledgment releases and the one by which the
-/// window has grown: were the last held back, the loss it causes would be found only after the
-/// window has grown once more;
+/// but at least three segments, the two that one acknowledgment releases and the one by which the
+/// window has grown: if the last were held back, the loss it causes would be detected only after
+/// further growth;
 const BURST_SEGMENTS_MIN: u64 = 3;
-/// a super-segment at most, unless the rate sends that in less than the wheel can tell apart.
+/// at most a super-segment, unless the rate sends that in less than two ticks of the wheel.
 const BURST_BYTES_MAX: u64 = 0xffff;
-/// Rates of a model, in bytes a second, at most: beyond any link's.
+/// Upper bound of a model's rate, in bytes a second: beyond any link's.
 const RATE_MAX: f64 = 1e12;
-/// Two ticks of the wheel: a session that it wakes later than wanted by so much catches up.
+/// Two ticks of the wheel: a session that is woken late by up to this time catches up.
 const LATE_NS_MAX: u64 = 2 << crate::timer::TICK_SHIFT;
 
 /// State of one session's pacer.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Pacer {
-    /// When all that was sent has been paid for at the rate; the bucket is full from then on.
+    /// Time when all sent data is covered by the rate; the bucket is full from then on.
     next_ns: u64,
-    /// When the wheel is to wake the session, where [`Flags::PACED`] is set.
+    /// Time when the wheel wakes the session, if [`Flags::PACED`] is set.
     pub(crate) wake: Tick,
 }
 
@@ -58,14 +59,14 @@ struct Rate {
 }
 
 impl Rate {
-    /// Time that the rate takes for `bytes`.
+    /// Time for `bytes` at this rate.
     fn ns_of(self, bytes: u64) -> u64 {
         bytes * self.per_ns / self.bytes
     }
 
-    /// Bytes that it sends in `ns`.
+    /// Bytes sent in `ns` at this rate.
     fn bytes_in(self, ns: u64) -> u64 {
-        // At most a second of at most 2^32 bytes a microsecond.
+        // Cannot overflow: at most a second of at most 2^32 bytes a microsecond.
         (u128::from(ns) * u128::from(self.bytes) / u128::from(self.per_ns)) as u64
     }
 
@@ -77,14 +78,14 @@ impl Rate {
 }
 
 impl Pacer {
-    /// Bytes that may leave at `now_ns`; less than a segment where the bucket is nearly empty.
+    /// Bytes that may be sent at `now_ns`; less than a segment if the bucket is nearly empty.
     fn allowance(&self, rate: Rate, mss: u64, now_ns: u64) -> u64 {
         let full_ns = now_ns + rate.burst_ns(mss);
         let next_ns = self.next_ns.max(now_ns.saturating_sub(LATE_NS_MAX));
         rate.bytes_in(full_ns.saturating_sub(next_ns))
     }
 
-    /// Counts `bytes` that leave at `now_ns`.
+    /// Accounts for `bytes` sent at `now_ns`.
     fn sent(&mut self, rate: Rate, bytes: u64, now_ns: u64) {
         let next_ns = self.next_ns.max(now_ns.saturating_sub(LATE_NS_MAX));
         self.next_ns = next_ns + rate.ns_of(bytes);
@@ -92,8 +93,8 @@ impl Pacer {
 }
 
 impl Session<'_> {
-    /// True where the path is long and the window large enough for a pacer to matter, or a model
-    /// has a rate: all that other sessions ever pay.
+    /// True if the path is long and the window large enough for pacing to matter, or a model has a
+    /// rate: the only cost for other sessions.
     #[inline]
     fn may_be_paced(&self) -> bool {
         self.hot.srtt_us >= ROUND_US_MIN
@@ -101,8 +102,8 @@ impl Session<'_> {
             || self.is_modelled()
     }
 
-    /// Of the `len` bytes that the windows would let out, those that may leave now; 0 where the
-    /// session is to wait, for which it is then in the wheel.
+    /// The part of `len` bytes permitted by the windows that may be sent now; 0 if the session has
+    /// to wait, for which it is then in the wheel.
     #[inline]
     pub(crate) fn paced(&mut self, len: usize) -> usize {
         if self.may_be_paced() {
@@ -112,13 +113,13 @@ impl Session<'_> {
         }
     }
 
-    /// True where the window is spread over the round trip.
+    /// True if the window is spread over the round trip.
     #[inline]
     pub(crate) fn is_paced(&self) -> bool {
         self.may_be_paced() && self.pacing_rate().is_some()
     }
 
-    /// Counts what has left.
+    /// Accounts for sent bytes.
     #[inline]
     pub(crate) fn paced_sent(&mut self, len: usize) {
         if self.may_be_paced()
@@ -128,34 +129,33 @@ impl Session<'_> {
         }
     }
 
-    /// True if the shortest round trip is a long one, too. On a LAN only a queue takes so long, the
-    /// peer's or our own; its acknowledgments are clock enough.
+    /// True if the minimum round trip is long, too. On a LAN only a queue takes that long, the
+    /// peer's or our own, and its acknowledgments are a sufficient clock.
     fn is_long_path(&self) -> bool {
         // 0 before the first sample.
         let least_us = self.cold.rack.min_rtt_us;
         least_us == 0 || least_us >= ROUND_US_MIN
     }
 
-    /// The rate of a session that may be paced; none where it is not.
+    /// The rate of a session that may be paced; none if it is not.
     fn pacing_rate(&self) -> Option<Rate> {
         if let Some(bbr) = &self.cold.bbr {
-            // Two segments in a round trip at least: no estimate, however low, is to stop a session
-            // whose window would let more out.
+            // At least two segments per round trip: a low estimate must not stall a session whose
+            // window permits more.
             let least = 2e6 * f64::from(self.hot.mss) / f64::from(self.hot.srtt_us.max(1));
             return Some(Rate {
                 bytes: bbr.rate().max(least).min(RATE_MAX) as u64 + 1,
                 per_ns: 1_000_000_000,
             });
         }
-        // A model is made with the first segment, which waits for nothing.
+        // A model is created with the first segment, which is not delayed.
         if self.is_modelled() || !self.common.config.pacing || !self.is_long_path() {
             return None;
         }
         let threshold = self.cold.congestion.threshold();
         let proportional = self.hot.has(Flags::RECOVERY) && !self.cold.after_timeout;
         let (window, percent) = if proportional {
-            // The window is what rate reduction lets out for one acknowledgment; the threshold is
-            // what it comes to.
+            // Rate reduction sets the window for one acknowledgment; the threshold is its target.
             (self.hot.cwnd.max(threshold), AVOIDANCE_PERCENT)
         } else if self.hot.cwnd < threshold / 2 {
             (self.hot.cwnd, SLOW_START_PERCENT)
@@ -188,7 +188,7 @@ impl Session<'_> {
         0
     }
 
-    /// The pacer's time has come.
+    /// The pacer's timer has expired.
     #[cold]
     pub(crate) fn on_paced(&mut self) {
         self.hot.clear(Flags::PACED);
@@ -210,8 +210,8 @@ mod tests {
         }
     }
 
-    /// Sends whole segments as soon as they may go, woken `late_ns` after the bucket is full;
-    /// returns the largest burst and all bytes.
+    /// Sends whole segments as soon as permitted, woken `late_ns` after the bucket is full; returns
+    /// the largest burst and all bytes.
     fn drive(rate: Rate, for_ns: u64, late_ns: u64) -> (u64, u64) {
         let (mut pacer, mut now_ns) = (Pacer::default(), 7 * MS);
         let until_ns = now_ns + for_ns;

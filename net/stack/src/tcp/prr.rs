@@ -1,8 +1,8 @@
-//! Proportional rate reduction: how much goes out for what arrives while loss is repaired.
+//! Proportional rate reduction: the amount sent for delivered data during loss recovery.
 //!
-//! Why here: without it a repair either waits for half a window of acknowledgments in silence or
+//! Why here: without it recovery either waits for half a window of acknowledgments in silence or
 //! sends a burst. Source: RFC 9937 section 6, which replaced RFC 6937. For peers with SACK; without
-//! it RFC 6582's inflation of the window does the same job.
+//! it RFC 6582's inflation of the window does the same.
 
 use super::Session;
 use crate::buffer::slab::NONE;
@@ -10,14 +10,14 @@ use crate::congestion::Control;
 use crate::ranges::scoreboard::Delivered;
 use crate::state::hot::Flags;
 
-/// The state of one repair; bytes.
+/// The state of one recovery; bytes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Prr {
-    /// RecoverFS: what was in flight when the repair began.
+    /// RecoverFS: bytes in flight when the recovery began.
     flight: u32,
-    /// prr_delivered: what has arrived since.
+    /// prr_delivered: bytes delivered since.
     delivered: u32,
-    /// prr_out: what has been sent since.
+    /// prr_out: bytes sent since.
     out: u32,
 }
 
@@ -31,7 +31,8 @@ impl Prr {
             let due = share.div_ceil(u64::from(self.flight.max(1)));
             due.saturating_sub(u64::from(self.out)) as u32
         } else {
-            // Conservation (PRR-CRB), or a segment more where the repair makes progress (PRR-SSRB).
+            // Conservation (PRR-CRB), or one segment more if the recovery makes progress
+            // (PRR-SSRB).
             let more = behind.max(newly) + if safe { mss } else { 0 };
             more.min(threshold - pipe)
         };
@@ -58,7 +59,7 @@ impl Session<'_> {
             NONE => 0,
             scoreboard => self.common.scoreboards.get(scoreboard).sacked_bytes,
         };
-        // What arrived with this acknowledgment was in flight when the loss happened.
+        // Data delivered by this acknowledgment was in flight when the loss occurred.
         self.cold.prr = Prr {
             flight: self.hot.in_flight().saturating_sub(sacked) + delivered.bytes,
             delivered: 0,
@@ -67,7 +68,7 @@ impl Session<'_> {
     }
 
     /// "On every ACK starting or during fast recovery"; `lost`: it showed more losses. Also when
-    /// the reordering timer finds some: nothing arrived then, and one segment may go out.
+    /// the reordering timer detects some: nothing was delivered then, and one segment may be sent.
     pub(crate) fn prr_delivered(&mut self, delivered: u32, advanced: bool, lost: bool) {
         if !self.is_proportional() || delivered == 0 && !lost {
             return;
@@ -77,7 +78,7 @@ impl Session<'_> {
         let threshold = self.cold.congestion.threshold();
         let prr = &mut self.cold.prr;
         prr.delivered = prr.delivered.saturating_add(delivered);
-        // Losses that a timer found come without a delivery: one segment keeps the repair going.
+        // Losses detected by a timer come without a delivery: one segment keeps the recovery going.
         let newly = if delivered == 0 { mss } else { delivered };
         let bytes = prr.allowance(pipe, threshold, mss, newly, advanced && !lost);
         self.hot.cwnd = pipe.saturating_add(bytes).max(mss);
@@ -105,7 +106,7 @@ mod tests {
 
     const MSS: u32 = 1000;
 
-    /// One loss of 20 segments in flight: RFC 9937 section 7's first figure in short.
+    /// One loss of 20 segments in flight: RFC 9937 section 7's first figure, shortened.
     #[test]
     fn a_window_shrinks_in_proportion_to_what_arrives() {
         let mut prr = Prr {
@@ -121,7 +122,7 @@ mod tests {
             prr.out += whole;
             pipe += whole;
         }
-        // One for two, and at the end the threshold.
+        // One for two, and the threshold at the end.
         assert!((9_000..=10_000).contains(&prr.out), "{}", prr.out);
         assert!((9_000..=10_000).contains(&pipe), "{pipe}");
     }

@@ -11,24 +11,24 @@ use crate::wire::sequence::{Range, before, later};
 use crate::wire::tcp::{BLOCKS_MAX, FIN, Options, Segment};
 
 /// From this size on a second segment is acknowledged at once, whatever the full size is: RFC 9293
-/// section 3.8.6.3 counts full-sized segments, and peers with a smaller MSS than ours exist.
+/// section 3.8.6.3 counts full-sized segments, and some peers have a smaller MSS than ours.
 const FULL_BYTES: usize = 536;
 
 impl Session<'_> {
-    /// Data that begins at `rcv_nxt`, fits the window and leaves nothing out.
+    /// Data that begins at `rcv_nxt` and fits into the window.
     #[inline]
     pub(crate) fn receive_in_order(&mut self, data: &[u8]) {
         let hot = &mut *self.hot;
         let held = hot.rx.len();
         if !hot.rx.write_at(&mut self.common.pool, held, data) {
-            // No memory: not acknowledged, so it comes again.
+            // No memory: it is not acknowledged, so it will be retransmitted.
             self.common.counters.no_memory += 1;
             return;
         }
         self.received_in_order(data.len());
     }
 
-    /// The same where the data lies in the ring already.
+    /// The same if the data is in the ring already.
     #[inline]
     pub(crate) fn received_in_order(&mut self, len: usize) {
         let hot = &mut *self.hot;
@@ -52,8 +52,8 @@ impl Session<'_> {
         self.notify();
     }
 
-    /// A young session's acknowledgments go out at once, so that the peer's slow start is not held
-    /// up; after some, or once data and answers alternate, they may wait.
+    /// The first acknowledgments of a session are sent at once, so that they do not delay the
+    /// peer's slow start; later, or once data and replies alternate, they may be delayed.
     #[inline]
     fn quick_used(&mut self) {
         if self.hot.has(Flags::QUICK) {
@@ -64,7 +64,7 @@ impl Session<'_> {
         }
     }
 
-    /// The text and the FIN of an acceptable segment, in any order.
+    /// Processes the text and the FIN of an acceptable segment, in any order.
     pub(crate) fn receive(&mut self, segment: &Segment<'_>) {
         let start = segment.sequence;
         let mut data = segment.payload;
@@ -78,10 +78,9 @@ impl Session<'_> {
             return;
         }
         if self.hot.has(Flags::DETACHED) && before(self.hot.rcv_nxt, fin_at) {
-            // RFC 9293 section 3.6.1 (RFC 2525 section 2.17): nobody will read it; the peer must
-            // know.
-            // Like that of a session that is no more (section 3.10.7.1), it has the number that the
-            // peer expects, whether it has got our FIN or not.
+            // RFC 9293 section 3.6.1 (RFC 2525 section 2.17): the data will not be read, so the
+            // peer gets a reset. Like that of a removed session (section 3.10.7.1), it has the
+            // number that the peer expects, whether it has received our FIN or not.
             let hop = (self.path.neighbor, self.path.neighbor_generation);
             let ends = self.path.ends();
             let ack = segment.acknowledgment;
@@ -92,7 +91,7 @@ impl Session<'_> {
         if !data.is_empty() {
             self.note_ecn(segment);
         }
-        // What lies before the window has come already.
+        // Data before the window was received already.
         if before(from, self.hot.rcv_nxt) {
             let old = self.hot.rcv_nxt.wrapping_sub(from).min(data.len() as u32);
             data = &data[old as usize..];
@@ -103,7 +102,7 @@ impl Session<'_> {
             from = from.wrapping_add(old);
             self.acknowledge_now();
         }
-        // What lies behind it may come again.
+        // Data behind the window will be retransmitted.
         let room = self.hot.rcv_edge.wrapping_sub(from);
         if data.len() as u32 > room {
             data = &data[..room as usize];
@@ -119,6 +118,7 @@ impl Session<'_> {
 
     fn receive_next(&mut self, data: &[u8], fin: bool) {
         let before_it = self.hot.rcv_nxt;
+        // Without a gap, no list has to be joined.
         if self.hot.out_of_order == NONE {
             if !data.is_empty() {
                 self.receive_in_order(data);
@@ -134,6 +134,7 @@ impl Session<'_> {
             self.common.counters.no_memory += 1;
             return;
         }
+        // The bytes may close a gap: ranges that follow are in order now.
         let out_of_order = self.common.out_of_order.get_mut(self.hot.out_of_order);
         let next = before_it.wrapping_add(data.len() as u32);
         let joined = out_of_order.join(next);
@@ -144,8 +145,8 @@ impl Session<'_> {
         if done {
             self.drop_out_of_order();
         }
-        // RFC 5681 section 4.2: at once when a gap is filled, in part or whole. What says more than
-        // the last one is said once.
+        // RFC 5681 section 4.2: at once when a gap is filled, partly or entirely. The new
+        // acknowledgment replaces owed duplicates.
         self.hot.clear_dup_acks();
         self.acknowledge_now();
         if !data.is_empty() {
@@ -157,7 +158,7 @@ impl Session<'_> {
     }
 
     fn receive_ahead(&mut self, from: u32, data: &[u8], fin_at: Option<u32>) {
-        // RFC 5681 section 4.2: an acknowledgment at once, so that the sender learns of the gap.
+        // RFC 5681 section 4.2: an immediate acknowledgment, so that the sender detects the gap.
         self.acknowledge_each();
         self.hot.set(Flags::QUICK);
         self.cold.quick = self.cold.quick.max(QUICK_AFTER_GAP);
@@ -165,6 +166,7 @@ impl Session<'_> {
             start: from,
             end: from.wrapping_add(data.len() as u32),
         };
+        // Only a session with a gap has a list.
         if self.hot.out_of_order == NONE {
             self.hot.out_of_order = self.common.out_of_order.take();
             self.common
@@ -181,13 +183,14 @@ impl Session<'_> {
             return;
         }
         if out_of_order.has(&range) {
-            // RFC 2883 section 4: the block that it lies in comes next in the report.
+            // RFC 2883 section 4: the block that contains it comes next in the report.
             out_of_order.insert(range);
             if self.hot.has(Flags::SACK) {
                 self.duplicate(range);
             }
             return;
         }
+        // The number of ranges is limited; the peer sends this one again.
         if !out_of_order.takes(&range) {
             self.common.counters.no_memory += 1;
             return;
@@ -229,11 +232,11 @@ impl Session<'_> {
         match self.hot.state() {
             State::Established => self.hot.set_state(State::CloseWait),
             State::FinWait1 => {
-                // Had ours been acknowledged, this would be FIN-WAIT-2.
+                // If our FIN had been acknowledged, the state would be FIN-WAIT-2.
                 self.hot.set_state(State::Closing);
             }
             State::FinWait2 => self.enter_time_wait(),
-            // No other state takes a FIN in order: see `State::receives`.
+            // No other state receives a FIN in order: see `State::receives`.
             State::Closed
             | State::SynSent
             | State::SynReceived
@@ -252,8 +255,8 @@ impl Session<'_> {
         if !self.hot.state().receives() {
             return;
         }
-        // A window update only where it is worth a segment: RFC 9293 section 3.8.6.2.2, and half of
-        // the buffer where the peer still has some window left.
+        // A window update is sent only if it is worth a segment: RFC 9293 section 3.8.6.2.2, and
+        // half of the buffer if the peer still has some window left.
         let advertised = self.hot.rcv_edge.wrapping_sub(self.hot.rcv_nxt);
         let gain = self.window_edge().wrapping_sub(self.hot.rcv_edge);
         let half = self.path.receive_bytes / 2;
@@ -263,20 +266,20 @@ impl Session<'_> {
         }
     }
 
-    /// Right edge of the largest window that could be offered now.
+    /// Right edge of the largest window that could be advertised now.
     fn window_edge(&self) -> u32 {
         let room = (self.path.receive_bytes as usize).saturating_sub(self.hot.rx.len()) as u32;
         let room = room.min(0xffff << self.hot.rcv_scale);
         self.hot.rcv_nxt.wrapping_add(room)
     }
 
-    /// The window field of the segment that goes out now; moves the edge that the peer knows.
+    /// The window field of the segment being sent; advances the advertised edge.
     #[inline]
     pub(crate) fn window_field(&mut self) -> u16 {
         let edge = self.window_edge();
         let gain = edge.wrapping_sub(self.hot.rcv_edge);
-        // RFC 9293 section 3.8.6.2.2: the edge moves by whole segments; and section 3.8.6: it never
-        // moves back.
+        // RFC 9293 section 3.8.6.2.2: the edge advances by whole segments; and section 3.8.6: it
+        // never moves back.
         let least = (self.path.receive_bytes / 2).min(u32::from(self.hot.mss));
         if (gain as i32) > 0 && gain >= least {
             self.hot.rcv_edge = edge;
@@ -285,8 +288,8 @@ impl Session<'_> {
         (window >> self.hot.rcv_scale).min(0xffff) as u16
     }
 
-    /// Remembers a duplicate for the next acknowledgment: RFC 2883 section 4. What follows one that
-    /// was not reported yet joins it, as if both had come in one segment.
+    /// Stores a duplicate for the next acknowledgment: RFC 2883 section 4. One that follows a
+    /// pending one is merged with it, as if both had been in one segment.
     pub(crate) fn duplicate(&mut self, range: Range) {
         self.cold.duplicate = Some(match self.cold.duplicate {
             Some(last) if last.end == range.start => Range {
@@ -297,13 +300,13 @@ impl Session<'_> {
         });
     }
 
-    /// True if the peer is to hear of a gap or a duplicate.
+    /// True if a gap or a duplicate is to be reported to the peer.
     #[inline]
     pub(crate) fn has_report(&self) -> bool {
         self.hot.out_of_order != NONE || self.hot.has(Flags::SACK) && self.cold.duplicate.is_some()
     }
 
-    /// Adds what is to be reported of gaps and duplicates: RFC 2018 section 4, RFC 2883 section 4.
+    /// Adds reports of gaps and duplicates: RFC 2018 section 4, RFC 2883 section 4.
     #[inline]
     pub(crate) fn report(&mut self, options: &mut Options) {
         if !self.hot.has(Flags::SACK) {
@@ -325,8 +328,7 @@ impl Session<'_> {
     }
 }
 
-/// From so many segments of a batch on, one acknowledgment for all is preceded by one for half of
-/// them.
+/// Segments of a batch from which on its acknowledgment is preceded by one for half of them.
 const HALF_ACK_SEGMENTS_MIN: u32 = 4;
-/// Acknowledgments at once after data came out of order.
+/// Immediate acknowledgments after data arrived out of order.
 const QUICK_AFTER_GAP: u8 = 8;

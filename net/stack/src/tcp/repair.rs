@@ -32,8 +32,7 @@ impl Session<'_> {
         }
     }
 
-    /// RFC 8985 section 6.2, step 5, and what follows from it; also when the reordering timer is
-    /// due.
+    /// RFC 8985 section 6.2, step 5, and its consequences; also when the reordering timer expires.
     pub(crate) fn detect(&mut self, delivered: &Delivered, advanced: bool) {
         // Recovery begins before its allowance is computed: PRR starts from the window at entry.
         let before = self.lost_bytes();
@@ -46,7 +45,7 @@ impl Session<'_> {
         self.wait_for_reordering(wait_us);
     }
 
-    /// RFC 8985 section 6.2 step 5: looks again when what may only be late has had its time.
+    /// RFC 8985 section 6.2 step 5: checks again when data that may only be late has timed out.
     pub(crate) fn wait_for_reordering(&mut self, wait_us: Option<u32>) {
         if let Some(us) = wait_us {
             self.hot.set_timer(Timer::Reordering);
@@ -81,8 +80,8 @@ impl Session<'_> {
     }
 
     /// Part of the window that was in use, in bytes (RFC 9438 section 4.6). A window that held data
-    /// back was used in full, though an acknowledgment has just taken some off; what limited
-    /// transmit added does not count (RFC 5681 section 3.2 step 2).
+    /// back was used in full, even if an acknowledgment has just reduced the flight; limited
+    /// transmit does not count (RFC 5681 section 3.2 step 2).
     fn used(&self) -> u32 {
         if self.hot.has(Flags::CWND_LIMITED) {
             self.hot.cwnd
@@ -105,9 +104,10 @@ impl Session<'_> {
     }
 
     /// RFC 3168 section 6.1.2: losses and marks of one window of data reduce the window once. A
-    /// loss says that the queue was full: without RFC 8511's lenience, the reduction is a loss's.
+    /// loss shows that the queue was full: the reduction becomes that of a loss, without RFC 8511's
+    /// smaller factor.
     fn shrink_rest(&mut self) {
-        // The window of before has gone with the echo, which was no error.
+        // The earlier window was reduced because of the echo, which was not spurious.
         self.undo_forget();
         let mss = u32::from(self.hot.mss);
         let threshold = self.cold.congestion.on_loss_after_echo(mss);
@@ -116,7 +116,7 @@ impl Session<'_> {
         self.common.counters.recoveries += 1;
     }
 
-    /// RFC 8985 section 7.4.2: a loss that a probe repaired counts for the window all the same.
+    /// RFC 8985 section 7.4.2: a loss that a probe repaired reduces the window nevertheless.
     pub(crate) fn shrink_once(&mut self) {
         if !self.hot.has(Flags::RECOVERY) && !self.is_reduced_already() {
             self.undo_forget();
@@ -125,7 +125,7 @@ impl Session<'_> {
     }
 
     pub(crate) fn leave_recovery(&mut self) {
-        // First, while the flags still say which algorithm governed the recovery.
+        // First, while the flags still show the algorithm of the recovery.
         self.prr_end();
         if self.is_modelled() {
             self.model_repair_ends();
@@ -136,16 +136,17 @@ impl Session<'_> {
         self.rack_recovered();
     }
 
-    /// RFC 6298 section 5.4 to 5.6, RFC 8985 section 6.3: all that is not known to have arrived is
-    /// lost, and slow start begins.
+    /// RFC 6298 section 5.4 to 5.6, RFC 8985 section 6.3: all data that is not known to be
+    /// delivered is lost, and slow start begins.
     pub(crate) fn timed_out(&mut self) {
         self.common.counters.timeouts += 1;
         let mss = u32::from(self.hot.mss);
-        // RFC 5681 section 3.1: not lowered again for the same segment; nor, section 4.3, for the
+        // RFC 5681 section 3.1: not lowered again for the same segment, nor (section 4.3) for the
         // same window of data.
         if self.path.retries == 0 && !self.hot.has(Flags::RECOVERY) {
             if self.is_reduced_already() {
-                // By an echo, which was no error; what follows it is slow start all the same.
+                // Reduced because of an echo, which was not spurious; slow start follows
+                // nevertheless.
                 self.undo_forget();
             } else {
                 self.undo_remember();
@@ -158,7 +159,7 @@ impl Session<'_> {
         }
         let before = self.lost_bytes();
         let scoreboard = self.scoreboard();
-        // A peer may discard what it reported (RFC 2018 section 8); only a timeout shows it.
+        // A peer may renege on SACKed data (RFC 2018 section 8); only a timeout shows it.
         scoreboard.forget_if_reneged();
         for index in 0..scoreboard.records.len() {
             scoreboard.lose(index);
@@ -167,7 +168,7 @@ impl Session<'_> {
         if self.is_modelled() {
             self.model_repair_begins(true);
         }
-        // The loss window (RFC 5681 section 3.1): the ACK clock has stopped, and starts with one
+        // The loss window (RFC 5681 section 3.1): the ACK clock has stopped, and restarts with one
         // segment.
         self.hot.cwnd = mss;
         self.hot.duplicates = 0;
@@ -179,7 +180,7 @@ impl Session<'_> {
         self.cold.rack.probe = None;
         self.path.retries = self.path.retries.saturating_add(1);
         if self.path.retries > 1 {
-            // Two in a row: the frames may go to a station that is not there.
+            // Two in a row: the neighbour may be gone.
             let (number, generation) = (self.path.neighbor, self.path.neighbor_generation);
             let now_ns = self.common.now_ns;
             self.common.neighbors.suspect(number, generation, now_ns);
@@ -197,7 +198,7 @@ impl Session<'_> {
         if self.hot.in_flight() == 0 {
             self.hot.set_timer(Timer::None);
             self.hot.timer_at = 0;
-        // The reordering timer comes sooner than a timeout, which it starts when it is due.
+        // The reordering timer is earlier than the timeout, which it starts when it expires.
         } else if self.hot.timer() != Timer::Reordering
             && (progress || self.hot.timer() == Timer::None)
         {
@@ -205,7 +206,7 @@ impl Session<'_> {
         }
     }
 
-    /// Starts the timer for what is in flight: a probe's where one makes sense, else the timeout.
+    /// Starts the timer for the data in flight: a probe's if it is useful, else the timeout.
     #[inline]
     pub(crate) fn arm_retransmission(&mut self) {
         let mut timeout_us = self.timeout_us();
@@ -223,7 +224,8 @@ impl Session<'_> {
     }
 }
 
-/// Timeouts in a row that the application hears of: R1 of RFC 9293 section 3.8.3 (SHLD-9, SHLD-10).
+/// Consecutive timeouts after which the application is notified: R1 of RFC 9293 section 3.8.3
+/// (SHLD-9, SHLD-10).
 const RETRIES_TOLD: u8 = 3;
-/// The least wait for a tail-loss probe: as Linux, two of its ticks of a millisecond.
+/// Minimum delay of a tail-loss probe: as in Linux, two of its ticks of a millisecond.
 const PROBE_MIN_US: u32 = 2_000;

@@ -1,21 +1,21 @@
 //! Round trips and the retransmission timeout.
 //!
-//! Data sent once is timed to the microsecond. Of what was sent again Karn's rule takes no sample
-//! (RFC 6298 section 3), because nobody knows which of the two is acknowledged; the echo of a
-//! timestamp knows (RFC 7323 section 4.1), to the millisecond. Source: those; Linux's bounds.
+//! Data sent once is timed in microseconds. For retransmitted data Karn's rule excludes samples
+//! (RFC 6298 section 3), because it is ambiguous which transmission is acknowledged; the echo of a
+//! timestamp resolves this (RFC 7323 section 4.1), in milliseconds. Source: those; Linux's bounds.
 
 use super::Session;
 use crate::state::hot::Flags;
 use crate::wire::sequence::before;
 
-/// Before the first sample: RFC 6298 section 2.1.
+/// Timeout before the first sample: RFC 6298 section 2.1.
 pub(crate) const TIMEOUT_FIRST_US: u32 = 1_000_000;
-/// Before the first sample where the SYN was lost: RFC 6298 section 5.7.
+/// Timeout before the first sample if the SYN was lost: RFC 6298 section 5.7.
 pub(crate) const TIMEOUT_AFTER_LOST_SYN_US: u32 = 3_000_000;
-/// RFC 6298 section 2.4 asks for a second; like Linux (and RFC 8961's reasoning) we take 200 ms as
-/// the least *margin* over the smoothed round trip.
+/// RFC 6298 section 2.4 asks for one second; as in Linux (and for the reasons in RFC 8961), 200 ms
+/// is the minimum *margin* over the smoothed round trip.
 const MARGIN_US: u32 = 200_000;
-/// Older echoes are none: the retransmission timeout's bound, in milliseconds.
+/// Older echoes are ignored: the bound of the retransmission timeout, in milliseconds.
 const ECHO_MS_MAX: u32 = TIMEOUT_MAX_US / 1_000;
 /// RFC 6298 section 2.5 allows 60 s or more; Linux has 120.
 pub(crate) const TIMEOUT_MAX_US: u32 = 120_000_000;
@@ -34,23 +34,24 @@ impl Session<'_> {
         }
     }
 
-    /// Our timestamp in what left at `sent_us`.
+    /// Our timestamp in a segment sent at `sent_us`.
     pub(crate) fn stamp_at(&self, sent_us: u32) -> u32 {
         let age_us = u64::from(self.common.now_us.wrapping_sub(sent_us));
         let sent_ms = (self.common.now_ns / 1_000).wrapping_sub(age_us) / 1_000;
         (sent_ms as u32).wrapping_add(self.hot.ts_offset)
     }
 
-    /// A sample from an acknowledgment of what left last at `sent_us` and not for the first time.
+    /// A sample from the acknowledgment of data last retransmitted at `sent_us`.
     ///
-    /// An older echo is of an earlier transmission, or acknowledgments in between were lost;
-    /// that makes round trips look longer, and the timeout later. After a timeout it is wanted,
-    /// because the round trip may be longer than the timeout; elsewhere RACK and probes know better
-    /// what is lost.
+    /// An older echo belongs to an earlier transmission, or acknowledgments in between were lost;
+    /// that makes round trips look longer, and the timeout later. After a timeout this is desired,
+    /// because the round trip may be longer than the timeout; otherwise RACK and probes detect
+    /// losses better.
     pub(crate) fn sample_again(&mut self, sent_us: u32, echo: u32) {
         let rtt_us = self.common.now_us.wrapping_sub(sent_us);
         if !before(echo, self.stamp_at(sent_us)) {
-            // Sooner than any answer was: to one that left within the same millisecond.
+            // Shorter than any round trip: it belongs to a transmission within the same
+            // millisecond.
             if rtt_us >= self.cold.rack.min_rtt_us {
                 self.sample_rtt(rtt_us);
             }
@@ -59,12 +60,12 @@ impl Session<'_> {
         }
     }
 
-    /// A sample from an echo alone. The millisecond clock only bounds the round
-    /// trip: an estimate that lies within these bounds is kept.
+    /// A sample from an echo alone. The millisecond clock only bounds the round trip: an estimate
+    /// within these bounds is kept.
     pub(crate) fn sample_echo(&mut self, echo: u32) {
         let ms = self.timestamp().wrapping_sub(echo);
         if ms > ECHO_MS_MAX {
-            // Of no clock of ours.
+            // Not from our clock.
             return;
         }
         let srtt_us = self.hot.srtt_us;
@@ -80,7 +81,7 @@ impl Session<'_> {
     #[inline]
     pub(crate) fn timeout_us(&self) -> u32 {
         let base = if self.hot.srtt_us == 0 {
-            // Before a sample the variation stands for the timeout, if it was set.
+            // Before a sample the variation holds the timeout, if it was set.
             TIMEOUT_FIRST_US.max(self.hot.rttvar_us)
         } else {
             self.hot.srtt_us + (4 * self.hot.rttvar_us).max(MARGIN_US)
@@ -99,7 +100,8 @@ fn smoothed(srtt_us: u32, rttvar_us: u32, rtt_us: u32) -> (u32, u32) {
     ((srtt_us - srtt_us / 8 + rtt_us / 8).max(1), rttvar_us)
 }
 
-/// The shortest and the longest round trip whose echo is `ms` old on a clock of whole milliseconds.
+/// The shortest and the longest round trip for an echo of age `ms` on a clock of whole
+/// milliseconds.
 fn echo_bounds_us(ms: u32) -> (u32, u32) {
     (ms.saturating_sub(1) * 1_000 + 1, (ms + 1) * 1_000 - 1)
 }

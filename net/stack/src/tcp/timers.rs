@@ -10,15 +10,15 @@ use crate::ranges::scoreboard::Delivered;
 use crate::state::hot::{Flags, State, Tail, Timer};
 use crate::timer::{Tick, is_due, sooner, tick_after};
 
-/// SYNs that are sent again before a connect fails: 247 s, because RFC 9293 section 3.8.3 (MUST-23)
-/// asks for 3 minutes at least. Linux has one less (`tcp_syn_retries`), and gives up after 127 s.
+/// SYN retransmissions before a connect fails: 247 s, because RFC 9293 section 3.8.3 (MUST-23) asks
+/// for at least 3 minutes. Linux has one less (`tcp_syn_retries`), and fails after 127 s.
 const SYN_RETRIES: u8 = 7;
-/// SYN-ACKs that are sent again: Linux's `tcp_synack_retries`.
+/// SYN-ACK retransmissions: Linux's `tcp_synack_retries`.
 const SYN_ACK_RETRIES: u8 = 5;
-/// Timeouts before a session is given up: Linux's `tcp_retries2` (RFC 9293 section 3.8.3: R2 is at
+/// Timeouts before a session is aborted: Linux's `tcp_retries2` (RFC 9293 section 3.8.3: R2 is at
 /// least 100 s).
 const RETRIES: u8 = 15;
-/// The same for a session whose owner is gone: Linux's `tcp_orphan_retries`.
+/// The same for a session without an owner: Linux's `tcp_orphan_retries`.
 const ORPHAN_RETRIES: u8 = 8;
 
 impl Session<'_> {
@@ -30,8 +30,8 @@ impl Session<'_> {
         if hot.has(Flags::PACED) {
             next = sooner(next, self.cold.pacer.wake);
         }
-        // Only an earlier deadline moves the entry: a later one is found when the wheel comes by,
-        // so that each acknowledgment does not touch the wheel.
+        // Only an earlier deadline moves the entry: a later one is found when the entry expires, so
+        // that acknowledgments do not touch the wheel.
         if next != 0 && (hot.armed == 0 || next != hot.armed && sooner(next, hot.armed) == next) {
             hot.armed = next;
             self.common.wheel.insert(self.number, next);
@@ -45,7 +45,7 @@ impl Session<'_> {
         if is_due(self.hot.ack_at, now) {
             self.hot.ack_at = 0;
             if self.hot.has(Flags::ACK_LATER) {
-                // No data came for it to ride on: this is not request and answer.
+                // No data could carry it: this is not request-response traffic.
                 self.hot.clear(Flags::INTERACTIVE);
                 self.common.counters.delayed_acks += 1;
                 self.acknowledge_now();
@@ -69,7 +69,7 @@ impl Session<'_> {
 
     fn on_timer(&mut self, timer: Timer) {
         let flying = self.hot.in_flight() > 0;
-        // A FIN alone waits as data does: its next hop may have kept silent.
+        // A FIN alone waits like data: its next hop may not have answered.
         let fin_waits = self.hot.has(Flags::FIN_QUEUED) && !self.hot.has(Flags::FIN_SENT);
         let held_back = (self.hot.tx.len() > 0 || fin_waits) && !flying;
         if flying || held_back {
@@ -78,16 +78,16 @@ impl Session<'_> {
         match (timer, self.hot.state()) {
             (_, State::Closed | State::TimeWait) | (Timer::None, _) => {}
             (Timer::Retransmission, State::SynSent | State::SynReceived) => self.syn_timed_out(),
-            // RFC 9293 section 3.8.6 (SHLD-17, MUST-35): behind a window that was taken back
-            // wholly, what is sent again is a probe of it.
+            // RFC 9293 section 3.8.6 (SHLD-17, MUST-35): after the peer shrank its window to zero,
+            // a retransmission is a probe of it.
             (Timer::Retransmission, _) if flying && self.gives_up(self.hot.snd_wnd == 0) => {}
             (Timer::Retransmission, _) if flying && !self.probes_at_timeout() => self.timed_out(),
             (Timer::Retransmission | Timer::Probe, _) if flying => {
-                // A probe may repeat the only segment in flight, which needs its record then.
+                // A probe may retransmit the only segment in flight, which then needs a record.
                 self.scoreboard();
                 self.hot.set(Flags::PROBE_TAIL);
                 self.make_ready();
-                // Should the probe not get out, the timeout is there.
+                // If the probe cannot be sent, the timeout remains.
                 self.hot.set_timer(Timer::Retransmission);
                 self.hot.timer_at = self.common.tick_in_us(self.timeout_us());
             }
@@ -95,15 +95,15 @@ impl Session<'_> {
                 self.detect(&Delivered::default(), false);
                 self.arm_after_acknowledgment(true);
             }
-            // Held back by a cork or by `MSG_MORE`, for as long as tcp(7) allows. A window that
-            // has no room for it is probed instead.
+            // Held back by a cork or by `MSG_MORE`, for as long as tcp(7) allows. A window without
+            // room for it is probed instead.
             (Timer::Persist, _) if held_back && self.has_window_for_next() => {
                 self.path.tail.clear(Tail::UNPUSHED);
                 self.path.tail.set(Tail::FLUSH);
                 self.make_ready();
             }
             (Timer::Persist, _) if held_back && !self.gives_up(true) => {
-                // Backed off like retransmissions, and without end while the peer answers.
+                // Backed off like retransmissions, and without end while the peer replies.
                 self.hot.set(Flags::PROBE_WINDOW);
                 self.make_ready();
                 self.path.retries = self.path.retries.saturating_add(1);
@@ -120,9 +120,9 @@ impl Session<'_> {
         self.window_left() >= next
     }
 
-    /// True if a timeout is spent on a tail-loss probe: RFC 8985 section 7.2 has its timer no later
-    /// than the timeout, which it is where one segment is in flight, whose acknowledgment the peer
-    /// may delay. What is missing then may have been late, and the window stays as it is.
+    /// True if a timeout is replaced by a tail-loss probe: by RFC 8985 section 7.2 its timer is no
+    /// later than the timeout. They coincide with one segment in flight, whose acknowledgment the
+    /// peer may delay. The missing data may only be late then, and the window stays unchanged.
     fn probes_at_timeout(&self) -> bool {
         self.hot.has(Flags::SACK)
             && !self.hot.has(Flags::RECOVERY)
@@ -140,13 +140,14 @@ impl Session<'_> {
         self.arm_wheel();
     }
 
-    /// Notes since when what is unacknowledged now has been so.
+    /// Records the time since when the currently unacknowledged data is so.
     fn note_stall(&mut self) {
         let una = self.hot.snd_una;
         if self.cold.stalled.is_some_and(|(of, _)| of == una) {
             return;
         }
-        // A scoreboard knows when it left; one that is not there, of the only segment in flight.
+        // A scoreboard has the time of sending; without one, the control block has it for the only
+        // segment.
         let sent_us = match self.hot.scoreboard {
             _ if self.hot.in_flight() == 0 => self.common.now_us,
             NONE => self.hot.sent_us,
@@ -159,7 +160,8 @@ impl Session<'_> {
         self.cold.stalled = Some((una, self.common.now_ms.wrapping_sub(age_ms)));
     }
 
-    /// Time that what is unacknowledged now has been so, in milliseconds; 0 before a timer looked.
+    /// Time since when the current data is unacknowledged, in milliseconds; 0 before a timer has
+    /// checked.
     fn stalled_ms(&self) -> u32 {
         match self.cold.stalled {
             Some((of, since_ms)) if of == self.hot.snd_una => {
@@ -169,7 +171,7 @@ impl Session<'_> {
         }
     }
 
-    /// A timeout, or the end of the user timeout where that is sooner (RFC 9293 section 3.8.3).
+    /// A timeout, or the end of the user timeout if that is earlier (RFC 9293 section 3.8.3).
     pub(crate) fn within_user_timeout_us(&self, timeout_us: u32) -> u32 {
         match self.cold.user_timeout_ms {
             0 => timeout_us,
@@ -183,15 +185,15 @@ impl Session<'_> {
     /// True once retransmissions or probes reach their limit, or unacknowledged data the user
     /// timeout (RFC 9293 section 3.8.3): the connection is aborted.
     fn gives_up(&mut self, probing: bool) -> bool {
-        // An orphan holds memory for nobody, and gets fewer attempts.
+        // An orphan's memory has no user, so it gets fewer attempts.
         let orphan = self.hot.has(Flags::DETACHED);
         let limit = if orphan { ORPHAN_RETRIES } else { RETRIES };
         let user_ms = self.cold.user_timeout_ms;
         let over = if user_ms > 0 {
             self.path.retries > 0 && self.stalled_ms() >= user_ms
         } else {
-            // RFC 9293 section 3.8.6.1 (MUST-37): a peer that answers probes of its shut window is
-            // alive, however many there were.
+            // RFC 9293 section 3.8.6.1 (MUST-37): a peer that answers probes of its zero window is
+            // alive, regardless of their number.
             let answered = probing && !orphan && self.silent_ms() < PROBES_SILENT_MS;
             self.path.retries >= limit && !answered
         };
@@ -201,13 +203,13 @@ impl Session<'_> {
         over
     }
 
-    /// Why a session has no answer: what was told of its packets, or nothing.
+    /// The reason for a timeout: a soft error, or none.
     fn timeout_error(&self) -> SessionError {
         self.soft_error().unwrap_or(SessionError::TimedOut)
     }
 
-    /// The next hop does not answer. RFC 9293 section 3.9.2.2: hard for a session that is being
-    /// opened; an established one goes on trying, by its timers.
+    /// The next hop does not answer. RFC 9293 section 3.9.2.2: a hard error for a session that is
+    /// being opened; an established one keeps trying, by its timers.
     pub(crate) fn hop_failed(&mut self) {
         match self.hot.state() {
             State::Closed | State::TimeWait => {}
@@ -225,7 +227,7 @@ impl Session<'_> {
         } else {
             SYN_RETRIES
         };
-        // RFC 9293 section 3.8.3 (MUST-22): an application's own limit is for SYNs, too.
+        // RFC 9293 section 3.8.3 (MUST-22): the application's limit applies to SYNs, too.
         let user_ms = u64::from(self.cold.user_timeout_ms);
         let waited_ms = (self.common.now_ns - self.cold.opened_ns) / 1_000_000;
         let over = if user_ms > 0 {
@@ -245,7 +247,7 @@ impl Session<'_> {
 
     fn on_rare(&mut self) {
         match self.hot.state() {
-            // 2 MSL are over; or nobody waits for the peer's FIN any longer.
+            // 2 MSL have passed, or no owner waits for the peer's FIN.
             State::TimeWait | State::FinWait2 if self.hot.has(Flags::DETACHED) => {
                 self.finish(None);
             }
@@ -260,7 +262,7 @@ impl Session<'_> {
         }
     }
 
-    /// RFC 9293 section 3.6.1: waits for 2 MSL, from now.
+    /// RFC 9293 section 3.6.1: starts TIME-WAIT for 2 MSL.
     pub(crate) fn enter_time_wait(&mut self) {
         if self.hot.state() != State::TimeWait {
             self.hot.set_state(State::TimeWait);
@@ -276,7 +278,7 @@ impl Session<'_> {
         self.notify();
     }
 
-    /// Bounds FIN-WAIT-2 of an orphaned session, as Linux does (`tcp_fin_timeout`).
+    /// Bounds FIN-WAIT-2 of an orphaned session, as in Linux (`tcp_fin_timeout`).
     pub(crate) fn watch_fin_wait_2(&mut self) {
         if self.hot.state() == State::FinWait2 && self.hot.has(Flags::DETACHED) {
             self.hot.rare_at = self.tick_in_ms(self.common.config.time_wait_ms);
@@ -323,8 +325,8 @@ impl Session<'_> {
         self.common.now_ms.wrapping_sub(self.hot.last_received_ms)
     }
 
-    /// The tick that is `ms` away, or as far away as the wheel reaches; whoever is woken too early
-    /// waits again.
+    /// The tick in `ms`, or the most distant one of the wheel; a session woken too early waits
+    /// again.
     fn tick_in_ms(&self, ms: u32) -> Tick {
         let ms = u64::from(ms.min(WHEEL_MS_MAX));
         tick_after(self.common.now_ns + ms * 1_000_000)
@@ -333,6 +335,6 @@ impl Session<'_> {
 
 /// Two days: the wheel's ticks wrap after 6.5.
 const WHEEL_MS_MAX: u32 = 2 * 24 * 3600 * 1000;
-/// Silence after which probes that were answered before count as unanswered: what [`RETRIES`] of
-/// them take, at least.
+/// Silence after which earlier answered probes count as unanswered: at least the time of
+/// [`RETRIES`] probes.
 const PROBES_SILENT_MS: u32 = 900_000;

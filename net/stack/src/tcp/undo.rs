@@ -1,10 +1,10 @@
-//! Undo of a spurious recovery: the segments had not been lost, only late.
+//! Undo of a spurious recovery: the segments were not lost, only late.
 //!
-//! The state before a repair is kept until the next. Two things show it to be spurious: an
-//! acknowledgment of the first segment that was sent again, but with the timestamp of the first
-//! time (the Eifel algorithm, RFC 3522), and reports that the peer had got already all that was
-//! sent again (D-SACK, RFC 3708). Then the window and what the congestion control knew are as
-//! before (RFC 4015 section 3, RFC 9438 section 4.9), and the late ones teach RACK to be patient.
+//! The state before a recovery is kept until the next one. Two signals show that it was spurious:
+//! an acknowledgment of the first retransmission that echoes the timestamp of the original (the
+//! Eifel algorithm, RFC 3522), and reports that the peer had already received all retransmitted
+//! data (D-SACK, RFC 3708). Then the window and the state of the congestion control are restored
+//! (RFC 4015 section 3, RFC 9438 section 4.9), and RACK adapts to the reordering.
 
 use super::Session;
 use crate::buffer::slab::NONE;
@@ -16,7 +16,7 @@ use crate::wire::sequence::{Range, before, before_or_at};
 /// 4015).
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Undo {
-    /// `snd_una` on entry; none where nothing can be undone.
+    /// `snd_una` on entry; none if nothing can be undone.
     from: Option<u32>,
     /// Congestion window on entry, in bytes, and the algorithm's state.
     window: u32,
@@ -27,16 +27,16 @@ pub(crate) struct Undo {
     first: FirstRepair,
 }
 
-/// The first segment that a recovery sent again, for the Eifel detection (RFC 3522 section 3.2): it
-/// is judged once.
+/// The first retransmission of a recovery, for the Eifel detection (RFC 3522 section 3.2), which is
+/// evaluated once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum FirstRepair {
-    /// Nothing was sent again yet.
+    /// Nothing was retransmitted yet.
     #[default]
     Unsent,
     /// Our timestamp in it, and its end.
     Sent { stamp: u32, end: u32 },
-    /// Acknowledged, and its echo read. Later echoes are of other segments.
+    /// Acknowledged, and its echo evaluated. Later echoes belong to other segments.
     Judged,
 }
 
@@ -57,7 +57,7 @@ impl Session<'_> {
             Some(saved) => saved.as_mut().clone_from(&self.cold.congestion),
             None => undo.congestion = Some(Box::new(self.cold.congestion.clone())),
         }
-        // Both detections start anew: earlier retransmissions belong to a recovery that is over.
+        // Both detections restart: earlier retransmissions belong to a recovery that is over.
         undo.resent = 0;
         undo.first = FirstRepair::Unsent;
     }
@@ -80,7 +80,7 @@ impl Session<'_> {
     }
 
     /// RFC 3522 section 3.2 step 5: the first acknowledgment of the first retransmission shows by
-    /// its echo which of the two it is for.
+    /// its echo which transmission it belongs to.
     pub(crate) fn undo_by_echo(&mut self, ack: u32, echo: Option<u32>) {
         let undo = &mut self.cold.undo;
         let (Some(_), FirstRepair::Sent { stamp, end }) = (undo.from, undo.first) else {
@@ -95,8 +95,8 @@ impl Session<'_> {
         }
     }
 
-    /// RFC 3708 section 2 (A) to (C): the peer reports to have got `range` twice. True if it is of
-    /// what was sent again in the last repair.
+    /// RFC 3708 section 2 (A) to (C): the peer reports `range` as a duplicate. True if it was
+    /// retransmitted in the last recovery.
     pub(crate) fn undo_by_duplicate(&mut self, range: Range) -> bool {
         let undo = &mut self.cold.undo;
         let Some(from) = undo.from else { return false };
@@ -115,22 +115,22 @@ impl Session<'_> {
     fn undo(&mut self) {
         let undo = &mut self.cold.undo;
         undo.from = None;
-        // Never below what the recovery itself reached.
+        // Never below the window that the recovery itself reached.
         let window = self.hot.cwnd.max(undo.window);
         if let Some(saved) = &mut undo.congestion {
             std::mem::swap(&mut self.cold.congestion, saved);
         }
-        // The network reorders: from now on RACK waits before it calls anything lost.
+        // The network reorders: from now on RACK waits before it marks a loss.
         self.cold.rack.reordering = true;
         self.common.counters.undone += 1;
-        // The peer need not hear of a reduction that is none, and the next sign is a new one.
+        // The peer need not be informed of an undone reduction, and the next signal is a new one.
         self.hot.clear_ecn(EcnFlags::CWR_OWED | EcnFlags::REDUCED);
         if self.cold.after_timeout {
-            // So it was for the timeout's slow start alone.
+            // It was set only for the slow start after the timeout.
             self.hot.clear(Flags::CWND_LIMITED);
         }
         if self.hot.has(Flags::RECOVERY) {
-            // What was given up for lost is under way, until RACK's time for it is over.
+            // Data that was marked as lost counts as in flight, until RACK's timeout.
             if self.hot.scoreboard != NONE {
                 self.common
                     .scoreboards

@@ -1,11 +1,12 @@
-//! The timing wheel: whose timer may be due, without looking at any other session.
+//! The timing wheel: finds expired timers without checking other sessions.
 //!
-//! Why here: 100,000 sessions each have a timer and hardly any ever fires. Four wheels of 256 slots
-//! tick every 131 us, 33.6 ms, 8.6 s and 37 min; an entry moves down a wheel as its time comes
-//! near. Timers are *lazy*: a session keeps its deadlines itself, the wheel only knows the earliest
-//! tick at which it must look. A deadline that moves away costs nothing; when the entry fires the
-//! session enters itself again. Must stay true: an entry counts only if the session still waits for
-//! just this tick, so nothing is ever taken out; entries lie in chunks that are reused.
+//! Why here: 100,000 sessions each have a timer, and hardly any ever expires. Four wheels of 256
+//! slots tick every 131 us, 33.6 ms, 8.6 s and 37 min; an entry moves down a wheel as its time
+//! approaches. Timers are *lazy*: a session keeps its deadlines itself, the wheel only has the
+//! earliest tick at which it must check. Postponing a deadline costs nothing; when the entry
+//! expires the session adds itself again. Must stay true: an entry counts only if the session still
+//! waits for exactly this tick, so entries are never removed; entries are stored in chunks that are
+//! reused.
 //! Source: Varghese and Lauck, "Hashed and Hierarchical Timing Wheels" (1987).
 
 use crate::buffer::slab::{NONE, Slab};
@@ -16,7 +17,7 @@ const SLOT_BITS: u32 = 8;
 const SLOTS: usize = 1 << SLOT_BITS;
 const LEVELS: usize = 4;
 const CHUNK: usize = 14;
-/// Chunks that there is room for from the start: of the timers of some thousands of sessions.
+/// Chunks allocated at the start: for the timers of some thousands of sessions.
 const CHUNKS_FIRST: usize = 1024;
 
 /// A point in time of the wheel; 0 stands for never.
@@ -28,7 +29,7 @@ pub(crate) fn tick_after(at_ns: u64) -> Tick {
     nonzero((at_ns.div_ceil(1 << TICK_SHIFT)) as u32)
 }
 
-/// The tick that has come at `now_ns`.
+/// The tick that was reached at `now_ns`.
 #[inline]
 pub(crate) fn tick_at(now_ns: u64) -> Tick {
     (now_ns >> TICK_SHIFT) as u32
@@ -40,7 +41,7 @@ pub(crate) fn is_due(tick: Tick, now: Tick) -> bool {
     tick != 0 && (tick.wrapping_sub(now) as i32) <= 0
 }
 
-/// The earlier of two, of which each may be never.
+/// The earlier of two, each of which may be never.
 #[inline]
 pub(crate) fn sooner(a: Tick, b: Tick) -> Tick {
     match (a, b) {
@@ -84,16 +85,16 @@ impl Default for Chunk {
 pub(crate) struct Wheel {
     /// First chunk of each slot.
     slots: [[u32; SLOTS]; LEVELS],
-    /// Which slots have one.
+    /// Bit map of the slots in use.
     used: [[u64; SLOTS / 64]; LEVELS],
     chunks: Slab<Chunk>,
-    /// All before and at this tick has fired.
+    /// Everything before and at this tick has expired.
     now: Tick,
     count: usize,
 }
 
 impl Wheel {
-    /// An empty one that starts at `now`.
+    /// An empty wheel that starts at `now`.
     pub(crate) fn new(now: Tick) -> Self {
         Self {
             slots: [[NONE; SLOTS]; LEVELS],
@@ -104,18 +105,19 @@ impl Wheel {
         }
     }
 
-    /// Has `owner` looked at when `tick` comes; at the next tick if that is past.
+    /// Adds a check of `owner` at `tick`; at the next tick if that has passed.
     #[inline]
     pub(crate) fn insert(&mut self, owner: u32, tick: Tick) {
         self.count += 1;
         self.place(Entry { owner, tick }, 1);
     }
 
-    /// `least` is how far from now a slot may be: 1, or 0 while a wheel is being turned.
+    /// `least` is the minimum distance of a slot from now: 1, or 0 while a wheel is being turned.
     fn place(&mut self, entry: Entry, least: i32) {
         let distance = (entry.tick.wrapping_sub(self.now) as i32).max(least) as u32;
         let at = self.now.wrapping_add(distance);
-        // The level whose slots tell `at` from now: the highest digit in which the two differ.
+        // The level whose slots distinguish `at` from now: the highest digit in which the two
+        // differ.
         let different = at ^ self.now;
         let level = (31 - (different | 1).leading_zeros()) / SLOT_BITS;
         let slot = (at >> (level * SLOT_BITS)) as usize % SLOTS;
@@ -134,8 +136,8 @@ impl Wheel {
         chunk.count += 1;
     }
 
-    /// Turns to `now` and calls `due` with each owner and tick that have come. Cost: the entries
-    /// that come, and the slots that have some; however far `now` is.
+    /// Turns to `now` and calls `due` with each expired owner and tick. Cost: the expired entries,
+    /// and the slots in use; independent of the distance of `now`.
     pub(crate) fn advance(&mut self, now: Tick, due: &mut Vec<(u32, Tick)>) {
         if self.count == 0 {
             self.now = now;
@@ -161,13 +163,13 @@ impl Wheel {
             if last == now {
                 return;
             }
-            // Nothing is left in this turn. Turns in which nothing can come are not taken one by
-            // one: a clock that jumps by minutes would go through thousands.
+            // Nothing is left in this turn. Turns without entries are skipped: a clock that jumps
+            // by minutes would go through thousands.
             self.now = self.last_empty_turn(now);
             if self.now == now {
                 return;
             }
-            // The next tick starts a turn: bring down what lies in the slot of each wheel above
+            // The next tick starts a turn: move down the entries in the slot of each wheel above
             // that begins there.
             self.now = self.now.wrapping_add(1);
             let mut level = 1;
@@ -183,8 +185,8 @@ impl Wheel {
         }
     }
 
-    /// To be called at the end of a turn of the lowest wheel. The end of the last turn before
-    /// entries of a wheel above come down; `now` if that comes first.
+    /// Called at the end of a turn of the lowest wheel. The end of the last turn before entries of
+    /// a wheel above move down; `now` if that is earlier.
     fn last_empty_turn(&self, now: Tick) -> Tick {
         let mut end = self.now;
         for level in 1..LEVELS {
@@ -198,12 +200,12 @@ impl Wheel {
             // This wheel, too, has nothing left in its turn.
             end |= within;
         }
-        // Both lie ahead, the end perhaps by more than half of all ticks.
+        // Both are in the future, the end perhaps by more than half of all ticks.
         let [end_away, now_away] = [end, now].map(|tick| tick.wrapping_sub(self.now));
         self.now.wrapping_add(end_away.min(now_away))
     }
 
-    /// Takes all entries of a slot: those that are due to `due`, the others to their new places.
+    /// Removes all entries of a slot: expired ones to `due`, the others to their new places.
     fn empty(&mut self, level: usize, slot: usize, due: &mut Vec<(u32, Tick)>) {
         let mut at = std::mem::replace(&mut self.slots[level][slot], NONE);
         self.used[level][slot / 64] &= !(1 << (slot % 64));
@@ -223,7 +225,7 @@ impl Wheel {
         }
     }
 
-    /// Takes all entries out, and turns to tick 0. Cost: the slots that have some.
+    /// Removes all entries, and turns to tick 0. Cost: the slots in use.
     pub(crate) fn clear(&mut self) {
         for level in 0..LEVELS {
             while let Some(slot) = self.next_used(level, 0) {
@@ -257,14 +259,14 @@ impl Wheel {
         }
     }
 
-    /// Entries in it, with those that count no more.
+    /// Number of entries, including stale ones.
     #[cfg(test)]
     pub(crate) fn entries(&self) -> usize {
         self.count
     }
 
-    /// When to look again, in nanoseconds on the clock that `now_ns` is of: no entry is due before,
-    /// though there may be none then either.
+    /// Time of the next check, in nanoseconds on the clock of `now_ns`: no entry expires before,
+    /// and possibly none then either.
     pub(crate) fn next_ns(&self, now_ns: u64) -> Option<u64> {
         if self.count == 0 {
             return None;

@@ -1,4 +1,4 @@
-//! Addresses: of the network layer, of either family, and of hardware.
+//! Addresses: IP addresses of either family, and hardware addresses.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 pub struct Ip(pub [u8; 16]);
 
 impl Ip {
-    /// Of four bytes.
+    /// An IPv4 address from four bytes.
     #[inline]
     pub fn v4(bytes: [u8; 4]) -> Self {
         let [a, b, c, d] = bytes;
@@ -36,7 +36,7 @@ impl Ip {
         self.0[..12] == [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff]
     }
 
-    /// The last four bytes: the address where it is IPv4.
+    /// The last four bytes: the address if it is IPv4.
     #[inline]
     pub fn last_four(&self) -> [u8; 4] {
         [self.0[12], self.0[13], self.0[14], self.0[15]]
@@ -57,10 +57,9 @@ impl Ip {
         self.to_std().is_loopback()
     }
 
-    /// True for what no packet may have as its source, whoever sends it: 0/8, 127/8, groups, 240/4
-    /// with the limited broadcast (RFC 1122 section 3.2.1.3, RFC 6890), and `::1` and groups of
-    /// IPv6. The unspecified IPv6 address is left to its caller: it is right in neighbour
-    /// discovery.
+    /// True for addresses that no packet may have as its source: 0/8, 127/8, groups, 240/4 with the
+    /// limited broadcast (RFC 1122 section 3.2.1.3, RFC 6890), and `::1` and groups of IPv6. The
+    /// caller has to check for the unspecified IPv6 address, which is valid in neighbour discovery.
     pub(crate) fn is_martian_source(&self) -> bool {
         if self.is_v4() {
             matches!(self.0[12], 0 | 127 | 224..)
@@ -74,7 +73,7 @@ impl Ip {
         self.0[0] == 0xfe && self.0[1] & 0xc0 == 0x80
     }
 
-    /// As the standard library has it.
+    /// The standard library's type.
     pub fn to_std(self) -> IpAddr {
         if self.is_v4() {
             IpAddr::V4(Ipv4Addr::from(self.last_four()))
@@ -83,7 +82,7 @@ impl Ip {
         }
     }
 
-    /// True if the first `prefix_bits` of both agree. For IPv4 the count is of its own 32 bits.
+    /// True if the first `prefix_bits` of both agree; for IPv4, of its own 32 bits.
     pub fn shares_prefix(&self, other: &Self, prefix_bits: u8) -> bool {
         if self.is_v4() != other.is_v4() {
             return false;
@@ -112,7 +111,7 @@ impl std::fmt::Debug for Ip {
 /// A hardware address.
 pub type Mac = [u8; 6];
 
-/// To all.
+/// The broadcast address.
 pub const BROADCAST: Mac = [0xff; 6];
 
 /// The hardware address of a group: RFC 1112 section 6.4, RFC 2464 section 7.

@@ -1,8 +1,8 @@
-//! ARP packets for IPv4 over Ethernet: 28 bytes, the only combination that this stack speaks.
+//! ARP packets for IPv4 over Ethernet: 28 bytes, the only combination that this stack supports.
 //!
-//! Must stay true: [`Arp::parse`] takes nothing that names other kinds of addresses or other
-//! lengths, so that who has an [`Arp`] need not look at them. Source: RFC 826; RFC 5227 section 1.1
-//! for the words "probe" and "announcement".
+//! Must stay true: [`Arp::parse`] rejects other types and lengths of addresses, so that users of an
+//! [`Arp`] need not check them. Source: RFC 826; RFC 5227 section 1.1 for the words "probe" and
+//! "announcement".
 //!
 //! ```
 //! use sidecore_net_stack::wire::arp::{Arp, Operation};
@@ -28,16 +28,16 @@ pub const BYTES: usize = size_of::<Layout>();
 /// Operation code (RFC 826).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Operation {
-    /// 1: asks for the target's hardware address.
+    /// 1: requests the target's hardware address.
     Request,
     /// 2: answers a request.
     Reply,
-    /// Any other number. RFC 826 learns from the sender before it looks at the operation, so these
-    /// are no reason to refuse a packet.
+    /// Any other number. RFC 826 learns from the sender before it checks the operation, so these
+    /// packets are not rejected.
     Other(u16),
 }
 
-/// A packet about two stations of IPv4 on Ethernet.
+/// A packet with addresses of IPv4 and Ethernet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Arp {
     /// Request or reply.
@@ -46,14 +46,14 @@ pub struct Arp {
     pub sender_mac: Mac,
     /// Its IPv4 address; all zero in a probe (RFC 5227 section 2.1.1).
     pub sender: [u8; 4],
-    /// Hardware address of the target; means nothing in a request.
+    /// Hardware address of the target; undefined in a request.
     pub target_mac: Mac,
-    /// IPv4 address that is asked for, or that the answer goes to.
+    /// IPv4 address that is requested, or that the reply goes to.
     pub target: [u8; 4],
 }
 
 impl Arp {
-    /// Reads a packet; what follows its 28 bytes is padding. `None` for a short one and for other
+    /// Parses a packet; bytes after its 28 bytes are padding. `None` for a short one and for other
     /// hardware than Ethernet, other protocols than IPv4 and other lengths than theirs.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
@@ -76,7 +76,7 @@ impl Arp {
         })
     }
 
-    /// The packet as it goes onto the wire.
+    /// The packet as bytes on the wire.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; BYTES] {
         let operation = match self.operation {

@@ -41,7 +41,7 @@ pub struct Ethernet {
 }
 
 impl Ethernet {
-    /// A header, to be written.
+    /// A header to send.
     pub fn new(destination: Mac, source: Mac, kind: u16) -> Self {
         Self {
             destination,

@@ -1,10 +1,9 @@
-//! Pieces of packets: where a fragment lies in its packet, and the headers of those that we make.
+//! Fragments: the position of a fragment in its packet, and the headers of fragments that we send.
 //!
-//! Must stay true: nothing here panics, whatever the bytes; a fragment that comes out of here
-//! carries something, ends where its packet may end, and all but the last end on a multiple of
-//! eight bytes.
+//! Must stay true: nothing here panics, whatever the bytes; a parsed fragment is not empty, ends
+//! within the maximum packet length, and all but the last end on a multiple of eight bytes.
 //! Source: RFC 791 section 3.2, RFC 1858 and RFC 3128 (first fragments that are too small), RFC
-//! 8200 section 4.5, RFC 6946 (fragments that are all of their packet).
+//! 8200 section 4.5, RFC 6946 (atomic fragments).
 //!
 //! ```
 //! use sidecore_net_stack::wire::{Ip, fragment, ip};
@@ -34,14 +33,13 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Bytes of IPv6's fragment header.
 pub const HEADER_BYTES: usize = size_of::<Ipv6Fragment>();
-/// The longest packet, header and all, in bytes; of IPv6 without its header.
+/// The longest packet with its header, in bytes; for IPv6 without its header.
 pub const PACKET_BYTES_MAX: usize = 0xffff;
-/// Headers in front of a fragment's bytes are no longer than this: IPv4's longest are 60, IPv6's
-/// with a few options 72.
+/// Longest headers before a fragment's bytes: IPv4's are at most 60, IPv6's with a few options 72.
 pub const HEAD_BYTES_MAX: usize = 128;
 /// IPv4's "more fragments" flag (RFC 791 section 3.1).
 const MORE_V4: u16 = 0x2000;
-/// The shortest TCP header; a first fragment with less hides ports or flags from filters.
+/// The shortest TCP header; a shorter first fragment hides ports or flags from filters.
 const TCP_BYTES: usize = super::tcp::HEADER_BYTES;
 
 /// IPv6's M flag (RFC 8200 section 4.5).
@@ -65,7 +63,7 @@ pub struct Key {
     pub source: Ip,
     pub destination: Ip,
     pub identification: u32,
-    /// IPv4's; 0 for IPv6, where it does not count.
+    /// IPv4's protocol; 0 for IPv6, where it is not part of the key.
     pub protocol: u8,
 }
 
@@ -73,50 +71,50 @@ pub struct Key {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Fragment {
     pub key: Key,
-    /// Of its first byte in what the whole packet carries.
+    /// Offset of its first byte in the payload of the whole packet.
     pub offset: usize,
     /// True for every fragment but the last.
     pub more: bool,
-    /// Transport protocol of the whole packet, as this fragment has it.
+    /// Transport protocol of the whole packet, according to this fragment.
     pub protocol: u8,
     pub hops: u8,
-    /// ECN field of the packet that it came in (RFC 3168 section 5.3).
+    /// ECN field of the fragment's packet (RFC 3168 section 5.3).
     pub ecn: Codepoint,
-    /// Bytes of the headers in front of it, IPv6's fragment header with them.
+    /// Bytes of the headers before it, including IPv6's fragment header.
     pub head: usize,
     /// End of its bytes in the frame's packet.
     pub end: usize,
 }
 
 impl Fragment {
-    /// Bytes that it carries.
+    /// Bytes of its payload.
     pub fn len(&self) -> usize {
         self.end - self.head
     }
 
-    /// True if it carries nothing.
+    /// True if it has no payload.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// True for an atomic fragment, which is all of its packet (RFC 6946).
+    /// True for an atomic fragment, the whole of its packet (RFC 6946).
     pub fn is_whole(&self) -> bool {
         self.offset == 0 && !self.more
     }
 }
 
-/// Why a fragment is not taken. IPv6's kind tells the sender which field was wrong.
+/// The reason why a fragment is rejected. For IPv6 it names the field to report to the sender.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bad {
-    /// Not to be understood, or empty.
+    /// Not parseable, or empty.
     Malformed,
     /// No honest sender makes it: the whole packet is refused.
     Hostile(Key),
-    /// RFC 8200 section 4.5: a parameter problem with this code about this place goes back.
+    /// RFC 8200 section 4.5: a parameter problem with this code and pointer is sent back.
     Problem { code: u8, pointer: usize },
 }
 
-/// A fragment that [`ip::parse_v4`] found: version, lengths and header checksum are right.
+/// Parses a fragment that [`ip::parse_v4`] found: version, lengths and header checksum are valid.
 pub fn parse_v4(bytes: &[u8]) -> Result<Fragment, Bad> {
     let (header, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
     let head = usize::from(header.version_words & 0x0f) * 4;
@@ -140,11 +138,12 @@ pub fn parse_v4(bytes: &[u8]) -> Result<Fragment, Bad> {
         head,
         end,
     };
+    // All fragments except the last have whole units of eight bytes.
     if fragment.more && !fragment.len().is_multiple_of(8) {
         return Err(Bad::Malformed);
     }
     let place = fragment.offset..fragment.offset + fragment.len();
-    // RFC 1858 section 3, RFC 3128: a TCP header in two pieces.
+    // RFC 1858 section 3, RFC 3128: a fragmented TCP header.
     let cuts_tcp = |at: usize| at > 0 && at < TCP_BYTES;
     let torn = header.protocol == ip::TCP
         && (cuts_tcp(place.start) || fragment.more && cuts_tcp(place.end));
@@ -154,7 +153,7 @@ pub fn parse_v4(bytes: &[u8]) -> Result<Fragment, Bad> {
     Ok(fragment)
 }
 
-/// A fragment that [`ip::parse_v6`] found: version and lengths are right.
+/// Parses a fragment that [`ip::parse_v6`] found: version and lengths are valid.
 pub fn parse_v6(bytes: &[u8]) -> Result<Fragment, Bad> {
     let (header, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
     let end = V6_BYTES + usize::from(header.payload_bytes.get());
@@ -176,7 +175,8 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Fragment, Bad> {
             identification: fields.identification.get(),
             protocol: 0,
         },
-        // In units of eight bytes, above three other bits: the offset in bytes.
+        // The field has units of eight bytes above three other bits: masked, it is the offset in
+        // bytes.
         offset: usize::from(field & !7),
         more: field & MORE_V6 != 0,
         protocol,
@@ -186,15 +186,15 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Fragment, Bad> {
         end,
     };
     if fragment.more && !fragment.len().is_multiple_of(8) {
-        // The payload's length.
+        // Pointer to the payload's length.
         return Err(Bad::Problem {
             code: 0,
             pointer: 4,
         });
     }
-    // Headers in front of the fragment header are part of the whole's length.
+    // Headers before the fragment header are part of the whole packet's length.
     if head - HEADER_BYTES - V6_BYTES + fragment.offset + fragment.len() > PACKET_BYTES_MAX {
-        // The fragment's offset.
+        // Pointer to the fragment's offset.
         return Err(Bad::Problem {
             code: 0,
             pointer: at + 2,
@@ -209,7 +209,7 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Fragment, Bad> {
     Ok(fragment)
 }
 
-/// RFC 7112, RFC 8200 section 4.5: a first fragment has all headers, the transport's too.
+/// RFC 7112, RFC 8200 section 4.5: a first fragment has all headers, including the transport's.
 fn has_all_headers(bytes: &[u8], head: usize, protocol: u8) -> bool {
     let Ok((start, protocol)) = ip::chain(bytes, head, protocol) else {
         return false;
@@ -232,7 +232,7 @@ pub struct Piece {
     pub len: usize,
 }
 
-/// Bytes of the headers that [`write()`] makes between addresses of this one's family.
+/// Bytes of the headers that [`write()`] makes for addresses of this one's family.
 pub fn head_bytes(address: &Ip) -> usize {
     let more = if address.is_v4() { 0 } else { HEADER_BYTES };
     ip::header_bytes(address) + more
@@ -274,7 +274,7 @@ mod tests {
     use super::*;
     use crate::wire::ip::Bad as BadPacket;
 
-    /// A fragment of ours as another stack reads it.
+    /// Parses a fragment of ours, as another stack would.
     fn read(v4: bool, protocol: u8, piece: &Piece) -> Result<Fragment, Bad> {
         let ends = if v4 {
             [Ip::v4([10, 0, 0, 1]), Ip::v4([10, 0, 0, 2])]
@@ -324,7 +324,7 @@ mod tests {
         };
         assert_eq!(of(false, ip::UDP, 8, 13, true), Err(wrong_length));
         assert!(of(true, ip::UDP, 8, 13, false).is_ok());
-        // Beyond the longest packet.
+        // Beyond the maximum packet length.
         let last = 0x1fff * 8;
         assert!(matches!(
             of(true, ip::UDP, last, 8, false),
@@ -336,7 +336,7 @@ mod tests {
             pointer: 42,
         };
         assert_eq!(of(false, ip::UDP, last, 8, false), Err(beyond));
-        // TCP's header in two pieces.
+        // A fragmented TCP header.
         assert!(matches!(
             of(true, ip::TCP, 0, 16, true),
             Err(Bad::Hostile(_))

@@ -1,9 +1,9 @@
-//! IGMP messages: who is in which IPv4 group.
+//! IGMP messages: membership of IPv4 groups.
 //!
-//! Hosts here speak version 2; queries of all three versions are understood, since routers of
-//! version 3 take reports of version 2 (RFC 3376 section 7.3.2). Must stay true: a [`Message`] had
-//! the right checksum, and its group is one, or none. Source: RFC 2236 section 2, RFC 1112 appendix
-//! I, RFC 3376 sections 4.1 and 7.1.
+//! Hosts here use version 2; queries of all three versions are parsed, since routers of version 3
+//! accept reports of version 2 (RFC 3376 section 7.3.2). Must stay true: a [`Message`] had the
+//! right checksum, and its group is a multicast or the unspecified address. Source: RFC 2236
+//! section 2, RFC 1112 appendix I, RFC 3376 sections 4.1 and 7.1.
 //!
 //! ```
 //! use sidecore_net_stack::wire::igmp::Message;
@@ -23,29 +23,28 @@ pub const BYTES: usize = 8;
 /// The shortest query of version 3, without sources.
 const QUERY_V3_BYTES: usize = 12;
 
-/// A message that hosts and routers exchange. The group is as in the packet: `0.0.0.0` or one of
+/// A message between hosts and routers. The group is as in the packet: `0.0.0.0` or one of
 /// `224.0.0.0/4`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message {
-    /// A router asks who is in the group, or in any where it is unspecified.
+    /// A router queries members of the group, or of all groups if it is unspecified.
     Query {
-        /// Group that is asked for.
+        /// Queried group.
         group: [u8; 4],
         /// Maximum response code: tenths of a second below 128. 0 comes from version 1.
         response_code: u8,
     },
-    /// A host is in the group; version 1.
+    /// A host is a member of the group; version 1.
     ReportV1([u8; 4]),
-    /// A host is in the group; version 2.
+    /// A host is a member of the group; version 2.
     ReportV2([u8; 4]),
     /// A host has left the group.
     Leave([u8; 4]),
 }
 
 impl Message {
-    /// Reads what an IPv4 packet carries, all of it. `None` for a short message, a wrong checksum,
-    /// an address that is no group, a type that is not known, and a query whose length no version
-    /// has.
+    /// Parses the whole payload of an IPv4 packet. `None` for a short message, a wrong checksum, an
+    /// address that is not a group, an unknown type, and a query with a length of no version.
     #[must_use]
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let &[kind, response_code, _, _, a, b, c, d, ref rest @ ..] = bytes else {
@@ -60,7 +59,7 @@ impl Message {
             return None;
         }
         match kind {
-            // RFC 3376 section 7.1: lengths between those of versions 2 and 3 are no query's.
+            // RFC 3376 section 7.1: lengths between those of versions 2 and 3 are invalid.
             QUERY if rest.is_empty() || bytes.len() >= QUERY_V3_BYTES => Some(Self::Query {
                 group,
                 response_code,
@@ -72,7 +71,7 @@ impl Message {
         }
     }
 
-    /// The message as it goes onto the wire, with its checksum.
+    /// The message as bytes on the wire, with its checksum.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; BYTES] {
         let (kind, response_code, group) = match *self {
@@ -102,7 +101,7 @@ mod tests {
 
     const GROUP: [u8; 4] = [224, 0, 0, 99];
 
-    /// A query of so many bytes whose checksum is right.
+    /// A query of `len` bytes with a correct checksum.
     fn query(len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         (bytes[0], bytes[1]) = (QUERY, 100);

@@ -1,7 +1,7 @@
-//! IPv4 and IPv6 headers: what a packet of either carries, and how ours are written.
+//! IPv4 and IPv6 headers: parsing received ones, and writing ours.
 //!
-//! A fragment is told from a packet here and no more: what follows is [`super::fragment`]'s. TCP
-//! never makes them: every packet of ours that is none says "do not fragment". Source: RFC 791, RFC
+//! This module only recognizes a fragment; [`super::fragment`] parses it. TCP never sends
+//! fragments: every unfragmented packet of ours has "do not fragment" set. Source: RFC 791, RFC
 //! 6864 (identification), RFC 8200.
 //!
 //! ```
@@ -41,7 +41,7 @@ pub const V4_BYTES: usize = 20;
 pub const V6_BYTES: usize = 40;
 /// The longest packet that every IPv6 link takes (RFC 8200 section 5).
 pub const V6_MTU_MIN: usize = 1280;
-/// Hops that our packets may take (RFC 1700's default).
+/// Hop limit of sent packets (RFC 1700's default).
 pub const HOPS: u8 = 64;
 /// IPv6's fragment header.
 pub const FRAGMENT: u8 = 44;
@@ -52,15 +52,15 @@ const OPTION_LSRR: u8 = 131;
 const OPTION_SSRR: u8 = 137;
 /// IPv6's padding of one byte, the only option without a length: RFC 8200 section 4.2.
 const OPTION_PAD1: u8 = 0;
-/// Place of the next header's number in the IPv6 header.
+/// Offset of the next header field in the IPv6 header.
 const V6_NEXT_AT: usize = 6;
 /// Offset of IPv4's header checksum.
 const CHECKSUM_AT: usize = 10;
-/// Bits of a type of service or traffic class that are ECN's: RFC 3168 section 5.
+/// ECN bits of a type of service or traffic class: RFC 3168 section 5.
 const ECN_BITS: u8 = 3;
 /// Position of IPv6's traffic class in its first word.
 const CLASS_SHIFT: u32 = 20;
-/// Extension headers that are looked through in one packet.
+/// Extension headers that are skipped in one packet, at most.
 const EXTENSIONS_MAX: usize = 8;
 
 /// ECN field of an IP header (RFC 3168 section 5): the low two bits of IPv4's type of service and
@@ -68,12 +68,12 @@ const EXTENSIONS_MAX: usize = 8;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(u8)]
 pub enum Codepoint {
-    /// Not ECN-capable: a router that is congested can only drop it.
+    /// Not ECN-capable: a congested router can only drop it.
     #[default]
     NotEct = 0,
     /// ECN-capable transport, ECT(1).
     Ect1 = 1,
-    /// ECN-capable transport, ECT(0): what our data carries (RFC 8311 section 4.2).
+    /// ECN-capable transport, ECT(0): used by our data (RFC 8311 section 4.2).
     Ect0 = 2,
     /// Congestion experienced: a router marked it instead of dropping it.
     Ce = 3,
@@ -120,7 +120,7 @@ pub struct Ipv6 {
     pub destination: Ip,
 }
 
-/// A packet of either family: what the layer above needs to know.
+/// A packet of either family: the fields that the layer above needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packet {
     pub source: Ip,
@@ -135,41 +135,41 @@ pub struct Packet {
     pub end: usize,
 }
 
-/// Why a packet is not taken.
+/// The reason why a packet is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Bad {
-    /// Too short, lengths that do not fit, or a wrong version.
+    /// Too short, with inconsistent lengths, or of a wrong version.
     Malformed,
     /// IPv4's header checksum is wrong.
     Checksum,
     /// A fragment.
     Fragment,
-    /// An IPv6 packet between IPv4-mapped addresses, which stand for IPv4 here (RFC 4291 section
-    /// 2.5.5.2) and never lie on the wire.
+    /// An IPv6 packet between IPv4-mapped addresses, which represent IPv4 here (RFC 4291 section
+    /// 2.5.5.2) and are never valid on the wire.
     Martian,
-    /// An IPv4 source route (RFC 791 section 3.1); refused, as RFC 7126 section 4.3 advises.
+    /// An IPv4 source route (RFC 791 section 3.1); rejected, as RFC 7126 section 4.3 advises.
     SourceRoute,
-    /// An unknown IPv6 option that is not to be passed over (RFC 8200 section 4.2), at this place
-    /// in the packet.
+    /// An unknown IPv6 option that must not be skipped (RFC 8200 section 4.2), at this offset in
+    /// the packet.
     Option { pointer: usize, report: Report },
     /// An IPv6 routing header with segments left (RFC 8200 section 4.4), whose type is at this
-    /// place in the packet.
+    /// offset in the packet.
     Routing { pointer: usize },
 }
 
-/// Who is told that an IPv6 option is not known: the two highest bits of its type (RFC 8200 section
-/// 4.2).
+/// Recipient of a report about an unknown IPv6 option: the two highest bits of its type (RFC 8200
+/// section 4.2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Report {
-    /// 01: nobody.
+    /// 01: none.
     Never,
-    /// 10: the source, also where the packet came to a group.
+    /// 10: the source, even if the packet was sent to a group.
     Always,
-    /// 11: the source, unless the packet came to a group.
+    /// 11: the source, unless the packet was sent to a group.
     Unicast,
 }
 
-/// Reads an IPv4 packet. What lies behind its total length (Ethernet's padding) is left out.
+/// Parses an IPv4 packet. Bytes after its total length (Ethernet's padding) are ignored.
 #[inline]
 pub fn parse_v4(bytes: &[u8]) -> Result<Packet, Bad> {
     let (header, _) = Ipv4::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
@@ -200,7 +200,7 @@ pub fn parse_v4(bytes: &[u8]) -> Result<Packet, Bad> {
     })
 }
 
-/// Reads an IPv6 packet and looks through hop-by-hop, routing and destination options.
+/// Parses an IPv6 packet and skips hop-by-hop, routing and destination options.
 #[inline]
 pub fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
     let (header, _) = Ipv6::ref_from_prefix(bytes).map_err(|_| Bad::Malformed)?;
@@ -226,20 +226,20 @@ pub fn parse_v6(bytes: &[u8]) -> Result<Packet, Bad> {
     })
 }
 
-/// Looks through the headers from `start` on, of which the first is a `protocol`, up to the first
-/// that is none of RFC 8200's options or routing: where it starts, and what it is.
+/// Walks the headers from `start` on, the first of which is a `protocol`, up to the first that is
+/// neither options nor routing of RFC 8200: its offset and protocol.
 #[inline]
 pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize, u8), Bad> {
     for _ in 0..EXTENSIONS_MAX {
         // RFC 8200 sections 4.3, 4.4 and 4.6: hop-by-hop, routing, destination options. Hop-by-hop
-        // options behind another header are an unknown protocol (section 4).
+        // options after another header are an unknown protocol (section 4).
         if !matches!(protocol, 43 | 60) && (protocol != 0 || start != V6_BYTES) {
             break;
         }
         let Some(&[next, units]) = bytes.get(start..start + 2) else {
             return Err(Bad::Malformed);
         };
-        // RFC 8200 section 4.4: segments left must be 0 for a packet that has arrived.
+        // RFC 8200 section 4.4: segments left must be 0 for a packet at its destination.
         if protocol == 43 {
             match bytes.get(start + 3) {
                 Some(0) => {}
@@ -261,9 +261,9 @@ pub fn chain(bytes: &[u8], mut start: usize, mut protocol: u8) -> Result<(usize,
     Ok((start, protocol))
 }
 
-/// The header behind an IPv6 packet's extension headers, of which none begins at `end` or later:
-/// the place of the field that tells its protocol, its own place, and its protocol. Looks no
-/// closer; for errors about packets that were refused.
+/// The header after an IPv6 packet's extension headers, none of which begins at `end` or later: the
+/// offset of the field with its protocol, its own offset, and its protocol. Without validation; for
+/// errors about rejected packets.
 #[cold]
 pub fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
     let (mut place, mut start) = (V6_NEXT_AT, V6_BYTES);
@@ -282,8 +282,8 @@ pub fn last_header(bytes: &[u8], end: usize) -> (usize, usize, u8) {
     (place, start, protocol)
 }
 
-/// RFC 8200 section 4.2: passes over options, or says why it must not. `at` is their place in the
-/// packet.
+/// RFC 8200 section 4.2: skips options, or returns the reason why it must not. `at` is their offset
+/// in the packet.
 fn check_options(options: &[u8], at: usize) -> Result<(), Bad> {
     let mut place = 0;
     while let Some(&kind) = options.get(place) {
@@ -307,14 +307,14 @@ fn check_options(options: &[u8], at: usize) -> Result<(), Bad> {
         }
         place += 2 + usize::from(len);
     }
-    // An option that ends behind its header.
+    // An option that ends beyond its header.
     if place > options.len() {
         return Err(Bad::Malformed);
     }
     Ok(())
 }
 
-/// True if IPv4 options hold a loose or a strict source route.
+/// True if IPv4 options contain a loose or a strict source route.
 #[cold]
 fn has_source_route(options: &[u8]) -> bool {
     let mut place = 0;
@@ -325,7 +325,7 @@ fn has_source_route(options: &[u8]) -> bool {
             OPTION_LSRR | OPTION_SSRR => return true,
             _ => match options.get(place + 1) {
                 Some(&len) if len >= 2 => place += usize::from(len),
-                // Not to be read further; nothing here acts on options.
+                // Unparseable; nothing here uses options.
                 _ => return false,
             },
         }
@@ -333,8 +333,8 @@ fn has_source_route(options: &[u8]) -> bool {
     false
 }
 
-/// Writes the header that carries `payload_bytes` from `source` to `destination`, of the family
-/// that they have, and returns its bytes. `header` has room for 40.
+/// Writes the header for `payload_bytes` from `source` to `destination`, of their family, and
+/// returns its length. `header` has room for 40 bytes.
 #[inline]
 pub fn write(
     header: &mut [u8],
@@ -348,9 +348,10 @@ pub fn write(
         let mut fields = Ipv4 {
             version_words: 0x45,
             service: 0,
-            // A super-segment of 64 KiB and its header may not fit; what cuts it writes it again.
+            // A super-segment of 64 KiB and its header may exceed the field; the NIC that cuts it
+            // rewrites it.
             total_bytes: U16::new((V4_BYTES + payload_bytes).min(0xffff) as u16),
-            // RFC 6864 section 4.1: any value will do where fragments are forbidden.
+            // RFC 6864 section 4.1: any value is valid if fragmentation is forbidden.
             identification: U16::new(0),
             fragment: U16::new(0x4000),
             hops,
@@ -376,7 +377,7 @@ pub fn write(
     }
 }
 
-/// Puts RFC 2474's bits of a traffic class into the header that [`write()`] has just made.
+/// Sets RFC 2474's bits of a traffic class in the header that [`write()`] has just written.
 #[cold]
 pub fn set_traffic_class(header: &mut [u8], class: u8) {
     set_class(header, !ECN_BITS, class);
@@ -388,8 +389,8 @@ pub(super) fn class_codepoint(version_class_label: U32) -> Codepoint {
     Codepoint::of((version_class_label.get() >> CLASS_SHIFT) as u8)
 }
 
-/// Sets the ECN field of the header at the beginning of `packet`, and IPv4's checksum over it.
-/// Bytes that are no IP header stay as they are.
+/// Sets the ECN field of the header at the beginning of `packet`, and updates IPv4's checksum.
+/// Bytes that are not an IP header stay unchanged.
 ///
 /// ```
 /// use sidecore_net_stack::wire::{Ip, ip};
@@ -404,7 +405,7 @@ pub fn set_codepoint(packet: &mut [u8], codepoint: Codepoint) {
     set_class(packet, ECN_BITS, codepoint as u8);
 }
 
-/// Puts `value` into the bits `mask` of the type of service or traffic class.
+/// Sets the bits `mask` of the type of service or traffic class to `value`.
 #[inline]
 fn set_class(packet: &mut [u8], mask: u8, value: u8) {
     match packet.first().map(|first| first >> 4) {
@@ -431,7 +432,7 @@ fn set_class(packet: &mut [u8], mask: u8, value: u8) {
     }
 }
 
-/// The ends of a packet and its hops; `header` is IPv4's of 20 bytes or IPv6's of 40.
+/// The ends of a packet and its hop limit; `header` is IPv4's of 20 bytes or IPv6's of 40.
 pub fn ends(header: &[u8]) -> Option<(Ip, Ip, u8)> {
     if header.len() == V4_BYTES {
         let fields = Ipv4::ref_from_bytes(header).ok()?;
@@ -442,7 +443,7 @@ pub fn ends(header: &[u8]) -> Option<(Ip, Ip, u8)> {
     Some((fields.source, fields.destination, fields.hops))
 }
 
-/// Bytes of the header that [`write()`] makes between addresses of this one's family.
+/// Bytes of the header that [`write()`] makes for addresses of this one's family.
 #[inline]
 pub fn header_bytes(address: &Ip) -> usize {
     if address.is_v4() { V4_BYTES } else { V6_BYTES }

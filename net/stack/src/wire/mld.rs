@@ -1,8 +1,8 @@
-//! Multicast listener discovery: who is in which IPv6 group.
+//! Multicast listener discovery: membership of IPv6 groups.
 //!
-//! Hosts here report in version 2, a group at a time; queries of both versions are understood.
-//! Must stay true: [`report`] is exactly what follows the IPv6 header, hop-by-hop options and all.
-//! Source: RFC 2710 section 3, RFC 3810 sections 5 and 8.1, RFC 2711 (router alert).
+//! Hosts here report in version 2, a group at a time; queries of both versions are parsed. Must
+//! stay true: [`report`] is the complete packet after the IPv6 header, including hop-by-hop
+//! options. Source: RFC 2710 section 3, RFC 3810 sections 5 and 8.1, RFC 2711 (router alert).
 //!
 //! ```
 //! use sidecore_net_stack::wire::{Ip, mld};
@@ -26,13 +26,13 @@ use zerocopy::{Immutable, IntoBytes, Unaligned};
 pub const QUERY: u8 = 130;
 /// ICMPv6 type of a report of version 2.
 pub const REPORT: u8 = 143;
-/// Bytes of what [`report`] makes: options, header, one record.
+/// Bytes of a [`report`]: options, header, one record.
 pub const REPORT_BYTES: usize = OPTION_BYTES + HEADER_BYTES + RECORD_BYTES;
-/// `ff02::16`: all routers that speak version 2, to whom reports go.
+/// `ff02::16`: all MLDv2 routers, the destination of reports.
 pub const ROUTERS: Ip = Ip([0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x16]);
 
-/// Reads a query whose checksum is right: the group that is asked for, unspecified for all. `None`
-/// for a length that no version has, and for an address that is no group.
+/// Parses a query with a correct checksum: the queried group, unspecified for all. `None` for a
+/// length of no version, and for an address that is not a group.
 #[must_use]
 pub fn parse_query(bytes: &[u8]) -> Option<Ip> {
     // RFC 3810 section 8.1: version 1 has 24 bytes, version 2 at least 28.
@@ -45,11 +45,11 @@ pub fn parse_query(bytes: &[u8]) -> Option<Ip> {
     known.then_some(group)
 }
 
-/// Kind of a report's record (RFC 3810 section 5.2.12); none here lists sources.
+/// Kind of a report's record (RFC 3810 section 5.2.12); no record here lists sources.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Record {
-    /// MODE_IS_EXCLUDE: in the group, in answer to a query.
+    /// MODE_IS_EXCLUDE: a member, in reply to a query.
     Current = 2,
     /// CHANGE_TO_INCLUDE_MODE: the group was left.
     Left = 3,
@@ -57,8 +57,8 @@ pub enum Record {
     Joined = 4,
 }
 
-/// A report that a host at `source` is in `group`, or no longer: a hop-by-hop header with the
-/// router alert that RFC 3810 section 5 asks for, and an ICMPv6 message to [`ROUTERS`] with one
+/// A report that a host at `source` is a member of `group`, or no longer: a hop-by-hop header with
+/// the router alert that RFC 3810 section 5 requires, and an ICMPv6 message to [`ROUTERS`] with one
 /// record.
 #[must_use]
 pub fn report(source: &Ip, group: &Ip, record: Record) -> [u8; REPORT_BYTES] {

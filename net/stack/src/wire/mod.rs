@@ -1,11 +1,11 @@
 //! Wire formats: headers with fixed layouts for the fast path, and types of the small protocols.
 //!
-//! Why here: these are the only places where bytes from outside become fields. Each format is read
-//! once into a type whose values are right ([`arp::Arp`], [`ndisc::Message`], [`igmp::Message`])
+//! Why here: these are the only places where bytes from outside become fields. Each format is
+//! parsed once into a type with valid values ([`arp::Arp`], [`ndisc::Message`], [`igmp::Message`])
 //! and written as an array of its own length, so that neither side counts bytes. ICMP's errors and
-//! echoes quote other packets and are read where they are answered (`stack/icmp.rs`). Must stay
-//! true: nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` compares each of the
-//! small formats with another implementation, in both directions.
+//! echoes quote other packets and are parsed by their handlers (`stack/icmp.rs`). Must stay true:
+//! nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` compares each of the small
+//! formats with another implementation, in both directions.
 //!
 //! ```
 //! use sidecore_net_stack::wire::{Ip, group_mac};

@@ -1,10 +1,10 @@
-//! Neighbour discovery: the five ICMPv6 messages and those of their options that a host needs.
+//! Neighbour discovery: the five ICMPv6 messages and the options that a host needs.
 //!
-//! Why here: everything in these messages comes from strangers on the link. [`Message::parse`]
-//! walks the options once; who has an [`Options`] can step through it without meeting a bad length.
-//! Must stay true: an option has at least eight bytes and ends within its message; a target is
-//! never a group. Source: RFC 4861 section 4 (formats) and sections 6.1, 7.1, 8.1 (what is valid),
-//! RFC 2464 section 6 (link-layer addresses of Ethernet), RFC 4443 section 2.1.
+//! Why here: everything in these messages comes from untrusted hosts on the link.
+//! [`Message::parse`] walks the options once; users of an [`Options`] can iterate over it without
+//! meeting a bad length. Must stay true: an option has at least eight bytes and ends within its
+//! message; a target is never a group. Source: RFC 4861 section 4 (formats) and sections 6.1, 7.1,
+//! 8.1 (validation), RFC 2464 section 6 (link-layer addresses of Ethernet), RFC 4443 section 2.1.
 //!
 //! ```
 //! use sidecore_net_stack::wire::Ip;
@@ -37,60 +37,59 @@ pub const NEIGHBOR_ADVERTISEMENT: u8 = 136;
 /// ICMPv6 type of a redirect, the last of the five.
 pub const REDIRECT: u8 = 137;
 
-/// Bytes of a router solicitation of ours.
+/// Bytes of a router solicitation that we send.
 pub const ROUTER_SOLICITATION_BYTES: usize = size_of::<RouterSolicitation>();
-/// Bytes of a neighbour solicitation or advertisement of ours.
+/// Bytes of a neighbour solicitation or advertisement that we send.
 pub const NEIGHBOR_BYTES: usize = size_of::<Neighbor>();
 
-/// A message whose hop limit and checksum are the caller's to look at. Link-layer addresses are of
-/// Ethernet; where an option comes twice, the last one counts.
+/// A message; the caller has to check its hop limit and checksum. Link-layer addresses are those of
+/// Ethernet; if an option is repeated, the last one counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Message<'p> {
-    /// A host asks for routers.
+    /// A host solicits routers.
     RouterSolicitation {
-        /// Address of the asking host on the link.
+        /// Link-layer address of the host.
         source: Option<Mac>,
     },
-    /// A router tells who it is and what the link's prefixes are.
+    /// A router announces itself and the link's prefixes.
     RouterAdvertisement {
-        /// Seconds for which it is a default router; 0 for none.
+        /// Seconds for which it is a default router; 0 if it is not.
         router_s: u16,
-        /// Its address on the link.
+        /// Link-layer address of the router.
         source: Option<Mac>,
-        /// All options, prefixes among them.
+        /// All options, including prefixes.
         options: Options<'p>,
     },
-    /// Somebody asks for the target's address on the link.
+    /// A host requests the target's link-layer address.
     NeighborSolicitation {
-        /// The address that is asked for.
+        /// The requested address.
         target: Ip,
-        /// Address of the asker on the link.
+        /// Link-layer address of the requesting host.
         source: Option<Mac>,
     },
-    /// A station tells its address on the link.
+    /// A host announces its link-layer address.
     NeighborAdvertisement {
         /// Router, solicited, override.
         flags: NeighborFlags,
-        /// The station.
+        /// The host's address.
         target: Ip,
-        /// Its address on the link.
+        /// Its link-layer address.
         mac: Option<Mac>,
     },
-    /// A router tells of a better first hop.
+    /// A router redirects to a better first hop.
     Redirect {
         /// The better first hop.
         target: Ip,
-        /// For packets to here.
+        /// The destination that it applies to.
         destination: Ip,
-        /// The hop's address on the link.
+        /// Link-layer address of the hop.
         mac: Option<Mac>,
     },
 }
 
 impl<'p> Message<'p> {
-    /// Reads all of an ICMPv6 message. `None` for other types, a code that is not 0, a short
-    /// message, an option of no length or one that ends beyond the message, and a target that is a
-    /// group.
+    /// Parses a whole ICMPv6 message. `None` for other types, a code other than 0, a short message,
+    /// an option of length zero or one that ends beyond the message, and a target that is a group.
     #[must_use]
     pub fn parse(bytes: &'p [u8]) -> Option<Self> {
         let (head, rest) = Head::ref_from_prefix(bytes).ok()?;
@@ -102,8 +101,8 @@ impl<'p> Message<'p> {
                 source: Options::parse(rest)?.source_mac(),
             }),
             ROUTER_ADVERTISEMENT => {
-                // Reachable time and retransmission timer: ours are constants (RFC 4861 section
-                // 10).
+                // Reachable time and retransmission timer are skipped: ours are constants (RFC 4861
+                // section 10).
                 let (_, rest) = rest.split_first_chunk::<8>()?;
                 let options = Options::parse(rest)?;
                 let [_, _, high, low] = head.field;
@@ -147,7 +146,8 @@ impl<'p> Message<'p> {
     }
 }
 
-/// The target of a message and what follows it. RFC 4861 sections 7.1.1, 7.1.2, 8.1: never a group.
+/// The target of a message and the bytes after it. RFC 4861 sections 7.1.1, 7.1.2, 8.1: never a
+/// group.
 fn target(bytes: &[u8]) -> Option<(Ip, &[u8])> {
     let (target, rest) = Ip::read_from_prefix(bytes).ok()?;
     (!target.is_multicast()).then_some((target, rest))
@@ -158,7 +158,7 @@ fn target(bytes: &[u8]) -> Option<(Ip, &[u8])> {
 pub struct NeighborFlags {
     /// The station is a router.
     pub router: bool,
-    /// It was asked.
+    /// It is a reply to a solicitation.
     pub solicited: bool,
     /// The override flag: a cached hardware address is to be replaced (RFC 4861 section 4.4).
     pub replaces: bool,
@@ -178,13 +178,12 @@ impl NeighborFlags {
     }
 }
 
-/// The options of a message, each of whose lengths is right.
+/// The options of a message, with valid lengths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Options<'p>(&'p [u8]);
 
 impl<'p> Options<'p> {
-    /// RFC 4861 section 4.6: a message with an option of no length is discarded, whatever else it
-    /// says.
+    /// RFC 4861 section 4.6: a message with an option of length zero is discarded as a whole.
     fn parse(bytes: &'p [u8]) -> Option<Self> {
         let mut rest = bytes;
         while !rest.is_empty() {
@@ -193,10 +192,10 @@ impl<'p> Options<'p> {
         Some(Self(bytes))
     }
 
-    /// Prefixes that a router tells of, in their order.
+    /// Prefixes in a router advertisement, in order.
     pub fn prefixes(self) -> impl Iterator<Item = Prefix> + 'p {
         self.each().filter_map(|bytes| {
-            // Another length than 32 bytes is no prefix's.
+            // A prefix option has exactly 32 bytes.
             let option = PrefixOption::ref_from_bytes(bytes).ok()?;
             (option.kind == PREFIX).then(|| Prefix {
                 bits: option.bits,
@@ -238,8 +237,8 @@ impl<'p> Options<'p> {
     }
 }
 
-/// The first option, and what follows it. `None` at the end, and for a length of zero or beyond the
-/// end.
+/// The first option, and the bytes after it. `None` at the end, and for a length of zero or beyond
+/// the end.
 fn split_option(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let &[_, units, ..] = bytes else {
         return None;
@@ -250,24 +249,24 @@ fn split_option(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     bytes.split_at_checked(usize::from(units) * 8)
 }
 
-/// A prefix that a router tells of: RFC 4861 section 4.6.2.
+/// A prefix in a router advertisement: RFC 4861 section 4.6.2.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Prefix {
-    /// Its length, 0 to 128; other numbers may come.
+    /// Its length, 0 to 128 if valid; any number may be received.
     pub bits: u8,
     /// Its addresses are on this link.
     pub on_link: bool,
-    /// Hosts may make themselves addresses of it (RFC 4862).
+    /// Hosts may derive addresses from it (RFC 4862).
     pub autonomous: bool,
     /// Seconds for which it is valid; all ones for ever.
     pub valid_s: u32,
     /// Seconds for which its addresses are preferred; all ones for ever.
     pub preferred_s: u32,
-    /// The prefix, and bits that mean nothing.
+    /// The prefix; bits beyond its length are undefined.
     pub prefix: Ip,
 }
 
-/// A question for routers from `source` to `destination`, with our address on the link.
+/// A router solicitation from `source` to `destination`, with our link-layer address.
 #[must_use]
 pub fn router_solicitation(
     source: &Ip,
@@ -281,8 +280,8 @@ pub fn router_solicitation(
     zerocopy::transmute!(RouterSolicitation { head, option })
 }
 
-/// A question from `source` to `destination` for the station that has `target`, with our address on
-/// the link.
+/// A solicitation from `source` to `destination` for the neighbour with `target`, with our
+/// link-layer address.
 #[must_use]
 pub fn neighbor_solicitation(
     source: &Ip,
@@ -300,7 +299,7 @@ pub fn neighbor_solicitation(
     )
 }
 
-/// Tells `destination` that `source` is ours, and our address on the link.
+/// Announces to `destination` that we have `source`, and our link-layer address.
 #[must_use]
 pub fn neighbor_advertisement(
     source: &Ip,
@@ -346,7 +345,7 @@ struct Head {
 }
 
 impl Head {
-    /// Of a message of `len` bytes, whose bytes after this head have the sum `rest`.
+    /// The head of a message of `len` bytes, whose bytes after this head have the sum `rest`.
     fn new((source, destination): (&Ip, &Ip), kind: u8, flags: u8, len: usize, rest: Sum) -> Self {
         let mut head = Self {
             kind,
@@ -461,7 +460,7 @@ mod tests {
     #[test]
     fn an_advertisement_has_every_prefix() {
         let options = [prefix(0x20), [0; 32], prefix(0x30)].concat();
-        // The second one is of a type that nobody knows.
+        // The second one is of an unknown type.
         let mut bytes = advertisement(&options);
         bytes[16 + 32..16 + 34].copy_from_slice(&[200, 4]);
         let Some(Message::RouterAdvertisement {
@@ -500,7 +499,7 @@ mod tests {
             option[1] = units;
             assert_eq!(Message::parse(&advertisement(&option)), None, "{units}");
         }
-        // A good one before it does not help.
+        // A valid one before it does not help.
         let options = [&prefix[..], &[1, 0, 2, 0, 0, 0, 0, 1]].concat();
         assert_eq!(Message::parse(&advertisement(&options)), None);
     }

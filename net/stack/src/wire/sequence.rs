@@ -24,12 +24,12 @@ pub(crate) fn later(a: u32, b: u32) -> u32 {
     if before(a, b) { b } else { a }
 }
 
-/// From the first sequence number up to but not the last.
+/// Sequence numbers from `start` to before `end`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Range {
     /// The first.
     pub start: u32,
-    /// The one behind the last.
+    /// The number after the last.
     pub end: u32,
 }
 
@@ -40,13 +40,13 @@ impl Range {
         self.end.wrapping_sub(self.start)
     }
 
-    /// True if it holds no sequence number.
+    /// True if it contains no sequence number.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.start == self.end
     }
 
-    /// True if all of `other` lies in it.
+    /// True if it contains all of `other`.
     #[inline]
     pub fn contains(&self, other: &Self) -> bool {
         before_or_at(self.start, other.start) && before_or_at(other.end, self.end)

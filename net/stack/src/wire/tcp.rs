@@ -1,8 +1,8 @@
-//! TCP's header and options, read and written.
+//! TCP's header and options: parsing and writing.
 //!
-//! Options go out in the order that Linux uses, because conformance scripts and middleboxes know
-//! it: MSS, SACK permitted, timestamps, window scale on a SYN; NOP NOP timestamps, then NOP NOP
-//! SACK on the rest. Source: RFC 9293 sections 3.1 and 3.2, RFC 7323, RFC 2018.
+//! Options are written in Linux's order, because conformance scripts and middleboxes expect it:
+//! MSS, SACK permitted, timestamps, window scale on a SYN; NOP NOP timestamps, then NOP NOP SACK on
+//! other segments. Source: RFC 9293 sections 3.1 and 3.2, RFC 7323, RFC 2018.
 //!
 //! ```
 //! use sidecore_net_stack::wire::tcp;
@@ -42,17 +42,18 @@ pub const BLOCKS_MAX: usize = 4;
 pub const FIN: u8 = 0x01;
 /// First sequence number.
 pub const SYN: u8 = 0x02;
-/// The session is gone.
+/// Resets the session.
 pub const RST: u8 = 0x04;
-/// To the application at once.
+/// Push to the application at once.
 pub const PSH: u8 = 0x08;
-/// The acknowledgment field counts.
+/// The acknowledgment field is valid.
 pub const ACK: u8 = 0x10;
-/// Congestion was experienced on the way of what is acknowledged (RFC 3168 section 6.1).
+/// The path of the acknowledged data was congested (RFC 3168 section 6.1).
 pub const ECE: u8 = 0x40;
 /// The sender has reduced its congestion window (RFC 3168 section 6.1).
 pub const CWR: u8 = 0x80;
-/// Marks are counted one by one; it lies beside the data offset (RFC 9768 section 3.2.2, figure 3).
+/// Marks are counted one by one; located next to the data offset (RFC 9768 section 3.2.2, figure
+/// 3).
 pub const AE: u8 = 0x01;
 
 /// The header.
@@ -73,7 +74,7 @@ pub struct Tcp {
 /// Offset of the checksum in the header.
 pub const CHECKSUM_OFFSET: u16 = 16;
 
-/// Options, read or to be written.
+/// Parsed options, or options to write.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Options {
     /// RFC 9293 section 3.7.1.
@@ -90,7 +91,7 @@ pub struct Options {
     pub block_count: usize,
 }
 
-/// A segment that came in.
+/// A received segment.
 #[derive(Debug, Clone, Copy)]
 pub struct Segment<'p> {
     pub sequence: u32,
@@ -98,14 +99,14 @@ pub struct Segment<'p> {
     pub flags: u8,
     /// See [`AE`].
     pub ae: bool,
-    /// As it lies there, not scaled.
+    /// As in the header, not scaled.
     pub window: u16,
     pub options: Options,
     pub payload: &'p [u8],
-    /// ECN field of the packet that it came in; [`parse`] does not see it.
+    /// ECN field of the segment's packet; [`parse`] does not set it.
     pub ecn: Codepoint,
-    /// Only the payload's length is true: the bytes lie in the receive ring already, behind what is
-    /// in it.
+    /// Only the payload's length is valid: the bytes are in the receive ring already, after its
+    /// content.
     pub placed: bool,
 }
 
@@ -119,7 +120,7 @@ impl Tcp {
 }
 
 impl Segment<'_> {
-    /// Sequence numbers that it takes: RFC 9293 section 3.4.
+    /// Sequence numbers that it occupies: RFC 9293 section 3.4.
     #[inline]
     pub fn len(&self) -> u32 {
         self.payload.len() as u32
@@ -127,7 +128,7 @@ impl Segment<'_> {
             + u32::from(self.flags & FIN != 0)
     }
 
-    /// True if it takes no sequence number: a bare acknowledgment or reset.
+    /// True if it occupies no sequence number: a pure acknowledgment or reset.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -139,15 +140,15 @@ impl Segment<'_> {
         u8::from(self.ae) << 2 | self.flags >> 6
     }
 
-    /// All of these flags.
+    /// True if all of these flags are set.
     #[inline]
     pub fn has(&self, flags: u8) -> bool {
         self.flags & flags == flags
     }
 }
 
-/// Reads the part behind the ports of a segment whose checksum is right. `None` where its data
-/// offset does not fit.
+/// Parses the part after the ports of a segment with a correct checksum. `None` if its data offset
+/// is invalid.
 #[inline]
 pub fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
     let (header, _) = Tcp::ref_from_prefix(bytes).ok()?;
@@ -163,7 +164,7 @@ pub fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
         ae: header.offset & AE != 0,
         window: header.window.get(),
         options: match options {
-            // What nearly every segment has: NOP, NOP, timestamps (RFC 7323, appendix A).
+            // The options of nearly every segment: NOP, NOP, timestamps (RFC 7323, appendix A).
             [1, 1, 8, 10, stamps @ ..] if stamps.len() == 8 => Options {
                 timestamps: Some((number(&stamps[..4]), number(&stamps[4..]))),
                 ..Options::default()
@@ -177,11 +178,12 @@ pub fn parse(bytes: &[u8]) -> Option<Segment<'_>> {
     })
 }
 
-/// Reads options one by one. A length that does not fit ends the reading: what came before counts.
+/// Parses options one by one. An invalid length ends the parsing: earlier options count.
 fn parse_options(mut bytes: &[u8]) -> Options {
     let mut options = Options::default();
     while let [kind, rest @ ..] = bytes {
         match kind {
+            // The end of the list and the NOP have no length.
             0 => break,
             1 => {
                 bytes = rest;
@@ -197,7 +199,7 @@ fn parse_options(mut bytes: &[u8]) -> Options {
         let value = &bytes[2..len];
         match (kind, value.len()) {
             (2, 2) => options.mss = Some(u16::from_be_bytes([value[0], value[1]])),
-            // RFC 7323 section 2.3: more than 14 counts as 14.
+            // RFC 7323 section 2.3: values above 14 count as 14.
             (3, 1) => options.scale = Some(value[0].min(14)),
             (4, 0) => options.sack_permitted = true,
             (5, 8 | 16 | 24 | 32) => {
@@ -217,8 +219,8 @@ fn parse_options(mut bytes: &[u8]) -> Options {
     options
 }
 
-/// Writes options, padded to whole words, and returns their bytes. SACK blocks that do not fit are
-/// left out.
+/// Writes options, padded to whole words, and returns their length. SACK blocks that do not fit are
+/// omitted.
 #[inline]
 pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> usize {
     let mut at = 0;
@@ -232,7 +234,7 @@ pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> us
         let [high, low] = mss.to_be_bytes();
         end = put(&[2, 4, high, low]);
     }
-    // Two NOPs are replaced by "SACK permitted" where there is one, as Linux packs it.
+    // "SACK permitted", if there is one, takes the place of two NOPs, as in Linux.
     if let Some((value, echo)) = options.timestamps {
         let head = if options.sack_permitted {
             [4, 2]
@@ -248,6 +250,7 @@ pub fn write_options(options: &Options, out: &mut [u8; OPTIONS_BYTES_MAX]) -> us
     if let Some(scale) = options.scale {
         end = put(&[1, 3, 3, scale]);
     }
+    // Two NOPs, the kind and the length precede the blocks.
     let room = (OPTIONS_BYTES_MAX - end).saturating_sub(4) / 8;
     let count = options.block_count.min(room);
     if count > 0 {

@@ -32,7 +32,8 @@ pub struct Udp {
     pub checksum: [u8; 2],
 }
 
-/// Reads a datagram: its header, and its payload. `verify` says whether the checksum is still open.
+/// Parses a datagram: its header, and its payload. `verify` is true if the checksum was not
+/// verified yet.
 #[inline]
 pub fn parse<'p>(
     bytes: &'p [u8],
@@ -46,7 +47,7 @@ pub fn parse<'p>(
         return None;
     }
     let none = header.checksum == [0; 2];
-    // RFC 8200 section 8.1: over IPv6 a datagram without one is discarded.
+    // RFC 8200 section 8.1: over IPv6 a datagram without a checksum is discarded.
     if none && !source.is_v4() {
         return None;
     }

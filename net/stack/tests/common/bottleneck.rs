@@ -1,8 +1,8 @@
-//! A bottleneck with a finite queue: rate, bytes of queue, first in first out, tail drop; and marks
-//! instead of drops where the queue is longer than it should be.
+//! A bottleneck with a finite queue: rate, bytes of queue, first in first out, tail drop; and
+//! optionally marks instead of drops if the queue is too long.
 //!
-//! Deterministic: it knows no time but the one it is told. A super-segment is cut into its segments
-//! first, and each of them finds room or not, as Linux's `tbf` does.
+//! Deterministic: its only time is an argument. A super-segment is cut into its segments first,
+//! each of which may be dropped, as in Linux's `tbf`.
 
 use super::Frame;
 use super::segment::{CE, NOT_ECT, ecn, internet_checksum, set_ecn};
@@ -12,16 +12,16 @@ use std::collections::VecDeque;
 #[derive(Debug)]
 pub struct Bottleneck {
     pub rate_bits_per_s: u64,
-    /// Frames that wait, those on the wire included, in bytes.
+    /// Queued frames, including those on the wire, in bytes.
     pub queue_bytes: usize,
-    /// When the frames in the queue will have left, and their sizes.
+    /// Departure times of the queued frames, and their sizes.
     waiting: VecDeque<(u64, usize)>,
     backlog_bytes: usize,
     pub backlog_bytes_max: usize,
     pub passed: u64,
     pub dropped: u64,
-    /// A frame that would wait longer is marked if it may be, and dropped if not (RFC 7567 section
-    /// 2, RFC 3168 section 5, with the simplest of rules).
+    /// A frame that would wait longer is marked if it is ECN-capable, and dropped if not (RFC 7567
+    /// section 2, RFC 3168 section 5, with the simplest rule).
     pub wait_ns_max: Option<u64>,
     pub marked: u64,
 }
@@ -49,7 +49,7 @@ impl Bottleneck {
         }
     }
 
-    /// As [`Bottleneck::pass`]; marks the frame where that is called for.
+    /// As [`Bottleneck::pass`]; marks the frame if necessary.
     pub fn pass_frame(&mut self, now_ns: u64, frame: &mut Frame) -> Option<u64> {
         let wait_ns = self
             .waiting
@@ -68,7 +68,7 @@ impl Bottleneck {
         Some(left_ns)
     }
 
-    /// Bytes of the frames that wait now.
+    /// Bytes of the queued frames.
     pub fn backlog(&mut self, now_ns: u64) -> usize {
         while let Some(&(left_ns, len)) = self.waiting.front() {
             if left_ns > now_ns {
@@ -80,7 +80,7 @@ impl Bottleneck {
         self.backlog_bytes
     }
 
-    /// When a frame that comes now will have left; none if there is no room for it.
+    /// Departure time of a frame that arrives now; none if there is no room for it.
     pub fn pass(&mut self, now_ns: u64, bytes: usize) -> Option<u64> {
         self.backlog(now_ns);
         if self.backlog_bytes + bytes > self.queue_bytes {
@@ -97,7 +97,7 @@ impl Bottleneck {
     }
 }
 
-/// The segments of a super-segment (IPv4 and TCP); a frame that is none comes back alone.
+/// The segments of a super-segment (IPv4 and TCP); other frames are returned unchanged.
 pub fn segments(frame: Frame) -> Vec<Frame> {
     const IP: usize = 14;
     const TCP: usize = IP + 20;

@@ -1,4 +1,4 @@
-//! A stack whose every frame is written by hand: packets in pieces, of either family.
+//! A stack whose input is built manually: fragmented packets of either family.
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test file uses its part
 
 use crate::common::{Frame, Random, S, config, plain};
@@ -8,7 +8,7 @@ use sidecore_net_stack::{Stack, UdpId};
 pub const UDP: u8 = 17;
 pub const TCP: u8 = 6;
 
-/// A piece of a packet.
+/// A fragment of a packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Piece {
     pub identification: u32,
@@ -24,7 +24,7 @@ impl Piece {
     }
 }
 
-/// Cuts what a packet carries.
+/// Cuts the payload of a packet.
 pub fn cut(identification: u32, protocol: u8, whole: &[u8], each: usize) -> Vec<Piece> {
     let count = whole.len().div_ceil(each);
     let pieces = whole.chunks(each).enumerate();
@@ -81,14 +81,14 @@ pub fn checksum(v4: bool, protocol: u8, bytes: &[u8]) -> u16 {
     all.extend_from_slice(&[0, protocol]);
     all.extend_from_slice(&(bytes.len() as u16).to_be_bytes());
     all.extend_from_slice(bytes);
-    // RFC 768: zero would say that there is none.
+    // RFC 768: zero would mean no checksum.
     match !folded(&all) {
         0 => 0xffff,
         sum => sum,
     }
 }
 
-/// An echo request of so many bytes.
+/// An echo request of `len` bytes.
 pub fn echo(v4: bool, len: usize) -> Vec<u8> {
     let mut bytes = vec![if v4 { 8 } else { 128 }, 0, 0, 0, 0, 7, 0, 1];
     bytes.extend((0..len).map(|at| at as u8));
@@ -101,7 +101,7 @@ pub fn echo(v4: bool, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// A fragment's frame, from the station of this number.
+/// A fragment's frame, from the host with this number.
 pub fn frame(v4: bool, from: u8, piece: &Piece) -> Vec<u8> {
     let mut frame = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, from];
     let place = (piece.offset / 8) as u16;
@@ -127,7 +127,7 @@ pub fn frame(v4: bool, from: u8, piece: &Piece) -> Vec<u8> {
     frame
 }
 
-/// The piece in a frame that is a fragment.
+/// The fragment in a frame.
 pub fn read(frame: &[u8]) -> Option<Piece> {
     let half = |at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     if frame[12..14] == [8, 0] {
@@ -170,14 +170,14 @@ pub fn join(pieces: &[Piece]) -> Vec<u8> {
     whole
 }
 
-/// A datagram in pieces as a bad network or a bad sender may have them.
+/// A fragmented datagram as from a bad network or a hostile sender.
 #[derive(Debug)]
 pub struct Jumble {
     pub v4: bool,
     /// Payload; its first four bytes are the identification, unique to the packet.
     pub sent: Vec<u8>,
     pub pieces: Vec<Piece>,
-    /// True if no two pieces contradict one another.
+    /// True if no two fragments contradict each other.
     pub honest: bool,
 }
 
@@ -191,7 +191,7 @@ impl Jumble {
         let units = packet.len().div_ceil(8) as u64 / 2;
         let each = 8 * (1 + random.below(units.min(180)) as usize);
         let mut pieces = cut(identification, UDP, &packet, each.max(40));
-        // Fewer than all: else it may come out twice, as it may where nothing was cut.
+        // Fewer than all: otherwise it may be delivered twice, as without fragmentation.
         for _ in 0..random.below(4).min(pieces.len() as u64 - 1) {
             let again = pieces[random.below(pieces.len() as u64) as usize].clone();
             pieces.push(again);
@@ -215,24 +215,24 @@ impl Jumble {
     }
 }
 
-/// A piece that does not go together with this one; or does, after all, where the packet ends.
+/// A fragment that contradicts this one; or does not, after all, at the end of the packet.
 fn contradict(random: &mut Random, packet: &[u8], piece: &Piece) -> (Piece, bool) {
     let mut other = piece.clone();
     match random.below(3) {
-        // Over the edge of the next one.
+        // Overlapping the next one.
         0 if other.more => {
             let end = (other.end() + 8).min(packet.len() / 8 * 8);
             let honest = end <= other.end();
             other.bytes = packet[other.offset..end.max(other.end())].to_vec();
             (other, honest)
         }
-        // Other bytes at the same place.
+        // Other bytes at the same offset.
         1 => {
             let at = random.below(other.bytes.len() as u64) as usize;
             other.bytes[at] ^= 1;
             (other, false)
         }
-        // Beyond what says that it is the last.
+        // Beyond the fragment that is marked as the last.
         _ => {
             other.offset = packet.len().next_multiple_of(8);
             (other, false)
@@ -265,7 +265,7 @@ impl Target {
         target
     }
 
-    /// A frame in, and what follows.
+    /// Passes a frame in, and handles the effects.
     pub fn put(&mut self, mut bytes: Vec<u8>) {
         let received = Received {
             bytes: &mut bytes,
@@ -284,7 +284,7 @@ impl Target {
         });
     }
 
-    /// Time passes, with what timers there are.
+    /// Lets time pass, and runs the timers.
     pub fn wait(&mut self, ns: u64) {
         let until = self.now_ns + ns;
         while let Some(at) = self.stack.next_timer().filter(|&at| at <= until) {

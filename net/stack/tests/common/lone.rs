@@ -1,6 +1,6 @@
-//! One stack, and frames for it that are written by hand.
+//! One stack, with manually built frames as its input.
 //!
-//! Must stay true: nothing of the stack is used to write them.
+//! Must stay true: the stack's own code is not used to build them.
 
 use super::segment::internet_checksum;
 use super::{Frame, S, config, plain, v4, v6};
@@ -13,7 +13,7 @@ pub const OURS: [u8; 4] = [10, 0, 0, 1];
 pub const PEER: [u8; 4] = [10, 0, 0, 2];
 pub const ALL_NODES: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-/// One stack, and what it sends.
+/// One stack, and the frames that it sends.
 pub struct Lone {
     pub stack: Stack,
     pub now_ns: u64,
@@ -46,7 +46,7 @@ impl Lone {
         frames
     }
 
-    /// Frames that the stack sends in answer to one, neighbours answering.
+    /// Frames that the stack sends in reply to one; neighbours are resolved.
     pub fn answers(&mut self, mut bytes: Vec<u8>) -> Vec<Vec<u8>> {
         let received = sidecore_net_stack::frame::Received {
             bytes: &mut bytes,
@@ -62,8 +62,8 @@ impl Lone {
         self.stack.counters()
     }
 
-    /// Hands what it sends to itself back, as the engine's loopback does, without letting time go
-    /// on; returns how many frames went round before there was silence.
+    /// Returns frames that it sends to itself, as the engine's loopback does, without advancing
+    /// time; the number of frames until it is silent.
     pub fn loop_back(&mut self, frames_max: usize) -> usize {
         let mut count = 0;
         loop {

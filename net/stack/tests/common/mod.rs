@@ -1,7 +1,7 @@
 //! Two stacks and the network between them, in virtual time, from a seed.
 //!
-//! The link delays, loses, reorders, duplicates and damages frames as it is told. Nothing here
-//! waits or looks at a clock: a run is the same again from its seed.
+//! The link delays, loses, reorders, duplicates and damages frames as configured. Nothing here
+//! blocks or reads a clock: a run is reproducible from its seed.
 #![allow(dead_code, missing_docs, unreachable_pub)] // each test file uses its part
 
 pub mod bottleneck;
@@ -77,10 +77,10 @@ impl Frame {
     }
 }
 
-/// Who sent a frame, and the frame, to be changed on its way.
+/// The sender of a frame, and the frame, to be changed in transit.
 pub type Meddler = dyn FnMut(usize, &mut Frame);
 
-/// Who sent a frame, and its bytes.
+/// The sender of a frame, and its bytes.
 pub type Filter = dyn FnMut(usize, &[u8]) -> bool;
 
 /// The network: two ends, 0 and 1.
@@ -91,11 +91,11 @@ pub struct World {
     pub random: Random,
     queue: BTreeMap<(u64, u64), (usize, Frame)>,
     serial: u64,
-    /// Every frame that was sent, if wanted.
+    /// Every sent frame, if requested.
     pub trace: Option<Vec<(u64, usize, Vec<u8>)>>,
-    /// Looks at each frame on its way; false loses it.
+    /// Inspects each frame in transit; false drops it.
     pub filter: Option<Box<Filter>>,
-    /// Changes each frame on its way.
+    /// Changes each frame in transit.
     pub meddler: Option<Box<Meddler>>,
     pub delivered: u64,
     /// Between end 0 and end 1, in this direction only.
@@ -109,7 +109,7 @@ pub fn plain(number: u8) -> Capabilities {
     Capabilities::plain([2, 0, 0, 0, 0, number], MTU)
 }
 
-/// One that cuts super-segments and completes checksums.
+/// A NIC that cuts super-segments and completes checksums.
 pub fn offloading(number: u8) -> Capabilities {
     Capabilities {
         super_segment_bytes: 65_535,
@@ -225,7 +225,7 @@ impl World {
                 at += self.random.below(4 * with.delay_ns + 1);
             }
             if self.random.happens(with.corrupt) {
-                // What a NIC is trusted with cannot be damaged unseen.
+                // With checksum offload, damage would go unnoticed.
                 if frame.checksum == ReceivedChecksum::Unknown {
                     let place = self.random.below(frame.bytes.len() as u64) as usize;
                     frame.bytes[place] ^= 1 << self.random.below(8);
@@ -246,7 +246,7 @@ impl World {
         self.put(to, frame);
     }
 
-    /// Lets both send what they have.
+    /// Lets both send.
     pub fn flush(&mut self) {
         for from in 0..2 {
             let mut frames = Vec::new();
@@ -260,14 +260,15 @@ impl World {
         }
     }
 
-    /// When something happens next.
+    /// Time of the next event.
     pub fn next(&self) -> Option<u64> {
         let frame = self.queue.keys().next().map(|key| key.0);
         let timers = self.stacks.iter().map(Stack::next_timer);
         timers.chain([frame]).flatten().min()
     }
 
-    /// Goes on to what happens next, and does it; false if nothing will or `until_ns` comes first.
+    /// Advances to the next event, and processes it; false if there is none or `until_ns` is
+    /// earlier.
     pub fn step(&mut self, until_ns: u64) -> bool {
         self.flush();
         let Some(at) = self.next() else { return false };
@@ -300,7 +301,7 @@ impl World {
     }
 }
 
-/// Hands a frame over as a NIC does that puts payload where it is wanted.
+/// Passes a frame like a NIC with direct placement.
 pub fn deliver(stack: &mut Stack, now_ns: u64, frame: &mut Frame) {
     let split = match stack.room() {
         Some(room) if frame.bytes.len() > room.header_bytes => {
@@ -309,7 +310,7 @@ pub fn deliver(stack: &mut Stack, now_ns: u64, frame: &mut Frame) {
             let count = behind.len().min(first.len());
             first[..count].copy_from_slice(&behind[..count]);
             second[..behind.len() - count].copy_from_slice(&behind[count..]);
-            // What a NIC's memory has there is of another frame.
+            // The NIC's memory there holds bytes of another frame.
             behind.fill(0xee);
             true
         }

@@ -1,6 +1,6 @@
-//! TCP segments and their checksums as a peer at 10.0.0.2 sends them, written by hand.
+//! TCP segments and their checksums as sent by a peer at 10.0.0.2, built manually.
 //!
-//! Must stay true: nothing of the stack is used to write them.
+//! Must stay true: the stack's own code is not used to build them.
 
 pub const FIN: u8 = 1;
 pub const SYN: u8 = 2;
@@ -16,7 +16,7 @@ pub const CE: u8 = 3;
 pub const ECE: u8 = 0x40;
 pub const CWR: u8 = 0x80;
 
-/// ECN field of an IP packet in a frame; of another frame, that it has none.
+/// ECN field of an IP packet in a frame; not ECN-capable for other frames.
 pub fn ecn(frame: &[u8]) -> u8 {
     match frame[12..14] {
         [8, 0] => frame[15] & 3,
@@ -39,7 +39,7 @@ pub fn set_ecn(frame: &mut [u8], field: u8) {
     }
 }
 
-/// Place of the flags in the frame of a TCP segment; none in another frame.
+/// Offset of the flags in the frame of a TCP segment; none in other frames.
 pub fn flags_at(frame: &[u8]) -> Option<usize> {
     match (&frame[12..14], frame.get(23), frame.get(20)) {
         ([8, 0], Some(6), _) => Some(47),
@@ -48,13 +48,13 @@ pub fn flags_at(frame: &[u8]) -> Option<usize> {
     }
 }
 
-/// Sets a segment's flags; where its checksum is whole, that too (RFC 1624).
+/// Sets a segment's flags, and updates its checksum if that is complete (RFC 1624).
 pub fn set_flags(frame: &mut [u8], at: usize, flags: u8, checksum_is_whole: bool) {
     let offset = frame[at - 1];
     set_offset_and_flags(frame, at, [offset, flags], checksum_is_whole);
 }
 
-/// The same with the byte before them, of which RFC 9768's AE is the last bit.
+/// The same with the byte before them, whose last bit is RFC 9768's AE.
 pub fn set_offset_and_flags(frame: &mut [u8], at: usize, bytes: [u8; 2], checksum_is_whole: bool) {
     let word = |frame: &[u8], at: usize| u16::from_be_bytes([frame[at], frame[at + 1]]);
     let before = word(frame, at - 1);
@@ -68,7 +68,7 @@ pub fn set_offset_and_flags(frame: &mut [u8], at: usize, bytes: [u8; 2], checksu
     }
 }
 
-/// A segment of the stack's, or one for it.
+/// A segment from the stack, or one for it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Segment {
     pub port: u16,
@@ -104,7 +104,7 @@ impl Segment {
     }
 }
 
-/// RFC 1071, the slow way.
+/// RFC 1071, in the simplest way.
 pub fn internet_checksum(bytes: &[u8]) -> u16 {
     let mut sum = 0_u32;
     for pair in bytes.chunks(2) {

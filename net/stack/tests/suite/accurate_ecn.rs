@@ -1,8 +1,8 @@
-//! Accurate ECN (RFC 9768) end to end: links that mark, peers that know RFC 3168's ECN alone, and
-//! acknowledgments that are lost.
+//! Accurate ECN (RFC 9768) end to end: links that mark, peers with RFC 3168's ECN only, and lost
+//! acknowledgments.
 //!
-//! What a single segment says and answers is in `lab/drill/tests/drill/accecn-*.drill`; a
-//! network that lies is in `ecn.rs`.
+//! Tests of single segments and their replies are in `lab/drill/tests/drill/accecn-*.drill`; a
+//! network with wrong ECN fields is in `ecn.rs`.
 
 use crate::common;
 
@@ -33,7 +33,7 @@ fn open(world: &mut World, to: SocketAddr) -> [SessionId; 2] {
     [client, server.expect("one session")]
 }
 
-/// Sends for a while, and lets all arrive; bytes that did in that while.
+/// Sends for a while, and waits until everything has arrived; bytes that arrived within that time.
 fn stream(world: &mut World, [from, to]: [SessionId; 2], ns: u64) -> u64 {
     let (data, mut scratch) = (vec![7; 1 << 20], vec![0; 1 << 20]);
     let until = world.now_ns + ns;
@@ -52,7 +52,7 @@ fn stream(world: &mut World, [from, to]: [SessionId; 2], ns: u64) -> u64 {
     got_in_time
 }
 
-/// Marks a share of the frames of end 0 that may be marked.
+/// Marks a share of the ECN-capable frames of end 0.
 fn marker(world: &mut World, per_million: u64) -> Rc<Cell<u64>> {
     let marked = Rc::new(Cell::new(0));
     let (count, mut random) = (marked.clone(), Random(3));
@@ -69,8 +69,8 @@ fn counters(world: &World) -> [Counters; 2] {
     [0, 1].map(|end| world.stacks[end].counters())
 }
 
-/// Through a link that marks behind 5 ms of queue nothing is dropped, the link is used, and the
-/// sender hears of all marks.
+/// Through a link that marks behind 5 ms of queue nothing is dropped, the link is used, and all
+/// marks are reported to the sender.
 #[test]
 fn a_link_that_marks_is_used_and_its_marks_are_counted() {
     for (mbit, delay_ms, seconds) in [(10, 10, 20), (100, 1, 5), (100, 10, 10)] {
@@ -109,8 +109,8 @@ fn a_link_that_marks_is_used_and_its_marks_are_counted() {
     }
 }
 
-/// No mark is missed on any way in, and each is told of: by the table, by the last flow, put off
-/// with many, or placed in the receive ring by the NIC.
+/// No mark is missed on any receive path, and each is reported: by the table, by the last flow,
+/// staged with many, or placed in the receive ring by the NIC.
 #[test]
 fn every_mark_is_told_on_every_way_in() {
     for (nic, to) in [
@@ -127,7 +127,7 @@ fn every_mark_is_told_on_every_way_in() {
         let [ours, theirs] = counters(&world);
         assert!(marked.get() > 20, "{to}: {} marked", marked.get());
         if nic(1).merges_received {
-            // What was merged counts as what it was merged from: more than three bits can say.
+            // A merged segment counts as its parts: more than three bits can represent.
             assert!(theirs.ecn_ce_received > 2 * marked.get(), "{to}");
             assert!(ours.accurate_ecn_reported >= marked.get(), "{to}");
         } else {
@@ -140,8 +140,8 @@ fn every_mark_is_told_on_every_way_in() {
     }
 }
 
-/// One end counts, the other knows RFC 3168's ECN, or none: they agree on what both know, and its
-/// marks are heard.
+/// One end counts, the other has RFC 3168's ECN, or none: they agree on the common form, whose
+/// marks are processed.
 #[test]
 fn a_peer_without_it_has_what_it_knows() {
     for (forms, agreed) in [
@@ -168,8 +168,8 @@ fn a_peer_without_it_has_what_it_knows() {
     }
 }
 
-/// Acknowledgments are lost, every second one: the three bits of those that arrive tell of nearly
-/// all marks, few or many, and nothing is made of marks that there were not.
+/// Every second acknowledgment is lost: the three bits of those that arrive report nearly all
+/// marks, few or many, and no marks that did not exist.
 #[test]
 fn marks_are_told_where_acknowledgments_are_lost() {
     for (per_million, lost) in [
@@ -205,7 +205,7 @@ fn marks_are_told_where_acknowledgments_are_lost() {
 }
 
 /// One reduction in a window of data, however many of its packets are marked (RFC 3168 section
-/// 6.1.2): with a mark on each, no more than one in a round trip, and two segments stay.
+/// 6.1.2): with a mark on each, at most one per round trip, and two segments remain.
 #[test]
 fn a_round_trip_has_one_reduction() {
     let mut world = world(7, plain, [Ecn::Accurate; 2], Algorithm::Cubic);
@@ -214,14 +214,14 @@ fn a_round_trip_has_one_reduction() {
     marker(&mut world, 1_000_000);
     stream(&mut world, ends, 2 * S);
     let [ours, _] = counters(&world);
-    // In seven seconds of round trips of 20 ms, with the time for what was written to arrive.
+    // In seven seconds of round trips of 20 ms, including the time for the data to arrive.
     let reductions = ours.ecn_reductions;
     assert!((300..=355).contains(&reductions), "{reductions}");
     let info = world.stacks[0].info(ends[0]).expect("open");
     assert_eq!(info.window, 2 * u32::from(info.mss));
 }
 
-/// RFC 3168 section 6.1 as far as it stays: SYNs, bare acknowledgments and what is sent again are
+/// RFC 3168 section 6.1 as far as it applies: SYNs, pure acknowledgments and retransmissions are
 /// not ECN-capable, all new data is; and no super-segment has the flag that is cut off.
 #[test]
 fn only_new_data_is_ecn_capable() {
@@ -230,7 +230,7 @@ fn only_new_data_is_ecn_capable() {
         world.impairment.loss = 20_000;
         world.trace = Some(Vec::new());
         let ends = open(&mut world, v4(2, 80));
-        // Marks in both directions, so that the counter of the sender's moves, too.
+        // Marks in both directions, so that the sender's counter moves, too.
         let mut random = Random(3);
         world.meddler = Some(Box::new(move |_, frame: &mut Frame| {
             if ecn(&frame.bytes) == ECT_0 && random.happens(20_000) {
@@ -275,8 +275,8 @@ fn only_new_data_is_ecn_capable() {
     }
 }
 
-/// Section 3.2.2.1: data that waits for the session to open does not go with the acknowledgment of
-/// the SYN-ACK, which alone can tell of the SYN-ACK's ECN field.
+/// Section 3.2.2.1: data that waits for the handshake is not sent with the acknowledgment of the
+/// SYN-ACK, since only a pure one can report the SYN-ACK's ECN field.
 #[test]
 fn the_first_acknowledgment_goes_before_data() {
     let mut world = world(2, plain, [Ecn::Accurate; 2], Algorithm::Cubic);

@@ -1,5 +1,5 @@
-//! Bytes between two sessions of one stack, by segments and across in any mixture, in both
-//! directions: all of them, in order, and both control blocks as if all had been segments.
+//! Bytes between two sessions of one stack, in segments and copied in any mixture, in both
+//! directions: complete, in order, and with both control blocks as if all had been segments.
 //!
 //! A failure prints its seed; `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test suite across::` runs
 //! that one alone.
@@ -43,7 +43,7 @@ impl Alone {
         });
     }
 
-    /// Hands over at most `frames` of the frames that wait.
+    /// Passes at most `frames` of the queued frames.
     fn receive(&mut self, frames: usize) {
         for _ in 0..frames {
             let Some(mut frame) = self.queue.pop_front() else {
@@ -54,7 +54,7 @@ impl Alone {
         self.stack.process_staged();
     }
 
-    /// Until nothing waits.
+    /// Runs until the queue is empty.
     fn settle(&mut self) {
         for _ in 0..1000 {
             self.send();
@@ -99,7 +99,7 @@ impl Flow {
     }
 }
 
-/// Writes `block` across, in the pieces in which there is room.
+/// Copies `block` across, in pieces as there is room.
 fn write_across(stack: &mut Stack, session: SessionId, block: &[u8]) -> usize {
     let mut rest = block;
     let fill = |piece: &mut [u8]| {
@@ -125,7 +125,7 @@ fn run(seed: u64) -> (u64, u64) {
     let ends = alone.pair();
     let mut flows = [Flow::default(), Flow::default()];
     let before = alone.stack.counters();
-    // How often what is written goes by segments, of eight times.
+    // Share of writes in segments, of eight.
     let plain_of_8 = random.below(8);
     for _ in 0..4000 {
         let which = random.below(2) as usize;
@@ -142,7 +142,7 @@ fn run(seed: u64) -> (u64, u64) {
                 };
             }
             4..6 => flows[which].read(&mut alone, which, reader, count),
-            // Carried by the owners: only where it overtakes nothing.
+            // Copied by the owners: only if it overtakes nothing.
             6 => {
                 if let Some(end) = alone.stack.other_end(writer)
                     && end.has_read_all
@@ -165,7 +165,7 @@ fn run(seed: u64) -> (u64, u64) {
             _ => alone.now_ns += random.below(2 * MS),
         }
     }
-    // All that was written comes; then both ends close by segments, in order.
+    // All written data arrives; then both ends close in segments, in order.
     for _ in 0..10_000 {
         alone.settle();
         alone.now_ns += MS;
@@ -189,8 +189,8 @@ fn run(seed: u64) -> (u64, u64) {
         assert!(readiness.end_of_input && readiness.error.is_none());
     }
     let after = alone.stack.counters();
-    // Frames that wait here for long are sent again, and acknowledgments that bytes across have
-    // overtaken are old when they come; but nothing is missing, and nobody gives up.
+    // Frames queued here for long are retransmitted, and acknowledgments that copied bytes have
+    // overtaken are old when they arrive; but no data is missing, and no session times out.
     let wrong = [
         after.timeouts,
         after.paws,
@@ -240,7 +240,7 @@ fn no_segment_is_sent_for_what_goes_across() {
     assert_eq!(info.in_flight, 0);
     let after = alone.stack.counters();
     assert_eq!(after.across_bytes - before.across_bytes, 3_000_000);
-    // The window moved on with the reader, not by segments.
+    // The window advances with the reader, without segments.
     assert_eq!(after.segments_sent, before.segments_sent);
 }
 
@@ -249,7 +249,7 @@ fn what_has_a_word_to_say_goes_by_segments() {
     let mut alone = Alone::new(4, &plain(1), 1 << 16);
     let [client, server] = alone.pair();
     assert!(alone.stack.other_end(client).is_some());
-    // Bytes that are under way are not overtaken.
+    // Bytes in flight are not overtaken.
     alone.stack.write(client, b"first").expect("open");
     assert!(alone.stack.other_end(client).is_none());
     alone.send();
@@ -264,7 +264,7 @@ fn what_has_a_word_to_say_goes_by_segments() {
     let mut got = [0; 32];
     let count = alone.stack.read(server, &mut got).expect("open");
     assert_eq!(&got[..count], b"first second");
-    // One that is let go of reads no more: its peer is told by a reset, as ever.
+    // A closed session does not read: its peer gets a reset, as usual.
     alone.stack.close(server).expect("open");
     assert!(alone.stack.other_end(client).is_none());
     assert_eq!(write_across(&mut alone.stack, client, b"third"), 0);

@@ -1,4 +1,4 @@
-//! The first things that a stack must do: be found, answer, shake hands, carry data, close.
+//! The basics of a stack: address resolution, echo replies, handshakes, data, closing.
 
 use crate::common;
 
@@ -184,14 +184,14 @@ fn what_was_closed_is_not_told_of() {
     let (client, server) = open(&mut world, v4(2, 80));
     world.stacks[0].write(client, b"unread").expect("open");
     world.run(MS);
-    // Its event waits; the reset ends the session at once and frees its number.
+    // Its event is pending; the reset ends the session at once and frees its number.
     world.stacks[1].close(server).expect("open");
     world.run(MS);
     assert_eq!(world.stacks[1].sessions(), 0);
     while let Some(event) = world.stacks[1].next_event() {
         assert!(matches!(event, Event::Listener(_)), "{event:?}");
     }
-    // The number is used again, and its events are told.
+    // The number is reused, and its events are reported.
     let again = world.stacks[1].connect(v4(1, 99), None).expect("connects");
     world.run(10 * MS);
     assert_eq!(world.stacks[1].next_event(), Some(Event::Session(again)));
@@ -201,8 +201,8 @@ fn what_was_closed_is_not_told_of() {
     assert_eq!(world.stacks[1].next_event(), None);
 }
 
-/// All ports that may be chosen are, but for one at which somebody listens: there, who connects to
-/// its own host would meet itself (RFC 9293 section 3.5, figure 7).
+/// All ephemeral ports can be chosen, except that of a listener: there, a session to the own host
+/// would meet itself (RFC 9293 section 3.5, figure 7).
 #[test]
 fn a_port_that_is_chosen_has_no_listener() {
     let mut world = World::new(1);

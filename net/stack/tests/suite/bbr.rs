@@ -40,7 +40,7 @@ fn connect(world: &mut World, port: u16) -> Pair {
     }
 }
 
-/// Runs with all clients writing what fits; each millisecond `look` sees the bytes that wait.
+/// Runs with all clients writing as much as fits; each millisecond `look` gets the queued bytes.
 fn run(world: &mut World, pairs: &mut [Pair], ns: u64, mut look: impl FnMut(u64)) {
     let (data, mut scratch) = (vec![7; 1 << 20], vec![0; 1 << 20]);
     let until = world.now_ns + ns;
@@ -100,8 +100,8 @@ fn the_bottleneck_is_used_and_its_queue_stays_short() {
             if delay_us == 20_000 {
                 assert!(ping(50) < 1.2 && ping(95) < 2.0 && ping(100) < 2.5);
             } else {
-                // The path holds two segments, and the window is never below four; with what
-                // segmentation asks for, it is ten.
+                // The path holds two segments, and the window is never below four; with the
+                // allowance for segmentation, it is ten.
                 assert!(waits[waits.len() - 1] <= 10 * 1_514);
             }
         }
@@ -150,7 +150,7 @@ fn two_share_the_bottleneck() {
     }
 }
 
-/// Rate of a transfer after some seconds of little to send, or of nothing.
+/// Rate of a transfer after some seconds with little or no data to send.
 fn rate_after(pause: impl Fn(&mut World, &mut [Pair])) -> f64 {
     let mut world = world(20_000, 200_000, [plain(1), plain(2)]);
     let mut pairs = [connect(&mut world, 80)];

@@ -1,9 +1,9 @@
-//! Congestion control at a bottleneck with a finite queue: the link is used, and what the queue
-//! drops is what finding its end takes.
+//! Congestion control at a bottleneck with a finite queue: the link is used, and the queue drops
+//! only what probing for its end costs.
 //!
 //! Random loss (`losses.rs`) never shows whether a sender respects a queue: there, a needless undo
-//! or a burst costs nothing. `lab/apps/tests/bottleneck_kernel.rs` does the same on a live
-//! link beside the kernel.
+//! or a burst costs nothing. `lab/apps/tests/bottleneck_kernel.rs` compares with the kernel on a
+//! live link.
 
 use crate::common;
 
@@ -12,7 +12,7 @@ use common::{MS, S, World, offloading, plain, v4};
 use sidecore_net_stack::Config;
 use sidecore_net_stack::frame::Capabilities;
 
-/// One transfer, as long as `seconds`.
+/// One transfer of `seconds`.
 #[derive(Debug, Clone, Copy)]
 struct Link {
     mbit: u64,
@@ -23,7 +23,7 @@ struct Link {
 
 #[derive(Debug)]
 struct Outcome {
-    /// Payload that arrived, as a share of what the rate allows.
+    /// Received payload, as a share of what the rate allows.
     used: f64,
     dropped: u64,
     resent: u64,
@@ -70,8 +70,8 @@ fn transfer_with(link: Link, nics: [Capabilities; 2], change: impl Fn(&mut Confi
     }
 }
 
-/// The most that may be dropped of a transfer: three at each loss event that CUBIC's growth causes,
-/// and what the end of slow start costs: a quarter of what fits into the queue and the round trip.
+/// Drops of a transfer at most: three for each loss event of CUBIC's growth, and the cost of
+/// leaving slow start: a quarter of what the queue and the round trip hold.
 fn dropped_max(link: Link, outcome: &Outcome) -> u64 {
     let round_trip_bytes = link.mbit * 1_000_000 / 8 * 2 * link.delay_us / 1_000_000;
     let held = (link.queue_bytes as u64 + round_trip_bytes) / 1514;
@@ -92,7 +92,7 @@ fn check(link: Link, nics: [Capabilities; 2], timestamps: bool, used_min: f64) {
         "{link:?}: {} dropped, {allowed} allowed",
         outcome.dropped
     );
-    // Nothing is reordered here: no repair is needless, and nothing that arrived is sent again.
+    // Nothing is reordered here: no recovery is spurious, and no delivered data is retransmitted.
     assert_eq!(outcome.undone, 0, "{link:?}: undone");
     assert!(
         outcome.resent <= outcome.dropped,
@@ -107,7 +107,7 @@ fn check(link: Link, nics: [Capabilities; 2], timestamps: bool, used_min: f64) {
     );
 }
 
-/// The first measurement: 10 Mbit, 60 KB, no delay worth the name; 4,721 were dropped, 13 by the
+/// The first measurement: 10 Mbit, 60 KB, practically no delay; 4,721 were dropped, 13 by the
 /// kernel.
 #[test]
 fn a_shallow_queue_is_not_drowned() {
@@ -149,7 +149,7 @@ fn rates_queues_and_delays() {
     }
 }
 
-/// The links of `net bench --only bottleneck`, and what the kernel's CUBIC drops there in ten
+/// The links of `net bench --only bottleneck`, and the drops of the kernel's CUBIC there in ten
 /// seconds.
 #[test]
 fn no_more_than_twice_the_kernels_drops() {
@@ -183,7 +183,7 @@ fn no_more_than_twice_the_kernels_drops() {
 }
 
 /// Found by `differential_net`: the round trip grows by less than HyStart++'s four milliseconds
-/// until it is too late. Beside it what the kernel drops.
+/// until it is too late. With the kernel's drops for comparison.
 #[test]
 fn a_short_path_does_not_overshoot() {
     for (mbit, queue_bytes, delay_us, seconds, kernel) in [
@@ -210,8 +210,8 @@ fn a_short_path_does_not_overshoot() {
     }
 }
 
-/// Pacing drops no more than bursts do, and costs no goodput; where the path is long for its queue
-/// it carries more, and drops less of what it carries.
+/// Pacing drops no more than bursts do, and costs no goodput; if the path is long for its queue it
+/// carries more, and drops a smaller share.
 #[test]
 fn pacing_drops_no_more_than_bursts() {
     for (mbit, delay_us, queue_bytes) in [
@@ -229,8 +229,8 @@ fn pacing_drops_no_more_than_bursts() {
         (100, 1_000, 200_000),
     ] {
         for [burst, paced] in in_bursts_and_paced(mbit, delay_us, queue_bytes) {
-            // A loss event more, where the link is filled sooner; and one segment by the place of
-            // the last loss in the window's growth.
+            // One loss event more, if the link is filled sooner; and one segment depending on the
+            // position of the last loss in the window's growth.
             let events = paced.recoveries.saturating_sub(burst.recoveries);
             let allowed = burst.dropped + events + 1;
             assert!(paced.dropped <= allowed, "{burst:?} {paced:?}");

@@ -1,8 +1,9 @@
-//! Upper bounds of what one frame costs: nothing that a stranger sends keeps the engine for long.
+//! Upper bounds of the cost of one frame: no frame from an untrusted host occupies the engine for
+//! long.
 //!
-//! Wall time is read only to be compared with a bound a thousand times what it is. The stack is
-//! deterministic, so the same frames are played several times, and each frame's least time counts:
-//! a busy machine does not fail this.
+//! Wall time is compared with a bound a thousand times the usual value. The stack is deterministic,
+//! so the same frames are played several times, and each frame's minimum counts: a busy machine
+//! does not fail this.
 
 use crate::common;
 
@@ -34,7 +35,7 @@ fn frames(seed: u64) -> Vec<Vec<u8>> {
 fn one(random: &mut Random) -> Vec<u8> {
     match random.below(8) {
         0 => {
-            // ARP from a stranger, or in the name of one.
+            // ARP from an unknown host, or in the name of one.
             let mut bytes = vec![0xff; 6];
             bytes.extend([2, 0, 0, 9, random.below(256) as u8, random.below(256) as u8]);
             bytes.extend([8, 6, 0, 1, 8, 0, 6, 4, 0, 1 + random.below(2) as u8]);
@@ -49,7 +50,7 @@ fn one(random: &mut Random) -> Vec<u8> {
             ethernet(OUR_MAC, 0x0800, &ipv4(PEER, OURS, 1, &options, &echo(8)))
         }
         2 => {
-            // Extension headers behind one another, with options that nobody knows.
+            // A chain of extension headers, with unknown options.
             let mut headers = Vec::new();
             let count = random.below(40);
             for left in (0..count).rev() {
@@ -66,7 +67,7 @@ fn one(random: &mut Random) -> Vec<u8> {
         }
         3 => fragment(random),
         4 => {
-            // An ICMP error about what was never sent.
+            // An ICMP error about data that was never sent.
             let about = ipv4(OURS, PEER, 6, &[], &segment([80, 7_000], 1, 2, 16));
             let mut bytes = vec![3, random.below(16) as u8, 0, 0, 0, 0, 0, byte(random)];
             bytes.extend(about);
@@ -75,7 +76,7 @@ fn one(random: &mut Random) -> Vec<u8> {
             ethernet(OUR_MAC, 0x0800, &ipv4(PEER, OURS, 1, &[], &bytes))
         }
         5 => {
-            // A router's advertisement full of options.
+            // A router advertisement full of options.
             let mut bytes = vec![134, 0, 0, 0, 64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0];
             for _ in 0..random.below(60) {
                 bytes.extend([byte(random), 1, 0, 0, 0, 0, byte(random), byte(random)]);
@@ -93,7 +94,7 @@ fn one(random: &mut Random) -> Vec<u8> {
             tcp(random, 7_000, 80, flags)
         }
         _ => {
-            // A session's own: any part of its window, and acknowledgments of anything.
+            // For a session: any part of its window, and any acknowledgment.
             let flags = [0x10, 0x18, 0x10, 0x11][random.below(4) as usize];
             tcp(random, 7_777, 80, flags)
         }
@@ -104,7 +105,7 @@ fn byte(random: &mut Random) -> u8 {
     random.below(256) as u8
 }
 
-/// A segment with options of any kind, whose checksum is right.
+/// A segment with random options and a correct checksum.
 fn tcp(random: &mut Random, from: u16, to: u16, flags: u8) -> Vec<u8> {
     let ports = [
         from + random.below(2) as u16 * (random.below(30_000) as u16),
@@ -127,7 +128,7 @@ fn tcp(random: &mut Random, from: u16, to: u16, flags: u8) -> Vec<u8> {
     ethernet(OUR_MAC, 0x0800, &ipv4(PEER, OURS, 6, &[], &bytes))
 }
 
-/// A part of one of a few datagrams, which overlap.
+/// A fragment of one of a few datagrams, which overlap.
 fn fragment(random: &mut Random) -> Vec<u8> {
     let payload = vec![1; 8 * (1 + random.below(180) as usize)];
     let mut packet = ipv4(PEER, OURS, 17, &[], &payload);
@@ -141,7 +142,7 @@ fn fragment(random: &mut Random) -> Vec<u8> {
     ethernet(OUR_MAC, 0x0800, &packet)
 }
 
-/// A stack with a session that has much under way, and holes in what it got.
+/// A stack with a session that has much data in flight, and holes in its received data.
 fn busy() -> Lone {
     let mut lone = Lone::new();
     let from_peer = |sequence, acknowledgment, flags| {
@@ -162,8 +163,8 @@ fn no_packet_costs_a_millisecond() {
         let mut least = vec![Duration::MAX; frames.len()];
         for _ in 0..5 {
             let mut lone = busy();
-            // Once without a look at the time: memory is asked for when it is first needed, 2 MiB
-            // each time, up to a bound.
+            // One pass without timing: memory is allocated at the first use, 2 MiB each time, up to
+            // a bound.
             for round in 0..2 {
                 for (frame, least) in frames.iter().zip(&mut least) {
                     let frame = frame.clone();
@@ -184,5 +185,5 @@ fn no_packet_costs_a_millisecond() {
     }
 }
 
-/// The most frames in answer to one: a window of what waits.
+/// Frames in reply to one, at most: a window of pending data.
 const ANSWERS_MAX: usize = 64;

@@ -1,5 +1,5 @@
-//! Against a stack that others wrote: smoltcp's TCP socket and ours, over an impaired link, in
-//! virtual time, from a seed. Each opens in turn; both send; all bytes must arrive.
+//! Against another implementation: smoltcp's TCP socket and ours, over an impaired link, in virtual
+//! time, from a seed. Each opens in turn; both send; all bytes must arrive.
 
 use crate::common;
 
@@ -71,7 +71,7 @@ fn schedule(seed: u64) {
     config.sack = random.below(2) == 0;
     config.timestamps = random.below(2) == 0;
     config.no_delay = random.below(2) == 0;
-    // What NICs take off us must not matter; the link below completes what was left to one.
+    // Offloads must not matter; the link below completes checksums left to the NIC.
     let nic = if random.below(2) == 0 {
         plain(1)
     } else {
@@ -149,7 +149,8 @@ fn schedule(seed: u64) {
             if sent < to_them.len() {
                 sent += ours.write(id, &to_them[sent..]).expect("writes");
             } else if !closed && received.len() == to_us.len() {
-                // smoltcp 0.12 stops its retransmission timer when a FIN comes; so ours comes last.
+                // smoltcp 0.12 stops its retransmission timer when a FIN arrives; so ours is sent
+                // last.
                 ours.shutdown_write(id).expect("open");
                 closed = true;
             }
@@ -194,7 +195,7 @@ fn schedule(seed: u64) {
             serial += 1;
             link.insert((now_ns + delay_ns + late, serial), (from_us, bytes));
         }
-        // On to what happens next.
+        // Advance to the next event.
         let frame = link.keys().next().map(|key| key.0);
         let timer = theirs.poll_at(time(now_ns), &sockets);
         let timer = timer.map(|at| at.total_micros() as u64 * 1000);
@@ -202,7 +203,7 @@ fn schedule(seed: u64) {
             .into_iter()
             .flatten()
             .min();
-        // smoltcp says "now" for as long as it has data that its window holds back.
+        // smoltcp requests to be polled now while its window holds data back.
         now_ns = next.unwrap_or(now_ns).max(now_ns + 50_000);
         while let Some(entry) = link.first_entry() {
             if entry.key().0 > now_ns {

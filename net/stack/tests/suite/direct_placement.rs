@@ -1,8 +1,9 @@
-//! Payload that lands where it is read: several streams of super-segments at once over links of all
-//! kinds, with frames of every other kind between them.
+//! Direct placement of payload in the receive ring: several streams of super-segments at once over
+//! various links, with frames of every other kind between them.
 //!
-//! A failure prints its seed; `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test suite direct_placement::`
-//! runs that one alone.
+//! A failure prints its seed; to run that one alone:
+//!
+//! `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test suite direct_placement::`.
 
 use crate::common;
 
@@ -50,7 +51,7 @@ impl Stream {
     }
 }
 
-/// Streams through a link; how many segments landed.
+/// Streams through a link; the number of segments placed directly.
 fn run(seed: u64, streams: usize, impairment: Impairment, window: u32) -> u64 {
     let mut random = Random(seed);
     let mut world = World::with(seed, [offloading(1), offloading(2)], |config| {
@@ -66,7 +67,7 @@ fn run(seed: u64, streams: usize, impairment: Impairment, window: u32) -> u64 {
     let mut all = Vec::new();
     for _ in 0..streams {
         let sender = world.stacks[0].connect(to, None).expect("connects");
-        // One after the other, so that they are accepted in their order.
+        // One after the other, so that they are accepted in order.
         let receiver = loop {
             world.run(MS);
             if let Some(id) = world.stacks[1].accept(listener).expect("listens") {
@@ -105,7 +106,7 @@ fn run(seed: u64, streams: usize, impairment: Impairment, window: u32) -> u64 {
     world.stacks[1].counters().landed
 }
 
-/// A link, windows and streams from a seed; how many segments landed.
+/// A link, windows and streams from a seed; the number of segments placed directly.
 fn schedule(seed: u64) -> u64 {
     let mut random = Random(seed);
     let level = [0, 0, 5_000, 30_000];

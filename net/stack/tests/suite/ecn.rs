@@ -1,7 +1,7 @@
 //! Explicit congestion notification end to end: a bottleneck that marks, networks that mark, bleach
-//! and lie, and what no way into a session may miss.
+//! and falsify, and every receive path of a session.
 //!
-//! Tests of single segments and their answers are `lab/drill/tests/drill/ecn-*.drill`.
+//! Tests of single segments and their replies are `lab/drill/tests/drill/ecn-*.drill`.
 
 use crate::common;
 #[path = "../common/fragments.rs"]
@@ -48,8 +48,8 @@ fn active(config: &mut Config) {
     config.ecn = Ecn::Active;
 }
 
-/// Through a link that marks behind 5 ms of queue nothing is dropped and nothing is sent again, and
-/// the link is used: by both algorithms, with and without a NIC that cuts.
+/// Through a link that marks behind 5 ms of queue nothing is dropped and nothing is retransmitted,
+/// and the link is used: by both algorithms, with and without a NIC that cuts.
 #[test]
 fn a_link_that_marks_is_used_and_drops_nothing() {
     for (mbit, delay_ms, seconds) in [(10, 1, 20), (10, 10, 20), (100, 1, 5), (100, 10, 10)] {
@@ -63,7 +63,7 @@ fn a_link_that_marks_is_used_and_drops_nothing() {
                 config.congestion = algorithm;
             });
             world.impairment.delay_ns = delay_ms * MS;
-            // Room for slow start, which hears of the first mark a round trip late.
+            // Room for slow start, which gets the first echo a round trip late.
             let room = Bottleneck::marking(mbit * 1_000_000, 1 << 20, 5 * MS);
             world.bottleneck = Some(room);
             let ends = open(&mut world, v4(2, 80));
@@ -80,7 +80,7 @@ fn a_link_that_marks_is_used_and_drops_nothing() {
             assert!(used >= 0.95, "{case}: {used:.3} of the rate");
             assert_eq!((queue.dropped, counters.retransmitted), (0, 0), "{case}");
             assert!(queue.marked > 0 && counters.ecn_reductions > 0, "{case}");
-            // A mark that arrived was seen, whatever way it came in.
+            // Each mark that arrived was counted, on any receive path.
             let seen = world.stacks[1].counters().ecn_ce_received;
             assert!(
                 seen <= queue.marked && seen + 1000 >= queue.marked,
@@ -90,8 +90,8 @@ fn a_link_that_marks_is_used_and_drops_nothing() {
     }
 }
 
-/// The same link drops what is not ECN-capable, so the comparison is fair: without ECN it costs
-/// drops and repairs.
+/// The same link drops packets that are not ECN-capable, so the comparison is fair: without ECN it
+/// costs drops and retransmissions.
 #[test]
 fn without_ecn_the_same_link_drops() {
     let mut world = World::with(1, [plain(1), plain(2)], |config| config.ecn = Ecn::Passive);
@@ -118,8 +118,8 @@ fn marker(world: &mut World, per_million: u64) -> Rc<Cell<u64>> {
     marked
 }
 
-/// No mark is missed on any way in: by the table, by the last flow, put off with many, or placed in
-/// the receive ring by the NIC.
+/// No mark is missed on any receive path: by the table, by the last flow, staged with many, or
+/// placed in the receive ring by the NIC.
 #[test]
 fn every_mark_is_seen_on_every_way_in() {
     for (nic, to) in [
@@ -130,7 +130,7 @@ fn every_mark_is_seen_on_every_way_in() {
     ] {
         let mut world = World::with(1, [nic(1), nic(2)], active);
         let ends = open(&mut world, to);
-        // Without marks the fast ways are in use.
+        // Without marks the fast paths are used.
         stream(&mut world, ends, 100 * MS);
         let landed = world.stacks[1].counters().landed;
         assert_eq!(landed > 0, nic(1).merges_received, "{to}");
@@ -146,8 +146,8 @@ fn every_mark_is_seen_on_every_way_in() {
     }
 }
 
-/// Section 6.1.1, 6.1.4 and 6.1.5 over a whole exchange with losses: SYNs, bare acknowledgments and
-/// what is sent again are not ECN-capable, all new data is, and CWR is on new data alone.
+/// Section 6.1.1, 6.1.4 and 6.1.5 over a whole exchange with losses: SYNs, pure acknowledgments and
+/// retransmissions are not ECN-capable, all new data is, and CWR is on new data alone.
 #[test]
 fn only_new_data_is_ecn_capable() {
     for nic in [plain as fn(u8) -> Capabilities, offloading] {
@@ -178,7 +178,7 @@ fn only_new_data_is_ecn_capable() {
                 again += 1;
                 assert_eq!(bytes[at] & CWR, 0, "CWR on what is sent again");
             }
-            // Whoever cuts it might repeat CWR.
+            // The NIC that cuts it might repeat CWR.
             assert!(bytes[at] & CWR == 0 || payload <= 1448, "{payload}");
         }
         assert!(
@@ -188,8 +188,8 @@ fn only_new_data_is_ecn_capable() {
     }
 }
 
-/// A peer, or somebody on the way, that echoes marks without end costs speed, never the session:
-/// the window stays at two segments or above, and all arrives.
+/// A peer, or a middlebox, that echoes marks without end costs speed, but not the session: the
+/// window stays at two segments or more, and all data arrives.
 #[test]
 fn a_flood_of_echoes_leaves_two_segments() {
     for algorithm in [Algorithm::Cubic, Algorithm::Reno] {
@@ -214,7 +214,7 @@ fn a_flood_of_echoes_leaves_two_segments() {
             let floor = 2 * u32::from(info.mss);
             assert!(info.window >= floor, "{algorithm:?}: {}", info.window);
         }
-        // Two segments each round trip of 10 ms, less the delay of acknowledgments.
+        // Two segments in each round trip of 10 ms, less the delay of acknowledgments.
         assert!(got > 500_000, "{algorithm:?}: {got} bytes in 10 s");
         let info = world.stacks[0].info(ends[0]).expect("open");
         assert_eq!(info.window, 2 * u32::from(info.mss), "{algorithm:?}");
@@ -222,8 +222,8 @@ fn a_flood_of_echoes_leaves_two_segments() {
     }
 }
 
-/// A network that sets and clears ECN fields, ECE and CWR as it likes, with losses and reordering:
-/// what is written arrives, for all that both ends may have configured.
+/// A network that sets and clears ECN fields, ECE and CWR at random, with losses and reordering:
+/// written data arrives, in all configurations of both ends.
 #[test]
 fn a_network_that_lies_about_ecn_loses_nothing() {
     let only = std::env::var("SIDECORE_SEED").ok();
@@ -294,8 +294,8 @@ fn lie(seed: u64) {
     assert!(got == data, "seed {seed}: what arrived");
 }
 
-/// RFC 3168 section 5.3: a mark on one fragment is one on the packet; with one that is not
-/// ECN-capable among them the packet is dropped; fields that all have stay.
+/// RFC 3168 section 5.3: a mark on one fragment marks the packet; if another fragment is not
+/// ECN-capable, the packet is dropped; a field common to all is kept.
 #[test]
 fn a_mark_on_a_fragment_is_one_on_the_packet() {
     for v4 in [true, false] {

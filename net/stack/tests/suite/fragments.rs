@@ -1,4 +1,4 @@
-//! Packets in pieces: what is put together, what is refused, what it costs, and what goes out.
+//! Fragmented packets: reassembly, rejection, cost, and sending.
 
 use crate::common;
 #[path = "../common/fragments.rs"]
@@ -9,7 +9,7 @@ use fragments::{Jumble, Piece, TCP, Target, UDP, cut, datagram, echo, frame, joi
 use sidecore_net_stack::NetError;
 use std::collections::HashSet;
 
-/// As `reassembly.rs` has them.
+/// As in `reassembly.rs`.
 const DATAGRAMS_MAX: usize = 128;
 const BYTES_MAX: usize = 4 << 20;
 
@@ -78,8 +78,8 @@ fn large_echo_requests_are_answered() {
     }
 }
 
-/// Any order and any repetition: what comes out is what went in, once. With pieces cut in other
-/// places among them, or other bytes, it may not come out; never wrong.
+/// Any order and any repetition: each packet is delivered once, unchanged. With contradictory
+/// fragments it may not be delivered, but never with wrong bytes.
 #[test]
 fn pieces_come_in_any_order() {
     let (mut random, mut refused, mut whole) = (Random(77), 0, 0);
@@ -132,11 +132,11 @@ fn what_contradicts_refuses_what_comes_later_too() {
         assert_eq!(target.read(), None);
         assert_eq!(target.stack.counters().reassemblies_refused, 1);
         assert_eq!(target.stack.buffers().1, 0);
-        // RFC 8200 section 4.5: nobody is told.
+        // RFC 8200 section 4.5: no error is sent.
         target.wait(61 * S);
         assert!(target.out.is_empty());
         assert_eq!(target.stack.fragments_held(), (0, 0));
-        // The number may be used again then.
+        // Then the number may be reused.
         for piece in &pieces {
             target.put(frame(v4, 2, piece));
         }
@@ -153,7 +153,7 @@ fn what_is_late_is_told() {
         let pieces = cut(5, UDP, &packet, 1200);
         target.put(frame(v4, 2, &pieces[0]));
         target.put(frame(v4, 2, &pieces[1]));
-        // Without its first, nobody is told.
+        // Without the first fragment, no error is sent.
         let others = cut(6, UDP, &packet, 1200);
         target.put(frame(v4, 2, &others[1]));
         target.wait(wait - 10 * MS);
@@ -173,7 +173,7 @@ fn what_is_late_is_told() {
             assert_eq!(out[62..], first[14..14 + out.len() - 62]);
             assert_eq!(out.len(), 14 + 1280);
         }
-        // What comes later begins anew.
+        // Later fragments start a new packet.
         target.put(frame(v4, 2, &pieces[2]));
         assert_eq!(target.read(), None);
         target.wait(wait);
@@ -181,8 +181,8 @@ fn what_is_late_is_told() {
     }
 }
 
-/// Many packets that never become whole: bounded memory, the oldest goes, and an honest one gets
-/// through.
+/// Many packets that are never completed: bounded memory, the oldest is evicted, and a valid one is
+/// delivered.
 #[test]
 fn memory_is_bounded_and_the_oldest_goes() {
     let mut random = Random(4);
@@ -210,7 +210,7 @@ fn memory_is_bounded_and_the_oldest_goes() {
     }
     let counters = target.stack.counters();
     assert!(counters.reassemblies_evicted > 19_000, "{counters:?}");
-    // Buffers grow in slabs of 2 MiB; four classes have some.
+    // Buffers grow in slabs of 2 MiB; four classes have one.
     assert!(target.stack.buffers().0 <= BYTES_MAX + 4 * (2 << 20));
     target.wait(61 * S);
     assert_eq!(target.stack.fragments_held(), (0, 0));
@@ -219,7 +219,7 @@ fn memory_is_bounded_and_the_oldest_goes() {
 
 #[test]
 fn what_no_honest_sender_makes_is_refused() {
-    // Beyond the longest packet.
+    // Beyond the maximum packet length.
     let beyond = Piece {
         identification: 3,
         offset: 65_528,
@@ -231,7 +231,7 @@ fn what_no_honest_sender_makes_is_refused() {
     target.put(frame(true, 2, &beyond));
     assert_eq!(target.stack.counters().reassemblies_refused, 1);
     assert!(target.out.is_empty());
-    // RFC 8200 section 4.5: at the field that is wrong, or the header chain of a first fragment.
+    // RFC 8200 section 4.5: at the wrong field, or the header chain of a first fragment.
     let crooked = Piece {
         offset: 8,
         more: true,
@@ -253,7 +253,7 @@ fn what_no_honest_sender_makes_is_refused() {
         assert_eq!(out[58..62], u32::to_be_bytes(pointer));
         assert_eq!(out[62..], frame(false, 2, piece)[14..]);
     }
-    // RFC 1858: IPv4's are refused without a word, and so is the rest.
+    // RFC 1858: IPv4's are refused silently, and so is the rest.
     target.out.clear();
     target.put(frame(true, 2, &torn));
     target.put(frame(true, 2, &crooked));
@@ -262,7 +262,7 @@ fn what_no_honest_sender_makes_is_refused() {
     assert_eq!(target.stack.buffers().1, 0);
 }
 
-/// RFC 6946: a fragment that is all of its packet is by itself.
+/// RFC 6946: a fragment that is a whole packet is processed alone.
 #[test]
 fn atomic_fragments_stand_alone() {
     let mut target = Target::new();
@@ -276,7 +276,7 @@ fn atomic_fragments_stand_alone() {
     assert_eq!(target.read().map(|bytes| bytes.len()), Some(2000));
 }
 
-/// A session's segments come in pieces, cut on the way (IPv4).
+/// A session's segments arrive in fragments, cut in transit (IPv4).
 #[test]
 fn segments_in_pieces_are_taken() {
     let mut world = World::new(5);
@@ -285,7 +285,7 @@ fn segments_in_pieces_are_taken() {
     world.run(10 * MS);
     let server = world.stacks[1].accept(listener).expect("open");
     let server = server.expect("one");
-    // What would reach the server is caught, cut, and given to it.
+    // Packets to the server are intercepted, cut, and passed on.
     let caught = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
     let catches = std::rc::Rc::clone(&caught);
     world.filter = Some(Box::new(move |from, bytes: &[u8]| {
@@ -328,7 +328,7 @@ fn segments_in_pieces_are_taken() {
     assert_eq!(world.stacks[0].counters().retransmitted, 0);
 }
 
-/// RFC 1191, RFC 8201: what a router says of a datagram's way counts for the next ones.
+/// RFC 1191, RFC 8201: a router's report about a datagram's path applies to the next ones.
 #[test]
 fn datagrams_fit_the_way() {
     for (first, from, to) in [(true, v4(1, 0), v4(2, 53)), (false, v6(1), v6(2))] {
@@ -349,7 +349,7 @@ fn datagrams_fit_the_way() {
         let (most, trace) = longest(&mut world);
         assert_eq!(most, if first { 1500 } else { 1496 });
         let about = &trace[0].2[14..];
-        // From a router: what it says of another's datagram is not believed.
+        // From a router: a report about another host's datagram is not accepted.
         let other = if first { 20 } else { 48 };
         let mut forged = about.to_vec();
         forged[other] ^= 0x40;
@@ -363,7 +363,7 @@ fn datagrams_fit_the_way() {
             assert_eq!(longest(&mut world).0, expected);
         }
         assert_eq!(world.stacks[0].counters().paths_shrunk, 1);
-        // After ten minutes the way may have become wider.
+        // After ten minutes the path may have become wider.
         world.run(601 * S);
         world.flush();
         world.trace = Some(Vec::new());
@@ -401,12 +401,12 @@ fn too_big(v4: bool, about: &[u8], mtu: u16) -> Vec<u8> {
             bytes: message,
         },
     );
-    // IPv6: an atomic fragment, which is taken as it is.
+    // IPv6: an atomic fragment, which is accepted as it is.
     whole
 }
 
-/// RFC 7739, RFC 6864: numbers that nobody guesses from those towards another, and that come again
-/// late.
+/// RFC 7739, RFC 6864: identifications that cannot be predicted from those towards another host,
+/// and that are reused late.
 #[test]
 fn identifications_differ() {
     let mut begins = HashSet::new();

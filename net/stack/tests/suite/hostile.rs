@@ -1,5 +1,5 @@
-//! Packets that nobody honest sends: dropped and counted, answered only where a standard says so,
-//! and never at a cost that lasts. Written by hand; nothing of the stack is used to write them.
+//! Packets that no honest host sends: dropped and counted, answered only where a standard requires
+//! it, and without a lasting cost. Built manually, without the stack's own code.
 
 use crate::common;
 
@@ -45,7 +45,7 @@ fn provocations_v6(from: [u8; 16], to: [u8; 16]) -> Vec<Vec<u8>> {
 
 #[test]
 fn a_peer_is_answered() {
-    // What follows shows something only if these are.
+    // The tests below are meaningful only if these are answered.
     let mut lone = Lone::new();
     for frame in provocations_v4(PEER, OURS) {
         assert_eq!(lone.answers(frame.clone()).len(), 1, "{frame:02x?}");
@@ -91,7 +91,7 @@ fn martian_sources_of_ipv6_are_dropped_and_counted() {
         }
         assert_eq!(lone.stack.sessions(), 0);
     }
-    // The unspecified address asks in neighbour discovery, and is answered nowhere else.
+    // The unspecified address is valid in neighbour discovery, and is answered nowhere else.
     let mut lone = Lone::new();
     for frame in provocations_v6([0; 16], v6_bytes(1)) {
         assert_eq!(lone.answers(frame), [[0; 0]; 0]);
@@ -113,7 +113,7 @@ fn nothing_is_answered_to_or_from_a_group() {
     let mut lone = Lone::new();
     for to in [[224, 0, 0, 1], [10, 0, 0, 255], [255, 255, 255, 255]] {
         for mut frame in provocations_v4(PEER, to) {
-            // By the group's hardware address, by all, and (RFC 1122 section 3.3.6) by ours.
+            // With the group's hardware address, broadcast, and (RFC 1122 section 3.3.6) with ours.
             for mac in [[1, 0, 0x5e, 0, 0, 1], [0xff; 6], OUR_MAC] {
                 frame[..6].copy_from_slice(&mac);
                 assert_eq!(lone.answers(frame.clone()), [[0; 0]; 0], "{to:?}");
@@ -133,7 +133,7 @@ fn nothing_is_answered_to_or_from_a_group() {
 
 #[test]
 fn source_routes_are_refused() {
-    // Of one address, which has been passed; no-operation makes it whole words.
+    // With one address, which has been passed; no-operation pads it to whole words.
     for kind in [131, 137] {
         for options in [[kind, 7, 8, 10, 0, 0, 9, 1], [1, kind, 7, 4, 10, 0, 0, 9]] {
             let mut lone = Lone::new();
@@ -145,7 +145,7 @@ fn source_routes_are_refused() {
             assert_eq!(lone.counters().source_routed, 1);
         }
     }
-    // A record of the route, a timestamp, and nonsense do no harm.
+    // Record route, a timestamp, and invalid options are harmless.
     for options in [
         [7, 7, 4, 0, 0, 0, 0, 0],
         [68, 8, 5, 0, 0, 0, 0, 0],
@@ -158,7 +158,7 @@ fn source_routes_are_refused() {
     }
 }
 
-/// RFC 8200 section 4.2: the type's two highest bits say what to do where it is not known.
+/// RFC 8200 section 4.2: the type's two highest bits specify the treatment of an unknown option.
 #[test]
 fn unknown_options_of_ipv6_are_answered_as_their_type_says() {
     let (from, ours) = (v6_bytes(2), v6_bytes(1));
@@ -214,7 +214,7 @@ fn land_is_dropped() {
     // With our hardware address, too.
     bytes[6..12].copy_from_slice(&OUR_MAC);
     assert_eq!(lone.answers(bytes.clone()), [[0; 0]; 0]);
-    // Not even by the loop inside.
+    // Not even on the internal loopback.
     let mut frame = Frame {
         bytes,
         checksum: sidecore_net_stack::frame::ReceivedChecksum::Unknown,
@@ -226,8 +226,8 @@ fn land_is_dropped() {
     assert_eq!((lone.counters().martians, lone.stack.sessions()), (3, 0));
 }
 
-/// A scan with the flags SYN, FIN, PSH and URG (its "T3" probe, for nmap) learns nothing, and opens
-/// nothing; the bare SYN after it does.
+/// A scan with the flags SYN, FIN, PSH and URG (nmap's "T3" probe) gets no information, and opens
+/// nothing; the plain SYN after it does.
 #[test]
 fn a_syn_with_fin_opens_nothing() {
     let mut lone = Lone::new();
@@ -240,8 +240,8 @@ fn a_syn_with_fin_opens_nothing() {
     }
 }
 
-/// RFC 9293 section 3.5, figure 7, of a socket with itself and of two with each other: they open,
-/// carry data and close, and fall silent at each step.
+/// RFC 9293 section 3.5, figure 7, for a socket with itself and for two with each other: they open,
+/// carry data and close, and are silent after each step.
 #[test]
 fn sockets_that_talk_to_one_stack_fall_silent() {
     for pairs in [vec![(5_000, 5_000)], vec![(5_000, 6_000), (6_000, 5_000)]] {
@@ -296,7 +296,7 @@ fn bare_segments_outside_the_window_are_answered_twice_a_second() {
     assert!((3..=5).contains(&answers), "{answers} in two seconds");
 }
 
-/// An ARP packet for the stack at end 0 that says where 10.0.0.2 is.
+/// An ARP packet for the stack at end 0 that announces the address of 10.0.0.2.
 fn arp(operation: u8, mac: [u8; 6], target: [u8; 4]) -> Vec<u8> {
     let mut bytes = vec![0xff; 6];
     bytes.extend(mac);
@@ -322,8 +322,8 @@ fn advertisement(mac: [u8; 6]) -> Vec<u8> {
     bytes
 }
 
-/// The longest silence, in virtual time, of a session that sends all the time while `forge` puts
-/// frames on the wire.
+/// The longest silence, in virtual time, of a session that sends all the time while `forge` injects
+/// frames.
 fn longest_silence(to: SocketAddr, mut forge: impl FnMut(u64, &mut World)) -> u64 {
     let mut world = World::new(5);
     let listener = world.stacks[1].listen(to, 4).expect("listens");
@@ -370,8 +370,7 @@ fn a_forged_advertisement_is_not_believed() {
     assert!(silence_ns < S, "{} ms of silence", silence_ns / MS);
 }
 
-/// A false address that was believed, because the true neighbour could not be heard when it was
-/// asked.
+/// A forged address that was accepted, because the true neighbour's replies were lost.
 #[test]
 fn a_false_address_is_left_within_nine_seconds() {
     use std::cell::Cell;
@@ -380,7 +379,7 @@ fn a_false_address_is_left_within_nine_seconds() {
     let silence_ns = longest_silence(v4(2, 80), |step, world| {
         if step == 100 {
             let deaf = Rc::clone(&deaf);
-            // The peer's ARP packets are lost while it is asked.
+            // The peer's ARP packets are lost while it is probed.
             world.filter = Some(Box::new(move |from, bytes| {
                 !(from == 1 && deaf.get() && bytes[12..14] == [8, 6])
             }));

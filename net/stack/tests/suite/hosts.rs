@@ -1,5 +1,5 @@
-//! Demands of RFC 1122, 8200, 4443 and 4861 on a host, below TCP: which packets are taken, which
-//! are answered and by what. Written by hand; docs/rfc-requirements.md names these tests.
+//! Requirements of RFC 1122, 8200, 4443 and 4861 on a host, below TCP: which packets are accepted,
+//! which are answered and how. Built manually; docs/rfc-requirements.md refers to these tests.
 
 use crate::common;
 
@@ -20,7 +20,7 @@ fn ping_v4() -> Vec<u8> {
     ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 1, &[], &echo(8)))
 }
 
-/// An IPv6 packet with an echo request behind `headers`, of which the first is a `next`.
+/// An IPv6 packet with an echo request after `headers`, the first of which is a `next`.
 fn ping_v6(next: u8, headers: &[u8]) -> Vec<u8> {
     let (from, ours) = (v6_bytes(2), v6_bytes(1));
     let ping = sealed(&from, &ours, 58, vec![128, 0, 0, 0, 0, 1, 0, 1], 2);
@@ -34,7 +34,7 @@ fn datagram_v4(to: [u8; 4], port: u16) -> Vec<u8> {
     ipv4(PEER, to, 17, &[], &sealed(&PEER, &to, 17, udp, 6))
 }
 
-/// Writes the header's checksum anew.
+/// Recomputes the header's checksum.
 fn sealed_header(mut frame: Vec<u8>) -> Vec<u8> {
     frame[24..26].fill(0);
     let sum = internet_checksum(&frame[14..34]);
@@ -42,7 +42,7 @@ fn sealed_header(mut frame: Vec<u8>) -> Vec<u8> {
     frame
 }
 
-/// A parameter problem with this code about this place, in a frame of ours.
+/// True for a parameter problem with this code and pointer, in a frame of ours.
 fn is_problem(frame: &[u8], code: u8, pointer: u32) -> bool {
     frame[20] == 58 && frame[54..56] == [4, code] && frame[58..62] == pointer.to_be_bytes()
 }
@@ -74,7 +74,7 @@ fn rfc_1122_3_2_1_7_a_last_hop_is_enough_and_ours_are_configurable() {
     let answers = lone.answers(ping_v6(58, &[]));
     assert_eq!((answers.len(), answers[0][21]), (1, 9));
     for flags in [2, 16] {
-        // A segment of a session, and a reset of none.
+        // A segment of a session, and a reset without one.
         let syn = sealed(&PEER, &OURS, 6, segment([7_000, 80], 9, 0, flags), 16);
         let answers = lone.answers(ethernet(OUR_MAC, V4, &ipv4(PEER, OURS, 6, &[], &syn)));
         assert_eq!((answers.len(), answers[0][22]), (1, 9));
@@ -94,7 +94,7 @@ fn rfc_9293_3_1_a_segment_with_a_wrong_checksum_is_dropped() {
     );
 }
 
-/// Unknown types; source quench (RFC 6633); redirects and requests that are no host's to answer.
+/// Unknown types; source quench (RFC 6633); redirects and requests that a host does not answer.
 #[test]
 fn rfc_1122_3_2_2_other_types_of_icmp_are_dropped_silently() {
     let mut lone = Lone::new();
@@ -110,7 +110,7 @@ fn rfc_1122_3_2_2_other_types_of_icmp_are_dropped_silently() {
     }
 }
 
-/// The header and at least eight bytes of what it is about.
+/// The header and at least eight bytes of the packet that it refers to.
 #[test]
 fn rfc_1122_3_2_2_an_error_quotes_what_it_is_about() {
     let mut lone = Lone::new();
@@ -120,7 +120,8 @@ fn rfc_1122_3_2_2_an_error_quotes_what_it_is_about() {
     assert_eq!(answers[0][42..], packet);
 }
 
-/// RFC 1122 section 3.2.2: a part of an ICMP error that never becomes whole is not answered either.
+/// RFC 1122 section 3.2.2: a fragment of an ICMP error that is never completed is not answered
+/// either.
 #[test]
 fn rfc_1122_3_2_2_no_error_is_about_an_error() {
     for (kind, late) in [(8, 1), (3, 0), (11, 0), (12, 0), (5, 0), (4, 0)] {
@@ -143,7 +144,7 @@ fn rfc_4443_2_4_e_no_error_is_about_an_error_or_a_redirect() {
     let (from, ours) = (v6_bytes(2), v6_bytes(1));
     for (kind, answered) in [(128, 1), (1, 0), (4, 0), (127, 0), (137, 0)] {
         let mut lone = Lone::new();
-        // Behind an option that asks for an error.
+        // After an option that requests an error.
         let message = sealed(&from, &ours, 58, vec![kind, 0, 0, 0, 0, 1, 0, 1], 2);
         let options = [58, 0, 1, 0, 0x9e, 2, 0, 0];
         let packet = ipv6(from, ours, 60, &[&options[..], &message].concat());
@@ -172,7 +173,7 @@ fn rfc_4443_2_4_f_errors_of_one_second_are_bounded() {
 
 #[test]
 fn rfc_8200_4_an_unknown_header_is_told_at_its_place() {
-    // Behind the fixed header; behind destination options; hop-by-hop options that come second.
+    // After the fixed header; after destination options; hop-by-hop options in second place.
     for (next, headers, place) in [
         (99, &[][..], 6),
         (60, &[99, 0, 1, 4, 0, 0, 0, 0], 40),
@@ -250,7 +251,7 @@ fn rfc_1122_3_3_6_broadcasts_are_sent_to_all_and_taken_from_all() {
         let taken = lone.stack.receive_from(id, &mut [0; 8]).expect("open");
         assert_eq!(taken.map(|(_, at, len)| (at, len)), Some((to_all, 4)));
     }
-    // To our address alone, in a frame to all: somebody passes by filters of the link.
+    // To our address in a broadcast frame: this would bypass filters of the link.
     let frame = ethernet([0xff; 6], V4, &datagram_v4(OURS, 9));
     assert_eq!(lone.answers(frame), NOTHING);
     assert_eq!(
@@ -270,7 +271,7 @@ fn rfc_1122_4_1_3_4_a_datagram_with_a_wrong_checksum_is_dropped() {
     for (frame, taken) in [(good, true), (damaged, false), (none, true)] {
         assert_eq!(lone.answers(frame), NOTHING);
         let got = lone.stack.receive_from(id, &mut [0; 8]).expect("open");
-        // RFC 1122 section 4.1.3.5: to which of our addresses is told, too.
+        // RFC 1122 section 4.1.3.5: the destination address is reported, too.
         let wanted = taken.then_some((v4(2, 9), v4(1, 9), 4));
         assert_eq!(got, wanted);
     }
@@ -293,8 +294,8 @@ fn rfc_8200_8_1_a_datagram_without_a_checksum_is_dropped() {
     }
 }
 
-/// RFC 9293 section 3.9.1.1 (MUST-46); RFC 1122 section 3.2.1.3 (g): loopback addresses never lie
-/// on the wire, whatever routes there are.
+/// RFC 9293 section 3.9.1.1 (MUST-46); RFC 1122 section 3.2.1.3 (g): loopback addresses are never
+/// used on the wire, whatever routes there are.
 #[test]
 fn rfc_9293_3_9_1_1_only_one_station_can_be_connected_to() {
     let anywhere = |address: IpAddr| Route {
@@ -369,7 +370,7 @@ fn rfc_1122_2_3_2_2_a_datagram_waits_for_its_neighbour() {
     assert!(sent[0].ends_with(b"first") && sent[0].starts_with(&PEER_MAC));
 }
 
-/// The group of the neighbours that our address 1 is asked for in.
+/// The solicited-node group of our address 1.
 fn group_of_ours() -> [u8; 16] {
     let mut group = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0xff, 0, 0, 0];
     group[13..].copy_from_slice(&v6_bytes(1)[13..]);
@@ -410,7 +411,7 @@ fn rfc_4861_7_1_1_only_valid_solicitations_are_answered() {
         (damaged, false),
         (code, false),
         (solicitation(peer, group, &[1, 0, 0, 0, 0, 0, 0, 0]), false),
-        // From a station that looks whether the address is free (RFC 4862 section 5.4.3).
+        // From a host that performs duplicate address detection (RFC 4862 section 5.4.3).
         (solicitation([0; 16], group, &[]), true),
         (solicitation([0; 16], group, &SOURCE_MAC), false),
         (solicitation([0; 16], ALL_NODES, &[]), false),
@@ -448,7 +449,7 @@ fn rfc_6980_5_discovery_in_fragments_is_not_believed() {
     let (peer, ours) = (v6_bytes(2), v6_bytes(1));
     let plain = solicitation(peer, ours, &SOURCE_MAC);
     let mut lone = Lone::new();
-    // A fragment that is all of its packet; an echo request in one is answered (RFC 6946).
+    // An atomic fragment; an echo request in one is answered (RFC 6946).
     let header = [58, 0, 0, 0, 0, 0, 0, 7];
     let packet = ipv6(peer, ours, 44, &[&header, &plain[54..]].concat());
     assert_eq!(lone.answers(ethernet(OUR_MAC, V6, &packet)), NOTHING);
@@ -516,7 +517,7 @@ fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
     let options = [
         prefix(1, 0xc0, 3600),
         prefix(2, 0x40, 3600),
-        // Not to be used for addresses; over already.
+        // Not to be used for addresses; already expired.
         prefix(3, 0x80, 3600),
         prefix(4, 0xc0, 0),
     ]
@@ -539,8 +540,8 @@ fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
         own.drain(..before.len());
         assert_eq!(own.len(), if believed { 2 } else { 0 }, "{own:?}");
         for (at, (address, bits)) in own.into_iter().enumerate() {
-            // RFC 4291 appendix A, of 02:00:00:00:00:01. RFC 5942 section 4: the second is on the
-            // link alone.
+            // RFC 4291 appendix A, of 02:00:00:00:00:01. RFC 5942 section 4: only the second is on
+            // the link.
             let wanted = [0x2001, 0xdb8, at as u16 + 1, 0, 0, 0xff, 0xfe00, 1];
             assert_eq!(address, IpAddr::from(wanted));
             assert_eq!(bits, [64, 128][at]);
@@ -556,7 +557,7 @@ fn rfc_4862_5_5_3_addresses_come_from_a_routers_prefixes() {
     );
 }
 
-/// The longest prefix decides among gateways; section 3.3.1.6: they are configured.
+/// The longest prefix selects the gateway; section 3.3.1.6: they are configured.
 #[test]
 fn rfc_1122_3_3_1_1_neighbours_get_packets_directly_and_a_gateway_all_others() {
     let route = |network: [u8; 4], prefix_bits, gateway| Route {
@@ -608,7 +609,7 @@ fn rfc_1122_3_2_1_3_nothing_leaves_from_an_address_that_is_not_ours() {
     assert_eq!(lone.sent(), NOTHING);
 }
 
-/// RFC 768, RFC 8200 section 8.1: zero would say that there is none.
+/// RFC 768, RFC 8200 section 8.1: zero would mean no checksum.
 #[test]
 fn rfc_8200_8_1_a_checksum_of_zero_is_sent_as_all_ones() {
     let everybody = [
@@ -662,7 +663,7 @@ fn rfc_8504_5_3_eight_headers_are_passed_and_the_next_is_unknown() {
     );
 }
 
-/// Then there is nobody, and whoever waits is told.
+/// Then the neighbour counts as unreachable, and waiting sessions get an error.
 #[test]
 fn rfc_4861_7_2_2_a_silent_neighbour_is_asked_for_three_times() {
     let mut lone = Lone::new();
@@ -710,7 +711,7 @@ fn rfc_1122_3_3_7_a_group_is_heard_while_it_is_joined_and_all_hosts_always() {
     };
     assert!(hears(&mut lone, ALL) && !hears(&mut lone, GROUP));
     lone.stack.join(GROUP.into()).expect("a group");
-    // RFC 2236 sections 2, 3 and 6: to the group, which is in the report, one hop far.
+    // RFC 2236 sections 2, 3 and 6: to the group, which is in the report, with one hop.
     let report = |frame: &[u8], to: [u8; 4], kind: u8| {
         assert_eq!(frame[..6], group_mac(to));
         assert_eq!((frame[22], frame[23], frame[34]), (1, 2, kind));
@@ -720,7 +721,7 @@ fn rfc_1122_3_3_7_a_group_is_heard_while_it_is_joined_and_all_hosts_always() {
     assert_eq!(sent.len(), 1);
     report(&sent[0], GROUP, 0x16);
     assert!(hears(&mut lone, ALL) && hears(&mut lone, GROUP));
-    // A router asks for all groups, then for ours, then for another.
+    // A router queries all groups, then ours, then another one.
     for (to, group, answers) in [
         (ALL, [0; 4], 1),
         (GROUP, GROUP, 1),
@@ -730,7 +731,7 @@ fn rfc_1122_3_3_7_a_group_is_heard_while_it_is_joined_and_all_hosts_always() {
         assert_eq!(sent.len(), answers, "{group:?}");
         sent.iter().for_each(|frame| report(frame, GROUP, 0x16));
     }
-    // RFC 1122 section 3.2.1.7, RFC 1112 section 6.1: a datagram to a group goes one hop far.
+    // RFC 1122 section 3.2.1.7, RFC 1112 section 6.1: a datagram to a group has one hop.
     lone.stack
         .send_to(id, SocketAddr::from((GROUP, 9)), b"all")
         .expect("sent");
@@ -743,7 +744,8 @@ fn rfc_1122_3_3_7_a_group_is_heard_while_it_is_joined_and_all_hosts_always() {
     assert!(hears(&mut lone, ALL) && !hears(&mut lone, GROUP));
 }
 
-/// Our own addresses' groups are reported, too; none asks who is no router of the link.
+/// Our own addresses' groups are reported, too; queries that do not come from a router of the link
+/// are ignored.
 #[test]
 fn rfc_3810_5_groups_are_reported_when_joined_left_and_asked_for() {
     let group: [u8; 16] = [0xff, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0x42];
@@ -751,7 +753,7 @@ fn rfc_3810_5_groups_are_reported_when_joined_left_and_asked_for() {
     // Groups in version 2's reports, with the kind of their records.
     let records = |frames: Vec<Vec<u8>>| {
         let records = frames.iter().map(|frame| {
-            // To ff02::16, one hop far, behind the router alert.
+            // To ff02::16, with one hop, after the router alert.
             assert_eq!((frame[20], frame[21], frame[53]), (0, 1, 0x16));
             assert_eq!(frame[54..62], [58, 0, 5, 2, 0, 0, 1, 0]);
             assert_eq!((frame[62], &frame[68..70]), (143, &[0, 1][..]));

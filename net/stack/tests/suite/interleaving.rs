@@ -1,5 +1,5 @@
-//! Property: however a byte stream is cut into segments, and in whatever order, overlap and number
-//! the segments come, the application reads the stream.
+//! Property: however a byte stream is cut into segments, and whatever order, overlap and number of
+//! segments arrive, the application reads the stream.
 
 use crate::common;
 
@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use sidecore_net_stack::Stack;
 use sidecore_net_stack::frame::{Received, ReceivedChecksum};
 
-/// Sequence number of the peer's SYN: so that the stream passes the wrap.
+/// Sequence number of the peer's SYN, so that the stream passes the wrap.
 const START: u32 = u32::MAX - 3_000;
 const LEN: usize = 8_000;
 
@@ -96,7 +96,7 @@ proptest! {
                 got.extend(&scratch[..count]);
             }
         }
-        // What a sender does that gets no further: from what is acknowledged, as far as it goes.
+        // Like a sender without progress: from the acknowledged number, as far as it goes.
         for _ in 0..200 {
             let from = run.acknowledged.wrapping_sub(first) as usize;
             if from > LEN {

@@ -1,9 +1,9 @@
-//! Property: a frame that continues the one before it takes a shorter way to its session, and
-//! nobody can tell: the same bytes are read, and every frame that goes out is the same to the last
-//! bit - the same acknowledgments, at the same time, with the same windows, blocks and timestamps.
+//! Property: a frame that continues the previous one takes a shorter path to its session, without
+//! an observable difference: the same bytes are read, and every sent frame is identical - the same
+//! acknowledgments, at the same time, with the same windows, blocks and timestamps.
 //!
-//! Two receivers from one seed get the same frames. For the second one each large frame comes from
-//! another hardware address, which means nothing to TCP, and has it go the long way.
+//! Two receivers with one seed get the same frames. For the second one each large frame has a
+//! different source hardware address, which TCP ignores, so that it takes the normal path.
 
 use crate::common;
 
@@ -42,7 +42,7 @@ impl Twin {
         }
     }
 
-    /// Reads of each session as much as is wished, and answers now and then.
+    /// Reads up to `most` bytes of each session, and replies occasionally.
     fn attend(&mut self, most: usize, answers: bool) {
         self.stack.process_staged();
         while let Some(session) = self.stack.accept(self.listener).expect("listens") {
@@ -70,7 +70,7 @@ impl Twin {
         frames
     }
 
-    /// Counters other than the table searches, and those.
+    /// Counters without the table searches, and those.
     fn counted(&self) -> (Counters, u64) {
         let mut counters = self.stack.counters();
         let searches = counters.searches;
@@ -83,14 +83,14 @@ fn everywhere() -> SocketAddr {
     SocketAddr::from(([0_u16; 8], 80))
 }
 
-/// Loses, doubles, swaps, damages and marks.
+/// Loses, duplicates, swaps, damages and marks.
 fn impair(frames: Vec<Frame>, per_million: u64, random: &mut Random) -> Vec<Frame> {
     let mut out: Vec<Frame> = Vec::new();
     for mut frame in frames {
         if random.happens(per_million) {
             continue;
         }
-        // What a NIC is trusted with cannot be damaged unseen.
+        // With checksum offload, damage would go unnoticed.
         let checked = frame.checksum == ReceivedChecksum::Unknown && frame.bytes.len() > 100;
         if random.happens(per_million) && checked {
             let at = 14 + random.below(frame.bytes.len() as u64 - 14) as usize;
@@ -112,7 +112,7 @@ fn impair(frames: Vec<Frame>, per_million: u64, random: &mut Random) -> Vec<Fram
     out
 }
 
-/// The second twin's: from another address each time.
+/// The second twin's copy: with a different source address each time.
 fn disguised(frame: &Frame, serial: u64) -> Frame {
     let mut frame = frame.clone();
     if frame.bytes.len() > 400 {
@@ -121,7 +121,7 @@ fn disguised(frame: &Frame, serial: u64) -> Frame {
     frame
 }
 
-/// A run; how many searches each of the twins needed.
+/// A run; the number of searches of each twin.
 fn run(seed: u64, per_million: u64, nics: [Capabilities; 2]) -> [u64; 2] {
     let random = &mut Random(seed);
     let mut config = common::config(1, seed);
@@ -147,10 +147,10 @@ fn run(seed: u64, per_million: u64, nics: [Capabilities; 2]) -> [u64; 2] {
         {
             break;
         }
-        // Mostly one session at a time, as a bulk transfer is.
+        // Usually one session at a time, as in a bulk transfer.
         let one = random.below(SESSIONS as u64) as usize;
         let end = (written[one] + random.below(40_000) as usize).min(STREAM_BYTES);
-        // Refused until it is open.
+        // Fails until it is open.
         let taken = sender.write(sessions[one], &stream[written[one]..end]);
         written[one] += taken.unwrap_or(0);
         for session in sessions {
@@ -163,7 +163,7 @@ fn run(seed: u64, per_million: u64, nics: [Capabilities; 2]) -> [u64; 2] {
             true
         });
         let mut frames = impair(frames, per_million, random).into_iter().peekable();
-        // At least once, so that what came earlier is read.
+        // At least once, so that earlier frames are processed.
         for first in 0.. {
             if first > 0 && frames.peek().is_none() {
                 break;
@@ -188,7 +188,7 @@ fn run(seed: u64, per_million: u64, nics: [Capabilities; 2]) -> [u64; 2] {
         let (said, other) = (first.sent(now_ns), second.sent(now_ns));
         assert_eq!(said.len(), other.len(), "seed {seed}, turn {turn}");
         for (a, b) in said.iter().zip(&other) {
-            // What refuses a damaged frame goes back to where that one came from.
+            // The rejection of a damaged frame goes to that frame's source.
             assert_eq!(a.bytes[6..], b.bytes[6..], "seed {seed}, turn {turn}");
         }
         for mut frame in impair(said, per_million, random) {
@@ -219,7 +219,7 @@ proptest! {
         let nic = if offload { offloading } else { plain };
         let [short, long] = run(seed, per_million, [nic(1), nic(2)]);
         prop_assert!(short <= long, "more searches, not fewer: {short} and {long}");
-        // Super-segments have a way of their own.
+        // Super-segments have their own path.
         prop_assert!(
             offload || short < long,
             "nothing went the short way: {short} and {long} searches"
@@ -230,6 +230,6 @@ proptest! {
 #[test]
 fn most_of_a_clean_bulk_transfer_goes_the_short_way() {
     let [short, long] = run(5, 0, [plain(1), plain(2)]);
-    // Only what begins a stretch of one session, and small segments, are looked up.
+    // Only the start of a run of one session, and small segments, are looked up.
     assert!(short * 3 < long, "{short} and {long} searches");
 }

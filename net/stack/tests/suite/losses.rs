@@ -1,6 +1,6 @@
-//! Losses are repaired by what the peer tells, not by waiting: a long transfer over a lossy link
-//! takes few timeouts, what is sent twice is hardly more than what was lost, and the rate is what
-//! congestion control allows. What is late or comes twice is no loss, and does not cost rate.
+//! Losses are recovered by the peer's reports, not by timeouts: a long transfer over a lossy link
+//! has few timeouts, retransmissions hardly exceed losses, and the rate is that of the congestion
+//! control. Late or duplicated segments are not losses, and do not cost rate.
 
 use crate::common;
 
@@ -60,9 +60,9 @@ fn transfer(nics: [Capabilities; 2], impairment: Impairment, seed: u64) -> Outco
     }
 }
 
-/// RFC 9438 section 5.1 with its figures for the Reno-friendly region, which is what rules on a
-/// path as short as this: the mean window in segments is sqrt(3/2) / sqrt(p). Section 5.2's for the
-/// cubic region is far smaller here. Nanoseconds for all bytes, a round trip for each window.
+/// RFC 9438 section 5.1 with its numbers for the Reno-friendly region, which applies on such a
+/// short path: the mean window in segments is sqrt(3/2) / sqrt(p). Section 5.2's for the cubic
+/// region is much smaller here. Nanoseconds for all bytes, with a round trip per window.
 fn expected_ns(loss: u64, round_trip_ns: u64) -> u64 {
     let window = (1.5 / (loss as f64 / 1e6)).sqrt();
     ((BYTES as f64 / 1448.0) / window * round_trip_ns as f64) as u64
@@ -96,7 +96,7 @@ fn one_and_five_per_cent_are_repaired_without_waiting() {
             assert!(outcome.resent <= 2 * lost + 50, "{} resent", outcome.resent);
             all_ns += outcome.ns;
         }
-        // The model knows no round trip that a repair takes, and no lost acknowledgment.
+        // The model ignores the round trip of a recovery, and lost acknowledgments.
         let times = all_ns as f64 / 8.0 / expected_ns(loss, MS) as f64;
         eprintln!("loss {loss}: {times:.2} times as long as RFC 9438 section 5.1 has it");
         assert!(times < times_max, "{times:.2} times as long as expected");
@@ -115,9 +115,9 @@ fn slowdown(impairment: Impairment, seed: u64) -> (f64, Outcome) {
     (outcome.ns as f64 / clean.ns as f64, outcome)
 }
 
-/// A late segment holds back what follows it, and the receive window fills: with an extra delay of
-/// up to two round trips for one segment of fifty, some of them in each window, a window takes up
-/// to three round trips. Window reductions that were not undone would cost ten times as much.
+/// A late segment holds back later data, and the receive window fills: with an extra delay of up to
+/// two round trips for one segment of fifty, some of them in each window, a window takes up to
+/// three round trips. Window reductions without an undo would cost ten times as much.
 #[test]
 fn reordering_is_no_loss() {
     let (mut all, mut kept) = (0.0, 0);
@@ -155,7 +155,7 @@ fn duplicates_are_no_loss() {
     }
 }
 
-/// Once RACK has learned how late segments come, it waits for them: RFC 8985 section 6.2.4.
+/// Once RACK has learned the reordering window, it waits for late segments: RFC 8985 section 6.2.4.
 #[test]
 fn patience_is_learned() {
     for seed in 1..9 {
@@ -194,9 +194,9 @@ fn a_clean_link_sends_nothing_twice() {
     }
 }
 
-/// RFC 9438 section 4.2, figure 1: the window after one loss, over the time since the repair ended,
-/// is C (t - K)^3 + W_max; in segments and seconds. A round trip of 100 ms, so that the
-/// Reno-friendly region does not rule.
+/// RFC 9438 section 4.2, figure 1: the window after one loss, over the time since the recovery
+/// ended, is C (t - K)^3 + W_max; in segments and seconds. A round trip of 100 ms, so that the
+/// Reno-friendly region does not apply.
 #[test]
 fn the_window_follows_the_cubic_function() {
     let mut world = World::with(3, [plain(1), plain(2)], |config| {

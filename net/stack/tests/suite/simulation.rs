@@ -1,7 +1,8 @@
-//! Whatever the network does, the application reads what was written: seeded schedules.
+//! Whatever the network does, the application reads the written data: seeded schedules.
 //!
-//! A failure prints its seed; `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test suite simulation::` runs
-//! that one alone.
+//! A failure prints its seed; to run that one alone:
+//!
+//! `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test suite simulation::`.
 
 use crate::common;
 

@@ -1,6 +1,6 @@
-//! The small formats beside another implementation of them: smoltcp's. What we write it reads, what
-//! it writes we read, byte for byte; and of random and damaged packets both make the same, but for
-//! the differences that are named here.
+//! The small formats compared with smoltcp's implementation: each parses what the other writes,
+//! byte for byte; and both parse random and damaged packets alike, except for the differences named
+//! here.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -87,9 +87,9 @@ fn options_at(kind: u8) -> usize {
     }
 }
 
-/// True where the implementations differ on purpose: groups as targets, which RFC 4861 refuses and
-/// smoltcp takes; link-layer addresses that are not Ethernet's, of which smoltcp takes six bytes;
-/// and short prefixes and redirected headers, for which smoltcp refuses the whole message.
+/// True if the implementations differ on purpose: groups as targets, which RFC 4861 forbids and
+/// smoltcp accepts; link-layer addresses of other types than Ethernet, of which smoltcp takes six
+/// bytes; and short prefixes and redirected headers, for which smoltcp rejects the whole message.
 fn differs_on_purpose(bytes: &[u8]) -> bool {
     let kind = bytes[0];
     let is_group = |at: usize| bytes.get(at) == Some(&0xff);
@@ -109,7 +109,7 @@ fn differs_on_purpose(bytes: &[u8]) -> bool {
     false
 }
 
-/// True if both decoders read a message alike.
+/// True if both parsers agree on a message.
 fn same(ours: Option<Message<'_>>, theirs: Option<Their<'_>>) -> bool {
     match (ours, theirs) {
         (None, None) => true,
@@ -200,7 +200,7 @@ fn flags_of(flags: NeighborFlags) -> theirs::NdiscNeighborFlags {
     theirs
 }
 
-/// An option, mostly one with a right length.
+/// An option, usually one with a valid length.
 fn option() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![0_u8..8, any::<u8>()];
     let units = prop_oneof![Just(None), (0_u8..8).prop_map(Some)];
@@ -265,7 +265,7 @@ fn their_igmp_bytes(message: &theirs::IgmpRepr) -> Vec<u8> {
     bytes
 }
 
-/// A message of IGMP, its checksum mostly right.
+/// An IGMP message, usually with a correct checksum.
 fn membership() -> impl Strategy<Value = Vec<u8>> {
     let kind = prop_oneof![
         Just(0x11_u8),
@@ -303,7 +303,7 @@ fn group() -> impl Strategy<Value = [u8; 4]> {
     (224_u8..240, any::<[u8; 3]>()).prop_map(|(first, [a, b, c])| [first, a, b, c])
 }
 
-/// An IPv6 address that is no mapped IPv4 one.
+/// An IPv6 address that is not IPv4-mapped.
 fn address() -> impl Strategy<Value = Ip> {
     any::<[u8; 16]>().prop_map(|mut bytes| {
         bytes[0] |= 1;
@@ -311,7 +311,7 @@ fn address() -> impl Strategy<Value = Ip> {
     })
 }
 
-/// One that is no group.
+/// An address that is not a group.
 fn station() -> impl Strategy<Value = Ip> {
     address().prop_map(|mut ip| {
         ip.0[0] &= 0x7f;
@@ -432,7 +432,7 @@ proptest! {
 
     #[test]
     fn igmp_is_read_alike(bytes in membership()) {
-        // RFC 3376 section 7.1 refuses queries of 9 to 11 bytes; smoltcp takes them.
+        // RFC 3376 section 7.1 forbids queries of 9 to 11 bytes; smoltcp accepts them.
         let strange = bytes[0] == 0x11 && (9..12).contains(&bytes.len());
         let expected = if strange { None } else { their_igmp(&bytes) };
         prop_assert_eq!(igmp::Message::parse(&bytes), expected);
@@ -461,7 +461,7 @@ proptest! {
         prop_assert_eq!(record.record_type(), kind);
         prop_assert_eq!(record.num_srcs(), 0);
         prop_assert_eq!(record.mcast_addr(), Ipv6Addr::from(group.0));
-        // And all of its bytes as the other writes them.
+        // And all of its bytes as the other one writes them.
         let record = theirs::MldAddressRecordRepr {
             record_type: kind,
             aux_data_len: 0,
@@ -471,7 +471,7 @@ proptest! {
         };
         let records = [record];
         let report = theirs::Icmpv6Repr::Mld(theirs::MldRepr::ReportRecordReprs(&records));
-        // Its `buffer_len` leaves the records out.
+        // Its `buffer_len` omits the records.
         let mut theirs = [0; 8 + 20];
         let mut packet = theirs::Icmpv6Packet::new_unchecked(&mut theirs[..]);
         report.emit(&from, &to, &mut packet, &ChecksumCapabilities::default());
@@ -490,7 +490,7 @@ proptest! {
             }
         }
         let ours = mld::parse_query(&bytes);
-        // Version 1's 24 bytes, which RFC 3810 section 8.1 has all understand, smoltcp does not.
+        // Version 1's 24 bytes, which RFC 3810 section 8.1 requires to be parsed, smoltcp rejects.
         match bytes.len() {
             24 => prop_assert!(ours.is_some()),
             _ => prop_assert_eq!(ours, their_query(&bytes)),
@@ -513,7 +513,7 @@ proptest! {
         header.emit(&mut theirs::Ipv6FragmentHeader::new_unchecked(&mut theirs[..]));
         prop_assert_eq!(&bytes[42..], &theirs[..]);
         prop_assert_eq!(&bytes[40..42], &[ip::UDP, 0]);
-        // Reserved bits mean nothing (RFC 8200 section 4.5).
+        // Reserved bits are ignored (RFC 8200 section 4.5).
         bytes[43] |= reserved << 1;
         bytes.resize(bytes.len() + len * 8, 0);
         let theirs = theirs::Ipv6FragmentHeader::new_checked(&bytes[42..]).expect("a header");

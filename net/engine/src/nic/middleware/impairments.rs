@@ -4,7 +4,7 @@ use super::{Frame, Impairment, Queue};
 use crate::nic::ReceivedChecksum;
 use sidecore_random::SplitMix;
 
-/// Frames are lost.
+/// Drops frames.
 #[derive(Debug, Clone)]
 pub struct Loss {
     random: SplitMix,
@@ -13,7 +13,7 @@ pub struct Loss {
 }
 
 impl Loss {
-    /// A share `probability` of all frames, 0 to 1, is lost.
+    /// Drops frames with `probability`, 0 to 1.
     #[must_use]
     pub fn new(seed: u64, probability: f64) -> Self {
         Self {
@@ -23,7 +23,7 @@ impl Loss {
         }
     }
 
-    /// Frames that were.
+    /// Frames dropped so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
@@ -40,7 +40,7 @@ impl Impairment for Loss {
     }
 }
 
-/// Frames are overtaken by later ones.
+/// Lets later frames overtake some.
 #[derive(Debug, Clone)]
 pub struct Reorder {
     random: SplitMix,
@@ -49,7 +49,7 @@ pub struct Reorder {
 }
 
 impl Reorder {
-    /// A share `probability` of all frames, 0 to 1, comes `late_ns` nanoseconds later.
+    /// Delays frames by `late_ns` nanoseconds with `probability`, 0 to 1.
     #[must_use]
     pub fn new(seed: u64, probability: f64, late_ns: u64) -> Self {
         Self {
@@ -67,7 +67,7 @@ impl Impairment for Reorder {
     }
 }
 
-/// Frames come twice.
+/// Duplicates frames.
 #[derive(Debug, Clone)]
 pub struct Duplicate {
     random: SplitMix,
@@ -75,7 +75,7 @@ pub struct Duplicate {
 }
 
 impl Duplicate {
-    /// A share `probability` of all frames, 0 to 1, does.
+    /// Duplicates frames with `probability`, 0 to 1.
     #[must_use]
     pub fn new(seed: u64, probability: f64) -> Self {
         Self {
@@ -94,7 +94,7 @@ impl Impairment for Duplicate {
     }
 }
 
-/// Frames take time.
+/// Delays all frames.
 #[derive(Debug, Clone)]
 pub struct Delay {
     random: SplitMix,
@@ -104,7 +104,7 @@ pub struct Delay {
 }
 
 impl Delay {
-    /// Each takes `delay_ns` nanoseconds and up to `jitter_ns` more, and none overtakes another.
+    /// Each takes `delay_ns` nanoseconds and up to `jitter_ns` more, without reordering.
     #[must_use]
     pub fn new(seed: u64, delay_ns: u64, jitter_ns: u64) -> Self {
         Self {
@@ -124,7 +124,7 @@ impl Impairment for Delay {
     }
 }
 
-/// Bits flip.
+/// Flips bits.
 #[derive(Debug, Clone)]
 pub struct Corrupt {
     random: SplitMix,
@@ -133,8 +133,8 @@ pub struct Corrupt {
 }
 
 impl Corrupt {
-    /// In a share `probability` of all frames, 0 to 1, one bit past the Ethernet header does. Those
-    /// whose checksum was left incomplete are spared: no stack could notice.
+    /// Flips one bit behind the Ethernet header with `probability`, 0 to 1. Frames with an
+    /// incomplete checksum are spared: no stack could detect the error.
     #[must_use]
     pub fn new(seed: u64, probability: f64) -> Self {
         Self {
@@ -144,7 +144,7 @@ impl Corrupt {
         }
     }
 
-    /// Frames in which one did.
+    /// Frames corrupted so far.
     #[must_use]
     pub fn corrupted(&self) -> u64 {
         self.corrupted
@@ -165,7 +165,7 @@ impl Impairment for Corrupt {
     }
 }
 
-/// Frames come no faster than a wire carries them, and those that find its queue full are lost.
+/// Limits the rate to that of a wire; frames that find its queue full are lost.
 #[derive(Debug, Clone)]
 pub struct RateLimit {
     bits_per_second: u64,
@@ -186,20 +186,20 @@ impl RateLimit {
         }
     }
 
-    /// Frames that were.
+    /// Frames lost so far.
     #[must_use]
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// Nanoseconds that a frame which arrives at `now_ns` waits for those before it.
+    /// Nanoseconds that a frame arriving at `now_ns` waits for those before it.
     #[must_use]
     pub fn wait_ns(&self, now_ns: u64) -> u64 {
         self.free_at_ns.saturating_sub(now_ns)
     }
 
-    /// Time at which a frame of `bytes` bytes that arrives at `now_ns` is through; none if the
-    /// queue is full and it is lost. For those that do more to the frame than this limit does.
+    /// Time at which a frame of `bytes` bytes that arrives at `now_ns` has passed; none if the
+    /// queue is full and it is lost. For callers that combine this limit with other impairments.
     pub fn admit(&mut self, bytes: usize, now_ns: u64) -> Option<u64> {
         let begins_ns = self.free_at_ns.max(now_ns);
         if begins_ns - now_ns > self.time_ns(self.queue_bytes_max) {

@@ -1,14 +1,14 @@
-//! A NIC that hands in what was sent over it.
+//! A NIC that receives the frames that were sent over it.
 //!
 //! Why here: between a stack and an [`Impaired`](super::Impaired) it is one direction of a wire
-//! whose far end is something else. Must stay true: frames come in as they went out, in order,
-//! within a bound.
+//! with any far end. Must stay true: frames are received unchanged, in order, and their number is
+//! bounded.
 
 use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received, ReceivedChecksum};
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
-/// Frames that were sent and have not come in yet.
+/// Frames that were sent and not received yet.
 #[derive(Debug)]
 pub struct Loopback {
     capabilities: Capabilities,
@@ -17,7 +17,7 @@ pub struct Loopback {
 }
 
 impl Loopback {
-    /// One that says that it can do this, and takes no frame while `frames_max` wait.
+    /// One with these capabilities; it refuses frames while `frames_max` wait.
     #[must_use]
     pub fn new(capabilities: Capabilities, frames_max: usize) -> Self {
         Self {

@@ -1,12 +1,12 @@
-//! A bad network, put between a stack and its NIC: for tests and for measuring what it costs.
+//! Simulated impairments between a stack and its NIC: for tests and for measuring their cost.
 //!
-//! [`Impaired`] does to the frames that come *in* what its [`Impairment`] says: [`Loss`],
-//! [`Reorder`], [`Duplicate`], [`Delay`], [`Corrupt`], [`RateLimit`]. It is a NIC itself, so they
-//! stack up in any order; both ends of a link wrapped make both directions bad. [`Trace`] writes
-//! down what passes; [`Loopback`] is a wire without a NIC.
+//! [`Impaired`] applies an [`Impairment`] to *received* frames: [`Loss`], [`Reorder`],
+//! [`Duplicate`], [`Delay`], [`Corrupt`], [`RateLimit`]. It is a NIC itself, so they can be stacked
+//! in any order; with both ends of a link wrapped, both directions are impaired. [`Trace`] captures
+//! frames; [`Loopback`] is a wire without a NIC.
 //!
-//! Must stay true: everything is drawn from a seed and no time is read but the [`Clock`] that is
-//! given, so that a run can be replayed; a frame that is held is a copy in a queue with a bound.
+//! Must stay true: all randomness comes from a seed and the only time is the given [`Clock`], so
+//! that a run can be replayed; a held frame is a copy in a bounded queue.
 
 mod impairments;
 mod loopback;
@@ -23,48 +23,48 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The time, as whoever drives the stack tells it; clones tell the same. Any thread.
+/// The time, set by the driver of the stack; clones share it. Any thread.
 #[derive(Debug, Clone, Default)]
 pub struct Clock(Arc<AtomicU64>);
 
 impl Clock {
-    /// Nanoseconds since some beginning.
+    /// Nanoseconds since an arbitrary start.
     #[must_use]
     pub fn now_ns(&self) -> u64 {
-        // Relaxed: a number for whoever reads it, and nothing hangs on it.
+        // Relaxed: a number that orders no other memory.
         self.0.load(Ordering::Relaxed)
     }
 
-    /// It is `now_ns` from now on.
+    /// Sets the time.
     pub fn set_ns(&self, now_ns: u64) {
         self.0.store(now_ns, Ordering::Relaxed);
     }
 }
 
-/// A frame that is held.
+/// A held frame.
 #[derive(Debug, Clone)]
 pub struct Frame {
     /// From the Ethernet header on.
     pub bytes: Vec<u8>,
-    /// Of the transport header.
+    /// State of the transport checksum.
     pub checksum: ReceivedChecksum,
-    /// Of a super-segment.
+    /// Segment size of a super-segment.
     pub segment_bytes: Option<NonZeroU16>,
 }
 
-/// Frames that wait for their time.
+/// Held frames by due time.
 #[derive(Debug, Default)]
 pub struct Queue {
-    /// By the time when they are due; of the same time, in the order in which they were put in.
+    /// By due time; frames of the same time in insertion order.
     frames: BTreeMap<(u64, u64), Frame>,
     next: u64,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
     overflown: u64,
 }
 
 impl Queue {
-    /// Has `frame` handed in at `due_ns`, or drops it where [`QUEUE_FRAMES_MAX`] wait.
+    /// Delivers `frame` at `due_ns`, or drops it if [`QUEUE_FRAMES_MAX`] wait.
     pub fn put(&mut self, due_ns: u64, frame: Frame) {
         if self.frames.len() >= QUEUE_FRAMES_MAX {
             self.overflown += 1;
@@ -93,11 +93,12 @@ impl Queue {
 
 /// Impairment applied to received frames.
 pub trait Impairment {
-    /// Puts `frame`, which arrives at `now_ns`, into `queue`: once, twice, later, changed, or not.
+    /// Puts `frame`, which arrives at `now_ns`, into `queue`: once, twice, later, changed, or not
+    /// at all.
     fn pass(&mut self, frame: Frame, now_ns: u64, queue: &mut Queue);
 }
 
-/// A NIC behind a bad network.
+/// A NIC with an impairment.
 #[derive(Debug)]
 pub struct Impaired<N, I> {
     nic: N,
@@ -117,13 +118,13 @@ impl<N: Nic, I: Impairment> Impaired<N, I> {
         }
     }
 
-    /// When the next frame that is held is due; none where none is.
+    /// Due time of the next held frame; none if no frame is held.
     #[must_use]
     pub fn next_due_ns(&self) -> Option<u64> {
         self.queue.frames.keys().next().map(|&(due_ns, _)| due_ns)
     }
 
-    /// Frames that were dropped because too many waited.
+    /// Frames dropped because the queue was full.
     #[must_use]
     pub fn overflown(&self) -> u64 {
         self.queue.overflown
@@ -185,7 +186,7 @@ impl<N: Nic, I: Impairment> Nic for Impaired<N, I> {
     }
 
     fn arm(&mut self) -> Result<bool, NicError> {
-        // Nobody rings when a frame that is held becomes due.
+        // No descriptor reports when a held frame becomes due, so the caller must poll.
         Ok(self.nic.arm()? && self.queue.frames.is_empty())
     }
 }

@@ -1,4 +1,4 @@
-//! Each impairment does what it says, the same each time from one seed.
+//! Each impairment has its documented effect, and the same one for the same seed.
 
 use super::*;
 use crate::nic::TransmitChecksum;
@@ -29,7 +29,7 @@ fn receive(nic: &mut impl Nic) -> Vec<u32> {
     }
 }
 
-/// Numbers of the frames that arrive of 1,000, sent one a microsecond.
+/// Numbers of the frames that arrive out of 1,000, sent one per microsecond.
 fn run(impairment: impl Impairment) -> Vec<u32> {
     let (mut near, far) = pair::link(&PairOptions::default()).unwrap();
     let clock = Clock::default();

@@ -1,28 +1,27 @@
 //! Packet capture of a NIC, as a pcap file.
 //!
-//! The classic pcap format with nanoseconds, one file for both directions. Must stay true: a trace
-//! that cannot be written ends, the network does not. Source: draft-ietf-opsawg-pcap, section 4
-//! and 5.
+//! The classic pcap format with nanoseconds, one file for both directions. Must stay true: a write
+//! error ends the trace, not the network. Source: draft-ietf-opsawg-pcap, sections 4 and 5.
 
 use super::Clock;
 use crate::nic::{Capabilities, Nic, NicError, Outgoing, Received};
 use std::io::Write;
 use std::os::fd::BorrowedFd;
 
-/// A NIC whose frames are written down.
+/// A NIC whose frames are captured.
 #[derive(Debug)]
 pub struct Trace<N, W: Write> {
     nic: N,
     clock: Clock,
     file: W,
-    /// Bytes of each frame that are kept.
+    /// Bytes captured of each frame.
     frame_bytes_max: usize,
     error: Option<std::io::Error>,
 }
 
 impl<N: Nic, W: Write> Trace<N, W> {
-    /// Writes the frames of `nic` to `file`, at most `frame_bytes_max` bytes of each. The caller
-    /// sees to buffering.
+    /// Captures the frames of `nic` in `file`, at most `frame_bytes_max` bytes of each. The caller
+    /// has to buffer `file`.
     ///
     /// # Errors
     /// Errors of writing the file's header.
@@ -40,7 +39,7 @@ impl<N: Nic, W: Write> Trace<N, W> {
     /// Ends the trace.
     ///
     /// # Errors
-    /// The first error of writing.
+    /// The first write error.
     pub fn finish(mut self) -> std::io::Result<(N, W)> {
         if let Some(error) = self.error {
             return Err(error);

@@ -1,4 +1,4 @@
-//! Meeting the engine: a question over a local socket, and the segment that comes back.
+//! Attaching to an engine: a request over a local socket, and the shared segment in its reply.
 
 use super::ClientOptions;
 use crate::engine::ENGINES_MAX;
@@ -52,7 +52,7 @@ pub(super) fn attach(path: &Path, options: &ClientOptions) -> Result<Attached, S
     })
 }
 
-/// The status of the engine at `path`, as JSON. Waits for the answer, some seconds at most.
+/// The status of the engine at `path`, as JSON. Blocks for some seconds at most.
 ///
 /// # Errors
 /// [`SockError`].
@@ -60,7 +60,7 @@ pub fn status(path: &Path) -> Result<String, SockError> {
     status_of(path, &Trust::default())
 }
 
-/// The same, of an engine that may be of another user.
+/// The same, for an engine that another trusted user may run.
 ///
 /// # Errors
 /// [`SockError`].
@@ -69,10 +69,10 @@ pub fn status_of(path: &Path, trust: &Trust) -> Result<String, SockError> {
     Ok(String::from_utf8_lossy(&answer.body).into_owned())
 }
 
-/// Sockets of all engines that share an address with the one at `path`, `path` first; `path` alone
-/// where there is one engine, or where it is not the first of several: an application that is to
-/// serve all attaches to each, and knows by the attachment which engine accepted a session. Waits
-/// for the engine's answer, some seconds at most.
+/// Sockets of all engines that share an address with the one at `path`, which is the first; `path`
+/// alone if it is the only engine, or not the first of several. An application that serves all of
+/// them attaches to each, and knows by the attachment which engine accepted a session. Blocks for
+/// some seconds at most.
 ///
 /// # Errors
 /// [`SockError`].
@@ -82,9 +82,9 @@ pub fn siblings(path: &Path, trust: &Trust) -> Result<Vec<PathBuf>, SockError> {
 }
 
 /// Status of all engines that share an address with the one at `path`, as one object: numbers are
-/// sums, but `uptime_seconds`, which is the first engine's; `addresses` are the first engine's;
+/// sums, except `uptime_seconds`, which is the first engine's; `addresses` are the first engine's;
 /// `applications` are those of all, each with its `engine_index`; `engines` has each engine's own
-/// status with its `socket`. Waits for the answers, some seconds at most.
+/// status with its `socket`. Blocks for some seconds at most.
 ///
 /// # Errors
 /// [`SockError`].
@@ -115,7 +115,7 @@ fn siblings_in(path: &Path, status: &Value) -> Vec<PathBuf> {
     sockets.collect()
 }
 
-/// One status of several engines'.
+/// Merges the status of several engines.
 fn merge(all: Vec<(PathBuf, Value)>) -> Value {
     let mut applications = Vec::new();
     let mut engines = Vec::new();
@@ -149,7 +149,7 @@ fn own_applications(status: &mut Value) -> Vec<Value> {
     }
 }
 
-/// Adds counters; what is one for all engines stays.
+/// Adds counters; values that are common to all engines stay.
 fn add(whole: &mut Value, more: &Value) {
     const OF_ALL: [&str; 4] = ["version", "uptime_seconds", "engine_index", "engine_count"];
     let (Some(whole), Some(more)) = (whole.as_object_mut(), more.as_object()) else {

@@ -1,7 +1,7 @@
-//! A client whose engine runs in the same thread, in its rounds between the application's.
+//! A client whose engine runs on the same thread, in rounds between the application's work.
 //!
 //! Must stay true: an engine's round and the application's work never overlap; the engine checks
-//! the rings as it does those of others, so that it need not know whose they are.
+//! these rings like those of other processes, without a special case.
 
 use super::Beside;
 use super::waiting::NAP;
@@ -19,15 +19,15 @@ use std::time::{Duration, Instant};
 
 /// An engine that its application drives.
 pub(crate) trait Driver: Send {
-    /// One round; then, where nothing happened, at most `rest` of waiting for something to happen,
-    /// or for something beside.
+    /// One round; then, after a round without work, waits at most `rest` for work, or for an event
+    /// of `other`.
     ///
     /// # Errors
-    /// [`DriverFailed`] when the engine is over.
+    /// [`DriverFailed`] when the engine has ended.
     fn turn(&mut self, other: Option<&dyn Beside>, rest: Duration) -> Result<(), DriverFailed>;
 }
 
-/// Why an engine is over.
+/// The reason why an engine has ended.
 pub(crate) struct DriverFailed(pub(crate) String);
 
 /// An attachment to an engine of this process.
@@ -37,7 +37,7 @@ pub(crate) struct OwnEngine {
 }
 
 impl OwnEngine {
-    /// Attaches to the engine that `server` belongs to, with `chunks` chunks for each direction.
+    /// Attaches to the engine of `server`, with `chunks` chunks for each direction.
     ///
     /// # Errors
     /// No memory, or more chunks than are allowed.
@@ -72,7 +72,7 @@ impl OwnEngine {
 }
 
 impl Client {
-    /// A client of an engine of this process, which runs while the client waits.
+    /// A client of an engine in this process, which runs while the client waits.
     pub(crate) fn drive(own: OwnEngine, driver: Box<dyn Driver>, options: &ClientOptions) -> Self {
         Self::over(own.map, Engine::Here(driver), own.chunks, options)
     }
@@ -89,7 +89,7 @@ impl Client {
         let has_news =
             |other: &dyn Beside| other.is_ready() || local_socket::is_readable(other.descriptor());
         loop {
-            // First, so that what was asked for goes out before anything is waited for.
+            // First, so that requests are sent before the client waits.
             self.turn(other, rest)?;
             let taken = self.take_events();
             if taken > 0 || timeout.is_zero() || other.is_some_and(has_news) {

@@ -1,7 +1,7 @@
-//! Events of the engine, and the state of each socket that follows from them.
+//! Events of the engine, and the resulting state of each socket.
 //!
-//! Must stay true: a chunk that is received is in one piece of one socket, or goes back; what of a
-//! datagram has come is kept here until all of it has.
+//! Must stay true: a received chunk is owned by one piece of one socket, or is returned; parts of a
+//! datagram are kept here until it is complete.
 
 use super::memory::{self, Received};
 use super::{Client, Socket};
@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// State of a socket as the events tell it.
+/// State of a socket according to the events.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) number: u32,
@@ -20,13 +20,13 @@ pub(super) struct State {
     pub(super) connected: bool,
     pub(super) ended: bool,
     pub(super) closed: Option<Option<SocketError>>,
-    /// Datagram received in part, and the chunks it took so far.
+    /// Partially received datagram, and the chunks it took so far.
     begun: (Vec<u8>, u32),
     pub(super) received: VecDeque<(Received, SocketAddr)>,
     pub(super) accepted: VecDeque<(Socket, SocketAddr)>,
-    /// Chunks that the engine has to send.
+    /// Chunks that the engine has yet to send.
     pub(super) sending: u32,
-    /// In the list of those that are ready.
+    /// True if it is in the ready list.
     pub(super) queued: bool,
 }
 
@@ -57,8 +57,8 @@ impl Client {
         })
     }
 
-    /// Forgets a socket and gives its received bytes back. Sessions that wait to be accepted are
-    /// let go with their listener.
+    /// Removes a socket and returns its received bytes. Sessions that were not accepted are closed
+    /// with their listener.
     pub(super) fn forget(&mut self, socket: Socket) {
         let Some(state) = self
             .sockets
@@ -113,6 +113,7 @@ impl Client {
                 self.note_ready(listener);
                 return None;
             }
+            // The application is notified once the whole datagram has arrived.
             Event::Received => {
                 let more = self.received(&entry)?;
                 if more {
@@ -149,8 +150,8 @@ impl Client {
         }
     }
 
-    /// Takes in what was received; whether the rest of a datagram is still to come. None where it
-    /// makes no sense.
+    /// Stores received bytes; true if the rest of a datagram is still to come. None if the event is
+    /// invalid.
     fn received(&mut self, entry: &Entry) -> Option<bool> {
         let bytes = entry.bytes as usize;
         let whole = self.chunks.checked_add(entry.chunk)?;
@@ -179,7 +180,7 @@ impl Client {
             return Some(false);
         };
         if state.is_udp && (is_part || state.begun.1 > 0) {
-            // A long datagram is put together in private memory.
+            // A datagram of several chunks is assembled in private memory.
             let (begun, chunks) = &mut state.begun;
             if *chunks < DATAGRAM_CHUNKS_MAX as u32 {
                 begun.extend_from_slice(piece.bytes());
@@ -195,7 +196,8 @@ impl Client {
                 return Some(true);
             }
         } else if self.held > held_max {
-            // Or sockets that nobody reads now would keep the others from receiving.
+            // Otherwise sockets that the application does not read would keep the others from
+            // receiving.
             piece.moved = Some(piece.bytes().into());
             self.give(entry.chunk | KEPT);
         }
@@ -209,6 +211,5 @@ fn place(number: u32) -> usize {
     (number & ((1 << PLACE_BITS) - 1)) as usize
 }
 
-/// Chunks kept in circulation, at least: received bytes that nobody reads are moved out of the
-/// others.
+/// Minimum number of chunks in circulation: unread bytes are moved out of the others.
 const CIRCULATING_MIN: u32 = 4;

@@ -1,9 +1,10 @@
 //! The chunks as an application sees them: plain bytes.
 //!
-//! Why here: zero-copy calls hand out references into memory that another process maps. The engine
-//! is to its applications what the kernel is: it keeps to the protocol, by which it writes to a
-//! chunk only while it has it. (It does not trust *them*; nothing here weakens that.) Must stay
-//! true: a chunk is either with the engine or one owned value ([`Received`], [`Buffer`]) here.
+//! Why here: zero-copy calls return references into memory that another process maps. The
+//! application has to trust the engine as it trusts the kernel: by the protocol, the engine writes
+//! to a chunk only while it owns the chunk. (The engine does not trust applications; nothing here
+//! weakens that.) Must stay true: a chunk is owned either by the engine or by one value
+//! ([`Received`], [`Buffer`]) here.
 #![allow(unsafe_code)] // references into memory that the engine maps too
 
 use crate::sock::layout::{CHUNK_BYTES, CHUNKS};
@@ -11,19 +12,19 @@ use sidecore_sys::SharedMap;
 use std::slice;
 use std::sync::Arc;
 
-/// Received bytes where the engine put them. They go back by `Client::release`.
+/// Received bytes in their original place. `Client::release` returns them.
 #[derive(Debug)]
 pub struct Received {
     pub(super) map: Arc<SharedMap>,
     pub(super) chunk: u32,
-    /// Chunks that it arrived in; more than one only where `moved` has the bytes.
+    /// Number of chunks that it arrived in; more than one only if the bytes are in `moved`.
     pub(super) chunks: u32,
     pub(super) offset: usize,
     pub(super) start: usize,
     pub(super) end: usize,
-    /// The bytes, where they had to make room for others'.
+    /// The bytes, if their chunk was needed for others.
     pub(super) moved: Option<Box<[u8]>>,
-    /// The number of their socket.
+    /// The number of the socket.
     pub(super) socket: u32,
 }
 
@@ -42,7 +43,7 @@ impl Received {
     }
 }
 
-/// Memory to send from; handed over by `Client::send`.
+/// Memory to send from; `Client::send` consumes it.
 #[derive(Debug)]
 pub struct Buffer {
     pub(super) map: Arc<SharedMap>,
@@ -50,7 +51,7 @@ pub struct Buffer {
 }
 
 impl Buffer {
-    /// All [`CHUNK_BYTES`] of it.
+    /// All [`CHUNK_BYTES`] bytes.
     #[must_use]
     pub fn bytes_mut(&mut self) -> &mut [u8] {
         let at = offset(self.chunk);
@@ -60,12 +61,12 @@ impl Buffer {
     }
 }
 
-/// Offset of a chunk in the segment, counted through both directions.
+/// Offset of a chunk in the segment, numbered through both directions.
 pub(super) fn offset(chunk: u32) -> usize {
     CHUNKS + chunk as usize * CHUNK_BYTES
 }
 
-/// True if the first `bytes` of a chunk, counted through both directions, lie within the segment.
+/// True if the first `bytes` of a chunk, numbered through both directions, are in the segment.
 pub(super) fn check(map: &SharedMap, chunk: u32, bytes: usize) -> bool {
     bytes <= CHUNK_BYTES
         && map

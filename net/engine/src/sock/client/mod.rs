@@ -1,15 +1,15 @@
 //! The application's side: sockets of an engine in another process.
 //!
-//! A [`Client`] is one attachment. Its calls never wait, but for [`Client::poll`] and those that
+//! A [`Client`] is one attachment. Its calls never block, except [`Client::poll`] and those that
 //! open a socket (a round trip to the engine). Reading and writing copy; [`Client::receive`],
-//! [`Client::buffer`] and [`Client::send`] do not. Readiness is reported in the manner of an
-//! edge-triggered epoll: [`Client::next_ready`] names a socket once for each time that something
-//! happened to it. Where chunks run short because bytes lie unread, they are moved to private
-//! memory, up to 256 KiB a socket.
+//! [`Client::buffer`] and [`Client::send`] do not. Readiness is reported like by an edge-triggered
+//! epoll: [`Client::next_ready`] returns a socket once for each time that its state changed. If
+//! chunks run short because bytes are not read, they are moved to private memory, up to 256 KiB per
+//! socket.
 //!
-//! Why here: no system call and no descriptor a socket. Must stay true: a client that is dropped,
-//! or whose process dies, has its sessions reset by the engine. One thread; several may have one
-//! each.
+//! Why here: no system call and no descriptor per socket. Must stay true: when a client is dropped
+//! or its process dies, the engine resets its sessions. One thread; several threads may have one
+//! client each.
 
 mod attach;
 mod driven;
@@ -47,15 +47,15 @@ use std::time::{Duration, Instant};
 pub struct ClientOptions {
     /// Chunks of 16 KiB for each direction, 1 to 4,096.
     pub chunks: u32,
-    /// Spinning time of [`Client::poll`] before it sleeps, where that has paid lately.
+    /// Spinning time of [`Client::poll`] before it sleeps, if that has paid off lately.
     pub spin: Duration,
-    /// Whose engines it talks to besides its own user's and root's.
+    /// Users whose engines are trusted, in addition to its own user and root.
     pub trust: Trust,
-    /// It will wait for descriptors of others, too ([`Client::poll_beside`]).
+    /// True to wait for other descriptors, too ([`Client::poll_beside`]).
     pub waits_for_others: bool,
-    /// No call but [`Client::poll_beside`] waits for the engine: requests that find no room are
-    /// kept until there is some. For those who open sockets by [`Client::begin_connect`] and its
-    /// like.
+    /// No call except [`Client::poll_beside`] waits for the engine: requests that find no room are
+    /// kept until there is some. For applications that open sockets by [`Client::begin_connect`]
+    /// and similar calls.
     pub never_waits: bool,
 }
 
@@ -75,10 +75,10 @@ impl Default for ClientOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClientError {
-    /// The engine is gone, or cut us off: all sockets are.
+    /// The engine has ended or cut the client off: all sockets are lost.
     #[error("the engine is gone; attach again once it is back")]
     Lost,
-    /// The engine in this process failed: all sockets are gone.
+    /// The engine in this process failed: all sockets are lost.
     #[error("the engine in this process failed: {0}")]
     Failed(String),
     /// Error of the socket.
@@ -93,13 +93,13 @@ pub struct Socket(u32);
 /// Readiness of a socket.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Readiness {
-    /// A session to accept, bytes, a datagram, or an end to see.
+    /// A session to accept, bytes, a datagram, or the end can be read.
     pub readable: bool,
     /// It is connected and a buffer is free.
     pub writable: bool,
     /// The peer sends no more.
     pub ended: bool,
-    /// It is over.
+    /// The session is over.
     pub closed: bool,
 }
 
@@ -112,13 +112,13 @@ pub struct Client {
     patience: Patience,
     requests: Writer,
     events: Reader,
-    /// Chunks to send from that are ours.
+    /// Free chunks to send from.
     free: Vec<u32>,
-    /// Receive chunks that go back with the next requests.
+    /// Receive chunks that the next requests return.
     giving: Vec<u32>,
-    /// Sockets of which bytes were read that had been moved away, and how many chunks of each.
+    /// Sockets with bytes that were read after being moved, and their number of chunks.
     credits: Vec<(u32, u32)>,
-    /// Receive chunks that we have.
+    /// Receive chunks that this client holds.
     held: u32,
     /// Offset of the last received bytes, to prefetch the next ones, which probably reuse that
     /// chunk.
@@ -128,23 +128,23 @@ pub struct Client {
     tag: u32,
     openings: opening::Openings,
     never_waits: bool,
-    /// Requests that found no room, in their order.
+    /// Requests that found no room, in order.
     postponed: VecDeque<Entry>,
-    /// The last look whether the engine is gone.
+    /// Time of the last check that the engine is alive.
     looked_at: Instant,
     lost: bool,
 }
 
-/// Place of a client's engine: another process or this one.
+/// Location of a client's engine: another process or this one.
 enum Engine {
-    /// In another process: the connection that ends with it, and what wakes it.
+    /// In another process: the connection that ends with it, and the bell that wakes it.
     Elsewhere {
         socket: OwnedFd,
         bell: OwnedFd,
-        /// What the engine wakes us by, where we asked for one.
+        /// Descriptor by which the engine wakes the client, if requested.
         wake: Option<Arc<OwnedFd>>,
     },
-    /// Here: it runs when its application waits.
+    /// In this process: it runs while its application waits.
     Here(Box<dyn Driver>),
 }
 
@@ -197,7 +197,7 @@ impl Client {
         }
     }
 
-    /// Listens for TCP sessions at `local`; `backlog` wait at most.
+    /// Listens for TCP sessions at `local`; at most `backlog` wait to be accepted.
     ///
     /// # Errors
     /// In use, not an address of the stack, full; lost.
@@ -205,7 +205,7 @@ impl Client {
         self.open(Request::Listen, local, backlog)
     }
 
-    /// Begins to open a TCP session to `peer`. It is writable once it is open.
+    /// Begins to open a TCP session to `peer`. It becomes writable once it is open.
     ///
     /// # Errors
     /// Unreachable, full; lost.
@@ -213,7 +213,7 @@ impl Client {
         self.open(Request::Connect, peer, 0)
     }
 
-    /// The same, from `port` on this side; 0 for any.
+    /// The same, from the local `port`; 0 for any.
     ///
     /// # Errors
     /// In use, unreachable, full; lost.
@@ -229,22 +229,22 @@ impl Client {
         self.open(Request::BindUdp, local, 0)
     }
 
-    /// The address that a socket has on this side.
+    /// The local address of a socket.
     #[must_use]
     pub fn local(&self, socket: Socket) -> Option<SocketAddr> {
         self.state(socket)?.local
     }
 
-    /// The next session that came to a listener, and its peer.
+    /// The next session in a listener's accept queue, and its peer.
     pub fn accept(&mut self, listener: Socket) -> Option<(Socket, SocketAddr)> {
         self.state_mut(listener)?.accepted.pop_front()
     }
 
-    /// Copies received bytes of a session into `target`; 0 at their end, none where there are none
+    /// Copies received bytes of a session into `target`; 0 at their end, none if there are none
     /// yet.
     ///
     /// # Errors
-    /// The session's error if it did not end in order; lost.
+    /// The session's error if it ended with one; lost.
     pub fn read(
         &mut self,
         socket: Socket,
@@ -275,8 +275,8 @@ impl Client {
         self.nothing(socket)
     }
 
-    /// Received bytes of a session where they lie; none where there are none now, or none any more
-    /// ([`Readiness::ended`] tells).
+    /// Received bytes of a session, without a copy; none if there are none yet, or no more
+    /// ([`Readiness::ended`]).
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -288,12 +288,12 @@ impl Client {
         self.nothing(socket).map(|_| None)
     }
 
-    /// The next datagram of a UDP socket where it lies, and from whom it is.
+    /// The next datagram of a UDP socket, without a copy, and its source.
     pub fn receive_from(&mut self, socket: Socket) -> Option<(Received, SocketAddr)> {
         self.state_mut(socket)?.received.pop_front()
     }
 
-    /// Gives received bytes back.
+    /// Returns received bytes to the engine.
     pub fn release(&mut self, received: Received) {
         if received.moved.is_some() {
             self.credits.push((received.socket, received.chunks));
@@ -302,7 +302,7 @@ impl Client {
         }
     }
 
-    /// Sends a copy of `source`, as much as buffers are free for; 0 where none is.
+    /// Sends a copy of `source`, as far as buffers are free; 0 if there are none.
     ///
     /// # Errors
     /// Not connected, over, shut down; lost.
@@ -319,7 +319,7 @@ impl Client {
         Ok(done)
     }
 
-    /// Memory to write what is sent into; none while all is in use.
+    /// Memory for data to send; none while all is in use.
     pub fn buffer(&mut self) -> Option<Buffer> {
         if self.free.is_empty() {
             self.take_events();
@@ -331,7 +331,7 @@ impl Client {
         })
     }
 
-    /// Takes back memory of [`Self::buffer`] that is not to be sent.
+    /// Takes back memory of [`Self::buffer`] that will not be sent.
     pub fn give_buffer_back(&mut self, buffer: Buffer) {
         self.free.push(buffer.chunk);
     }
@@ -361,8 +361,8 @@ impl Client {
         }
     }
 
-    /// Sends a datagram from a UDP socket; false where not enough buffers are free, one for each 16
-    /// KiB. It is lost without a word where there is no way to `peer`.
+    /// Sends a datagram from a UDP socket; false if too few buffers are free, one for each 16 KiB.
+    /// It is lost silently if there is no route to `peer`.
     ///
     /// # Errors
     /// Longer than 65,507 bytes (IPv6: 65,527), or than all buffers; lost.
@@ -379,6 +379,7 @@ impl Client {
         if !self.state(socket).is_some_and(|state| state.is_udp) {
             return Err(SocketError::NotOpen.into());
         }
+        // Buffers of datagrams already sent may be free by now.
         if self.free.len() < chunks {
             self.take_events();
         }
@@ -401,7 +402,7 @@ impl Client {
         Ok(true)
     }
 
-    /// Sends no more after what was sent before.
+    /// Ends sending after all queued data.
     ///
     /// # Errors
     /// Lost.
@@ -409,7 +410,7 @@ impl Client {
         self.post(Request::Shutdown, socket, Entry::default())
     }
 
-    /// Lets go of a socket after what was sent before.
+    /// Closes a socket after all queued data was sent.
     ///
     /// # Errors
     /// Lost.
@@ -418,7 +419,7 @@ impl Client {
         self.post(Request::Close, socket, Entry::default())
     }
 
-    /// Lets go of a socket now; a session is reset.
+    /// Closes a socket now; a session is reset.
     ///
     /// # Errors
     /// Lost.
@@ -458,11 +459,11 @@ impl Client {
             })
     }
 
-    /// The next socket to which something happened since it was last named.
+    /// The next socket whose state has changed since it was last returned.
     pub fn next_ready(&mut self) -> Option<Socket> {
         loop {
             let socket = self.ready.pop_front()?;
-            // One that is closed meanwhile is nobody's business.
+            // A socket that was closed meanwhile is skipped.
             if let Some(state) = self.state_mut(socket) {
                 state.queued = false;
                 return Some(socket);
@@ -470,7 +471,7 @@ impl Client {
         }
     }
 
-    /// Chunks that the engine has to send for a session.
+    /// Chunks of a session that the engine has yet to send.
     #[must_use]
     pub fn sending(&self, socket: Socket) -> u32 {
         self.state(socket).map_or(0, |state| state.sending)
@@ -491,7 +492,7 @@ impl Client {
         }
     }
 
-    /// Result of reading where no byte waits: the end, the error, or none yet.
+    /// Result of reading without bytes: the end, the error, or none yet.
     fn nothing(&self, socket: Socket) -> Result<Option<usize>, ClientError> {
         let state = self.state(socket).ok_or(SocketError::NotOpen)?;
         match state.closed {
@@ -548,8 +549,8 @@ impl Client {
     }
 }
 
-/// Largest payload of a datagram, in bytes: behind UDP's header (RFC 768) and, for IPv4, its own
-/// (RFC 791).
+/// Largest payload of a datagram, in bytes: without UDP's header (RFC 768) and, for IPv4, without
+/// its own (RFC 791).
 fn datagram_bytes_max(peer: SocketAddr) -> usize {
     usize::from(u16::MAX) - 8 - if peer.is_ipv4() { 20 } else { 0 }
 }

@@ -1,8 +1,8 @@
-//! Sockets that are opened without waiting for the engine.
+//! Opening sockets without waiting for the engine.
 //!
-//! Why here: an application that serves others must not stand still while an engine does. Must
-//! stay true: an opening is answered once ([`Client::next_opened`]), and what happens to the new
-//! socket is told behind that; one that was given up leaves no socket behind.
+//! Why here: an application that serves other programs must not block while the engine is slow.
+//! Must stay true: an opening is answered once ([`Client::next_opened`]), and events of the new
+//! socket follow the answer; a cancelled opening leaves no socket behind.
 
 use super::{Client, ClientError, Socket};
 use crate::sock::layout::{Entry, NO_CHUNK, Request};
@@ -14,7 +14,7 @@ use std::net::SocketAddr;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opening(u32);
 
-/// All of them.
+/// All pending openings.
 #[derive(Debug, Default)]
 pub(super) struct Openings {
     begun: HashMap<u32, Begun>,
@@ -28,7 +28,8 @@ struct Begun {
 }
 
 impl Client {
-    /// As [`Client::listen`], without waiting for the engine: [`Self::next_opened`] has its answer.
+    /// As [`Client::listen`], without waiting for the engine: [`Self::next_opened`] returns its
+    /// answer.
     ///
     /// # Errors
     /// Lost.
@@ -56,12 +57,12 @@ impl Client {
         self.begin(Request::BindUdp, local, 0)
     }
 
-    /// The engine's next answer to an opening that was begun.
+    /// The engine's next answer to an opening.
     pub fn next_opened(&mut self) -> Option<(Opening, Result<Socket, SocketError>)> {
         self.openings.answered.pop_front()
     }
 
-    /// Has no use for an opening any more: its socket is let go of.
+    /// Cancels an opening: its socket is closed.
     ///
     /// # Errors
     /// Lost.
@@ -95,7 +96,7 @@ impl Client {
             is_udp: request == Request::BindUdp,
             is_given_up: false,
         };
-        // Before the request: its answer may come while that waits for room.
+        // Before the request: its answer may arrive while the request waits for room.
         self.openings.begun.insert(tag, begun);
         self.post(request, Socket(NO_CHUNK), entry.at(address))
             .inspect_err(|_| {
@@ -104,7 +105,7 @@ impl Client {
         Ok(Opening(tag))
     }
 
-    /// Takes in the answer to an opening; false where it was not begun here.
+    /// Processes the answer to an opening; false if it was not begun here.
     pub(super) fn note_opened(&mut self, entry: &Entry) -> bool {
         let Some(begun) = self.openings.begun.remove(&entry.tag) else {
             return false;
@@ -112,7 +113,7 @@ impl Client {
         let answer = match SocketError::from_number(entry.argument) {
             Some(error) => Err(error),
             None => {
-                // What happens to it from now on has a place.
+                // Events that follow need a place for the socket.
                 self.insert(
                     entry.socket,
                     begun.is_udp,
@@ -123,7 +124,7 @@ impl Client {
             }
         };
         match answer {
-            // The loop notices an engine that is gone.
+            // The loop notices when the engine is gone.
             Ok(socket) if begun.is_given_up => drop(self.abort(socket)),
             _ if begun.is_given_up => {}
             answer => self

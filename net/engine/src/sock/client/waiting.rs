@@ -1,8 +1,8 @@
 //! The rings as the application uses them, and how it waits.
 //!
-//! Spinning first, for the time in its options; then asleep in a futex, from which the
-//! engine wakes it. Must stay true: an event is never slept over (`sidecore-sync` has the
-//! protocol); an engine that is gone is noticed within [`NAP`].
+//! First it spins, for the time in its options; then it sleeps on a futex, from which the engine
+//! wakes it. Must stay true: no wake-up is lost (`sidecore-sync` has the protocol); the end of an
+//! engine is noticed within [`NAP`].
 
 use super::{Beside, Client, ClientError, Engine, Socket};
 use crate::sock::layout::{CLIENT_ASLEEP, ENGINE_ASLEEP, Entry, NO_CHUNK, Request};
@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 impl Client {
-    /// Takes in what happened; where nothing did, waits for it, at most for `timeout`. Returns how
-    /// many events there were.
+    /// Processes events; if there are none, waits for some, at most for `timeout`. Returns their
+    /// number.
     ///
     /// # Errors
     /// [`ClientError::Lost`].
@@ -23,7 +23,8 @@ impl Client {
         }
         let taken = self.take_events();
         if taken == 0 {
-            // Where the next bytes lie, most likely: the engine uses the chunk that came back last.
+            // Prefetches the probable place of the next bytes: the engine reuses the chunk that was
+            // returned last.
             self.map.slice().prefetch(self.last_received);
         }
         if taken > 0 || timeout.is_zero() {
@@ -55,7 +56,7 @@ impl Client {
             }
             let left = timeout.saturating_sub(spun + begun.elapsed());
             if left.is_zero() {
-                // A wait shorter than the polling would have been says nothing.
+                // A wait shorter than the spinning time gives no evidence.
                 if timeout > self.spin {
                     self.patience.ended(polls, false);
                 }
@@ -65,8 +66,8 @@ impl Client {
         }
     }
 
-    /// As [`Self::poll`], and returns when there is something beside, too: for who waits for
-    /// descriptors, all of them in one epoll. The attachment must have been made with
+    /// As [`Self::poll`], and also returns when there is an event of `other`: for callers that wait
+    /// for descriptors, all of them in one epoll instance. The attachment must have been made with
     /// [`super::ClientOptions::waits_for_others`].
     ///
     /// # Errors
@@ -85,7 +86,7 @@ impl Client {
         let mut timeout = timeout;
         if !self.postponed.is_empty() {
             self.write_postponed();
-            // The engine does not tell of room alone.
+            // The engine does not report free room in the ring.
             timeout = timeout.min(ROOM_NAP);
         }
         if taken > 0 || timeout.is_zero() {
@@ -101,6 +102,8 @@ impl Client {
                     }
                     std::hint::spin_loop();
                 }
+                // Checking the descriptor is a system call, so the shared memory is looked at more
+                // often.
                 if local_socket::is_readable(other.descriptor()) {
                     self.patience.ended(true, true);
                     return Ok(0);
@@ -117,7 +120,7 @@ impl Client {
             self.patience.ended(false, true);
         }
         let taken = self.take_events();
-        // Many short waits are a long one.
+        // Many short waits together reach the interval of the check.
         if taken == 0 && self.looked_at.elapsed() >= NAP {
             self.looked_at = Instant::now();
             if self.is_lost() {
@@ -127,10 +130,9 @@ impl Client {
         Ok(taken)
     }
 
-    /// Descriptors that become readable when the engine has something to tell after
-    /// [`Self::announce_sleep`], and when it is gone: for who waits for them in an epoll of its
-    /// own. None where the attachment was made without
-    /// [`super::ClientOptions::waits_for_others`].
+    /// Descriptors that become readable when the engine has an event after
+    /// [`Self::announce_sleep`], and when it has ended: for callers with an epoll instance of their
+    /// own. None if the attachment was made without [`super::ClientOptions::waits_for_others`].
     #[must_use]
     pub fn descriptors(&self) -> Option<[BorrowedFd<'_>; 2]> {
         match &self.engine {
@@ -143,8 +145,8 @@ impl Client {
         }
     }
 
-    /// Asks the engine to wake [`Self::descriptors`] with its next event. False where there is one
-    /// already: then nobody is to sleep. [`Self::cancel_sleep`] ends it.
+    /// Asks the engine to signal [`Self::descriptors`] at its next event. False if there is one
+    /// already: then the caller must not sleep. [`Self::cancel_sleep`] ends it.
     ///
     /// # Errors
     /// [`ClientError::Lost`].
@@ -157,7 +159,7 @@ impl Client {
         Ok(self.events.is_empty(memory))
     }
 
-    /// Sleeps no more.
+    /// Ends the announced sleep.
     pub fn cancel_sleep(&mut self) {
         let memory = self.map.slice();
         if let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) {
@@ -171,7 +173,7 @@ impl Client {
         }
     }
 
-    /// True once the engine is gone. A system call.
+    /// True once the engine has ended. Makes a system call.
     pub fn is_lost(&mut self) -> bool {
         if let Engine::Elsewhere { socket, .. } = &self.engine {
             self.lost = self.lost || local_socket::is_hung_up(socket.as_fd());
@@ -179,13 +181,13 @@ impl Client {
         self.lost
     }
 
-    /// Takes in all events that wait.
+    /// Processes all waiting events.
     pub(super) fn take_events(&mut self) -> usize {
         let mut count = 0;
         while count < EVENTS_MAX
             && let Some(entry) = self.events.read(self.map.slice())
         {
-            // An answer that nobody waits for is one that was given up.
+            // An answer for which no call waits belongs to a cancelled opening.
             self.apply_event(entry);
             count += 1;
         }
@@ -213,7 +215,7 @@ impl Client {
         }
     }
 
-    /// Asks the engine for something; a received chunk goes back with it.
+    /// Sends a request to the engine; it also returns a received chunk.
     pub(super) fn post(
         &mut self,
         request: Request,
@@ -227,6 +229,7 @@ impl Client {
             ..entry
         };
         let map = std::sync::Arc::clone(&self.map);
+        // Postponed requests precede this one.
         if self.never_waits && matches!(self.engine, Engine::Elsewhere { .. }) {
             if self.lost {
                 return Err(ClientError::Lost);
@@ -245,14 +248,16 @@ impl Client {
                 Ok(false) => {}
                 Err(_) => self.lost = true,
             }
-            // Full: the engine is behind, or waits for us to read its events.
+            // Full: the engine is behind, or waits until the client reads its events.
             self.ring();
             self.take_events();
+            // The engine runs in this thread: only a turn of it makes room.
             if matches!(self.engine, Engine::Here(_)) {
                 self.turn(None, Duration::ZERO)?;
                 continue;
             }
             tries += 1;
+            // The check for a lost engine is a system call, so it is rare.
             if tries.is_multiple_of(64) {
                 self.is_lost();
                 self.sleep(Duration::from_micros(50));
@@ -264,7 +269,7 @@ impl Client {
         Ok(())
     }
 
-    /// Writes requests that found no room before, as many as there is room for.
+    /// Writes requests that found no room before, as far as there is room now.
     fn write_postponed(&mut self) {
         let map = std::sync::Arc::clone(&self.map);
         while let Some(entry) = self.postponed.front() {
@@ -286,13 +291,13 @@ impl Client {
             return;
         };
         let word: Option<&SleepWord<Shared>> = self.map.slice().overlay(ENGINE_ASLEEP);
-        // The engine sleeps on descriptors, so it is woken by one.
+        // The engine sleeps on descriptors, so it is woken by its bell.
         if word.is_some_and(|word| word.claim_after(Changed::publish())) {
             local_socket::poke(bell.as_fd());
         }
     }
 
-    /// Gives received chunks back until at most `keep` are left for later requests to carry.
+    /// Returns received chunks until at most `keep` are left for later requests to carry.
     pub(super) fn give_back(&mut self, keep: usize) -> Result<(), ClientError> {
         while self.giving.len() > keep {
             self.post(Request::Give, Socket(NO_CHUNK), Entry::default())?;
@@ -307,9 +312,9 @@ impl Client {
         Ok(())
     }
 
-    /// Looks for events until `limit` is over, or a little longer.
+    /// Polls for events until `limit` is over, or a little longer.
     fn spin(&mut self, limit: Duration) -> usize {
-        // What comes at once is found without a look at the clock.
+        // The clock is read late: an immediate event is found without it.
         let mut begun = None;
         loop {
             for _ in 0..LOOKS_A_YIELD {
@@ -323,12 +328,12 @@ impl Client {
             if begun.get_or_insert_with(Instant::now).elapsed() >= limit {
                 return 0;
             }
-            // Whoever else is on this core may be who is waited for.
+            // The engine may need this core.
             std::thread::yield_now();
         }
     }
 
-    /// Sleeps until the engine wakes us, or there is something beside, or for no reason.
+    /// Sleeps until the engine wakes it, or there is an event of `other`; wake-ups may be spurious.
     fn sleep_on(&self, other: Option<&dyn Beside>, wake: &OwnedFd, limit: Duration) {
         let memory = self.map.slice();
         let Some(word) = memory.overlay::<SleepWord<Shared>>(CLIENT_ASLEEP) else {
@@ -341,7 +346,7 @@ impl Client {
         if self.events.is_empty(memory) && !other.is_some_and(Beside::is_ready) {
             let others = other.map(Beside::descriptor).into_iter();
             let descriptors: Vec<_> = others.chain([wake.as_fd()]).collect();
-            // It fails only out of memory: then this was a short sleep.
+            // It fails only without memory: then the sleep was short.
             local_socket::poll(&descriptors, &mut Vec::new(), limit).ok();
             local_socket::drain(wake.as_fd());
         }
@@ -356,7 +361,7 @@ impl Client {
             wake: Some(wake), ..
         } = &self.engine
         {
-            // The engine wakes us by that, and by nothing else.
+            // The engine signals this descriptor, and nothing else.
             return self.sleep_on(None, wake, limit);
         }
         let memory = self.map.slice();
@@ -366,13 +371,13 @@ impl Client {
     }
 }
 
-/// So long a sleep takes at most before a look at the engine.
+/// Longest sleep before a check that the engine is alive.
 pub(super) const NAP: Duration = Duration::from_millis(50);
-/// The same, where requests wait for room.
+/// The same, while requests wait for room.
 const ROOM_NAP: Duration = Duration::from_millis(2);
-/// Received chunks that may wait for a request to go back with.
+/// Received chunks that may wait for a request to carry them back.
 const GIVING_MAX: usize = 4;
-/// Looks between two yields: some microseconds, longer than an engine on another core takes.
+/// Polls between two yields: some microseconds, longer than an engine on another core takes.
 const LOOKS_A_YIELD: usize = 256;
-/// Events that one look takes in.
+/// Events processed in one go.
 const EVENTS_MAX: usize = 1024;

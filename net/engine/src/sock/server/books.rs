@@ -1,7 +1,7 @@
-//! The engine's books of one process: its sockets and who has which chunk.
+//! The engine's tables for one process: its sockets and the owners of its chunks.
 //!
-//! Must stay true: nothing in here is in shared memory; a number that a process gives means
-//! something only if these books say so.
+//! Must stay true: nothing in here is in shared memory; a number from a process is valid only if
+//! these tables contain it.
 
 use crate::sock::layout::{DATAGRAM_CHUNKS_MAX, Entry, MORE, NO_CHUNK, PLACE_BITS};
 use crate::sock::ring::Violation;
@@ -23,23 +23,23 @@ pub(super) struct Socket {
     pub(super) id: Id,
     pub(super) kind: Kind,
     generation: u32,
-    /// In the list of those with something to do.
+    /// True if it is in the list of sockets with pending work.
     queued: bool,
-    /// Chunks to be sent, in order: a list through [`Chunks`].
+    /// Chunks to send, in order: a list through [`Chunks`].
     pub(super) first: u32,
     pub(super) last: u32,
-    /// Receive chunks of this socket that the process has.
+    /// Receive chunks of this socket that the process holds.
     pub(super) lent: u32,
-    /// Of the datagram that is next, so many bytes were handed over.
+    /// Bytes of the next datagram that were already delivered.
     pub(super) handed_bytes: usize,
-    /// In the list of those that wait for a receive chunk.
+    /// True if it is in the list of sockets that wait for a receive chunk.
     pub(super) starved: bool,
     pub(super) connected_notified: bool,
     pub(super) ended_notified: bool,
     pub(super) closed_notified: bool,
     pub(super) shutdown_asked: bool,
     pub(super) close_asked: bool,
-    /// As `close_asked`, but what waits is not sent and a session is reset.
+    /// As `close_asked`, but pending data is dropped and a session is reset.
     pub(super) abort_asked: bool,
 }
 
@@ -60,7 +60,7 @@ impl SocketTable {
         self.free.is_empty() && self.sockets.len() >= SOCKETS_MAX
     }
 
-    /// Adds a socket; its place, or none where there are too many.
+    /// Adds a socket; its place, or none if there are too many.
     pub(super) fn add(&mut self, id: Id, kind: Kind, connected: bool) -> Option<u32> {
         let place = match self.free.pop() {
             Some(place) => place,
@@ -97,14 +97,14 @@ impl SocketTable {
         place | generation << PLACE_BITS
     }
 
-    /// The place of the socket of that number, if there is one.
+    /// The place of the socket with that number, if there is one.
     pub(super) fn find(&self, number: u32) -> Option<u32> {
         let place = number & (SOCKETS_MAX as u32 - 1);
         let socket = self.sockets.get(place as usize)?.as_ref()?;
         (socket.generation == number >> PLACE_BITS && !socket.close_asked).then_some(place)
     }
 
-    /// The place of the socket of that number, if it is being closed.
+    /// The place of the socket with that number, if it is being closed.
     pub(super) fn find_closing(&self, number: u32) -> Option<u32> {
         let place = number & (SOCKETS_MAX as u32 - 1);
         let socket = self.sockets.get(place as usize)?.as_ref()?;
@@ -123,7 +123,7 @@ impl SocketTable {
         Some(socket)
     }
 
-    /// Notes that it is in the list; false where it was, or is none.
+    /// Marks it as listed; false if it was, or does not exist.
     pub(super) fn queue(&mut self, place: u32) -> bool {
         self.get(place)
             .is_some_and(|socket| !std::mem::replace(&mut socket.queued, true))
@@ -140,7 +140,7 @@ impl SocketTable {
     }
 }
 
-/// A chunk that the process sends from, while it is with us.
+/// A chunk to send from, while the engine owns it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Sending {
     pub(super) next: u32,
@@ -148,22 +148,22 @@ pub(super) struct Sending {
     pub(super) end: u32,
     pub(super) tag: u32,
     pub(super) peer: Option<SocketAddr>,
-    /// The next chunk goes on with this datagram.
+    /// The next chunk continues this datagram.
     pub(super) more: bool,
     with_us: bool,
 }
 
-/// Who has which chunk.
+/// The owners of the chunks.
 #[derive(Debug)]
 pub(super) struct Chunks {
     sending: Box<[Sending]>,
-    /// The one that went back to the process last.
+    /// The chunk that was returned to the process last.
     last_sent: u32,
-    /// Receive chunks that are ours; the last that came back is the next to go out, still cached.
+    /// Receive chunks owned by the engine; the last returned is used first, while it is cached.
     free: Vec<u32>,
-    /// For those that the process has: the place of their socket, plus one.
+    /// For receive chunks that the process holds: the place of their socket, plus one.
     lent: Box<[u32]>,
-    /// Places of sockets that found none free.
+    /// Places of sockets that found no free chunk.
     starved: VecDeque<u32>,
 }
 
@@ -187,7 +187,8 @@ impl Chunks {
         }
     }
 
-    /// The process sends what `entry` says; false where its chunk is none, or with us already.
+    /// Queues the chunk of a send request; false if it does not exist, or the engine owns it
+    /// already.
     pub(super) fn take(&mut self, entry: &Entry, is_udp: bool) -> bool {
         match self.sending.get_mut(entry.chunk as usize) {
             Some(sending) if !sending.with_us => {
@@ -206,8 +207,8 @@ impl Chunks {
         }
     }
 
-    /// Chunks of the datagram that begins with this one; none while the process has not posted all
-    /// of them.
+    /// Number of chunks of the datagram that begins with this one; none while the process has not
+    /// posted all of them.
     pub(super) fn datagram(&self, first: u32) -> Result<Option<usize>, Violation> {
         let mut chunk = first;
         for count in 1..=DATAGRAM_CHUNKS_MAX {
@@ -221,7 +222,7 @@ impl Chunks {
         Err(Violation)
     }
 
-    /// True if the process has begun a datagram whose last chunk, so far, is this one.
+    /// True if the process has begun a datagram whose last chunk so far is this one.
     pub(super) fn is_begun(&self, last: u32) -> bool {
         self.sending
             .get(last as usize)
@@ -233,7 +234,7 @@ impl Chunks {
         self.sending.get_mut(chunk as usize)
     }
 
-    /// A chunk to send from is the process's again.
+    /// Returns a chunk to send from to the process.
     pub(super) fn sent(&mut self, chunk: u32) {
         if let Some(sending) = self.sending.get_mut(chunk as usize) {
             sending.with_us = false;
@@ -241,12 +242,12 @@ impl Chunks {
         }
     }
 
-    /// The chunk to send from that went back to the process last.
+    /// The chunk to send from that was returned to the process last.
     pub(super) fn last_sent(&self) -> u32 {
         self.last_sent
     }
 
-    /// A free receive chunk for the socket at `place`, which is in line for one where none is.
+    /// A free receive chunk for the socket at `place`, which is queued for one if there is none.
     pub(super) fn lend(&mut self, place: u32, socket: &mut Socket) -> Option<u32> {
         let Some(chunk) = self.free.pop() else {
             if !std::mem::replace(&mut socket.starved, true) {
@@ -263,25 +264,26 @@ impl Chunks {
         !self.free.is_empty()
     }
 
-    /// One that was not needed after all.
+    /// Takes back a chunk that was not needed.
     pub(super) fn unlend(&mut self, chunk: u32) {
         self.lent[chunk as usize] = 0;
         self.free.push(chunk);
     }
 
-    /// The process gives one back: whose it was. None where it never had it.
+    /// Takes back a chunk that the process returns; the place of its socket. None if the process
+    /// did not hold it.
     pub(super) fn give(&mut self, chunk: u32) -> Option<u32> {
         let place = self.lent.get(chunk as usize)?.checked_sub(1)?;
         self.unlend(chunk);
         Some(place)
     }
 
-    /// Sockets that wait for a receive chunk and may have one.
+    /// Number of sockets that wait for a receive chunk and can get one.
     pub(super) fn waiting(&self) -> usize {
         self.starved.len().min(self.free.len())
     }
 
-    /// The place of a socket that is first in line, or was before it was closed.
+    /// The place of the first socket in the queue for chunks, which may be closed by now.
     pub(super) fn next_starved(&mut self) -> Option<u32> {
         self.starved.pop_front()
     }

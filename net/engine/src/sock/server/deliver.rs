@@ -9,7 +9,7 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 
 impl Client {
-    /// Does all that can be done for the socket at `place`; false where the event ring is full.
+    /// Does all pending work of the socket at `place`; false if the event ring is full.
     pub(super) fn deliver(
         &mut self,
         place: u32,
@@ -18,6 +18,7 @@ impl Client {
         let Some(socket) = self.sockets.get(place) else {
             return Ok(true);
         };
+        // An abort overtakes all that waits to be sent.
         if socket.abort_asked {
             return self.abandon(place, round);
         }
@@ -30,6 +31,7 @@ impl Client {
                 self.accept(place, round)
             }
             Kind::Udp => {
+                // Pending datagrams are sent before a close that was requested after them.
                 if !self.send_datagrams(place, round)? {
                     return Ok(false);
                 }
@@ -52,6 +54,7 @@ impl Client {
             return Ok(true);
         };
         let status = round.stack.status(socket.id);
+        // The process learns of the connection before it gets data or the end.
         if status.connected && !socket.connected_notified {
             if !self.tell_kind(Event::Connected, place, 0)? {
                 return Ok(false);
@@ -67,12 +70,13 @@ impl Client {
         if !self.receive(place, round)? {
             return Ok(false);
         }
-        // Looked at again: what was just received may have been the last.
+        // Checked again: the bytes just received may have been the last.
         let Some(socket) = self.sockets.get(place) else {
             return Ok(true);
         };
         let (ended_notified, closed_notified) = (socket.ended_notified, socket.closed_notified);
         let status = round.stack.status(socket.id);
+        // A session that failed has no regular end: only its close is reported, with the error.
         if status.ended && !ended_notified && status.error.is_none() {
             if !self.tell_kind(Event::Ended, place, 0)? {
                 return Ok(false);
@@ -104,7 +108,7 @@ impl Client {
         }
     }
 
-    /// New sessions of a listener.
+    /// Reports new sessions of a listener.
     fn accept(
         &mut self,
         place: u32,
@@ -112,12 +116,14 @@ impl Client {
     ) -> Result<bool, Violation> {
         let listener = self.sockets.number(place);
         while let Some(id) = self.sockets.get(place).map(|socket| socket.id) {
+            // Without room for the event, the session stays in the stack's queue.
             if self.events.room(self.attachment.map.slice(), 1)? == 0 {
                 return Ok(false);
             }
             if self.sockets.is_full() {
                 break;
             }
+            // As many sessions as sockets: the rest waits until the process closes some.
             let Some((session, peer)) = round.stack.accept(id) else {
                 break;
             };
@@ -134,14 +140,14 @@ impl Client {
             };
             let local = round.stack.local(session).unwrap_or(peer);
             self.send_event(&event.at(peer).from_local(local.ip()))?;
-            // It may have received something before it was accepted.
+            // It may have received bytes before it was accepted.
             self.make_ready(new);
         }
         Ok(true)
     }
 
-    /// Sends what waits of a session, as far as the stack takes it; false where there was no room
-    /// to tell.
+    /// Sends pending data of a session, as far as the stack takes it; false if there was no room
+    /// for events.
     pub(super) fn send_waiting(
         &mut self,
         place: u32,
@@ -155,12 +161,14 @@ impl Client {
             if chunk == NO_CHUNK {
                 return Ok(true);
             }
+            // A chunk that is sent goes back by an event, so there must be room for one.
             if self.events.room(self.attachment.map.slice(), 1)? == 0 {
                 return Ok(false);
             }
             let sending = sending_from(&mut self.chunks, chunk)?;
             let (start, end) = (sending.start as usize, sending.end as usize);
             let from = CHUNKS + chunk as usize * CHUNK_BYTES + start;
+            // A process on the same engine gets the bytes by one copy, without the stack's buffers.
             if let Some(carried) = self.carry(id, from, end - start, round) {
                 self.status.sent_bytes += carried as u64;
                 sending_from(&mut self.chunks, chunk)?.start += carried as u32;
@@ -170,7 +178,8 @@ impl Client {
                 continue;
             }
             let sending = sending_from(&mut self.chunks, chunk)?;
-            // One copy out of shared memory; the stack keeps its own until it is acknowledged.
+            // One copy out of shared memory; the stack keeps its own until the data is
+            // acknowledged.
             let memory = self.attachment.map.slice();
             let mut from = from;
             let mut copy = |piece: &mut [u8]| {
@@ -181,6 +190,7 @@ impl Client {
                 Ok(taken) => {
                     self.status.sent_bytes += taken as u64;
                     sending.start += taken as u32;
+                    // The stack reports when there is room for the rest.
                     if start + taken < end {
                         return Ok(true);
                     }
@@ -192,8 +202,9 @@ impl Client {
         }
     }
 
-    /// Copies bytes of a session straight to the process at its other end, where that is another
-    /// one of this engine, has read all before and has a chunk to receive into; how many.
+    /// Copies bytes of a session directly to the process at its other end, if that is attached to
+    /// the same engine, has read everything before and has a free receive chunk; the number of
+    /// bytes.
     fn carry(
         &mut self,
         id: Id,
@@ -210,8 +221,8 @@ impl Client {
             let bytes = bytes_max.min(room);
             let target = reader.attachment.map.slice();
             target.copy_at(to, memory, from, bytes);
-            // There was room for the event a moment ago, and only we write there. What its ring
-            // says against the rules is found in the reader's own turn.
+            // There was room for the event a moment ago, and only the engine writes to that ring.
+            // If the reader's ring is invalid, the reader's own turn finds it.
             reader.received(place, chunk, bytes, None).ok();
             Some(bytes)
         };
@@ -221,10 +232,11 @@ impl Client {
         (carried > 0).then_some(carried)
     }
 
-    /// A chunk for what comes across to a session, and where it lies.
+    /// A chunk for bytes copied to a session, and its offset.
     fn lend_across(&mut self, place: u32) -> Option<(u32, usize)> {
         let socket = self.sockets.get(place)?;
-        // Its process knows it to be open; and who finds no chunk here is not put in line for one.
+        // Its process must know that it is open; a session without a free chunk is not queued for
+        // one.
         let takes = socket.kind == Kind::Session
             && socket.connected_notified
             && !socket.close_asked
@@ -238,8 +250,8 @@ impl Client {
         }
     }
 
-    /// Sends the datagrams that wait and are whole, as far as the stack takes them; false where
-    /// the event ring is full.
+    /// Sends complete pending datagrams, as far as the stack takes them; false if the event ring is
+    /// full.
     pub(super) fn send_datagrams(
         &mut self,
         place: u32,
@@ -254,9 +266,11 @@ impl Client {
                 return Ok(true);
             };
             let memory = self.attachment.map.slice();
+            // Each chunk goes back by an event of its own.
             if self.events.room(memory, count)? < count {
                 return Ok(false);
             }
+            // One copy out of shared memory, which also joins the chunks.
             let (mut chunk, mut length, mut to) = (first, 0, None);
             for _ in 0..count {
                 let sending = self.chunks.sending(chunk).ok_or(Violation)?;
@@ -271,6 +285,7 @@ impl Client {
                     self.status.sent_bytes += length as u64;
                     0
                 }
+                // No room in the stack: it is tried again in the next round.
                 Ok(false) => return Ok(true),
                 Err(error) => error as u32,
             };
@@ -281,7 +296,7 @@ impl Client {
         }
     }
 
-    /// The first chunk of those to be sent is the process's again.
+    /// Returns the first chunk of those to send to the process.
     fn hand_back(&mut self, place: u32, chunk: u32, error: u32) -> Result<(), Violation> {
         let &mut Sending { next, tag, .. } = self.chunks.sending(chunk).ok_or(Violation)?;
         self.chunks.sent(chunk);
@@ -289,7 +304,8 @@ impl Client {
         self.tell_sent(place, chunk, tag, error).map(drop)
     }
 
-    /// A stack tells when a session has room again; for datagrams it is asked in every round.
+    /// A stack reports when a session has room again; for datagrams it has to be polled in every
+    /// round.
     pub(super) fn look_again(&mut self, place: u32) {
         let waits = match self.sockets.get(place) {
             Some(socket) if socket.kind == Kind::Udp && socket.first != NO_CHUNK => {
@@ -302,7 +318,7 @@ impl Client {
         }
     }
 
-    /// Does what was asked for after the last chunk; false where the socket is gone by it.
+    /// Does what was requested to follow the last chunk; false if the socket is closed by that.
     fn finish(&mut self, place: u32, round: &mut Round<'_, impl Sockets>) -> bool {
         let Some(socket) = self.sockets.get(place) else {
             return false;
@@ -320,7 +336,8 @@ impl Client {
         true
     }
 
-    /// Gives the chunks that wait back, and resets; false where the event ring is full.
+    /// Returns pending chunks to the process, and resets the session; false if the event ring is
+    /// full.
     fn abandon(
         &mut self,
         place: u32,
@@ -379,8 +396,7 @@ impl Client {
             let memory = self.attachment.map.slice();
             let mut end = begin;
             round.stack.receive(id, CHUNK_BYTES, &mut |bytes| {
-                // A stack that hands over more than it was asked for would write into another
-                // chunk.
+                // A stack that delivers more than requested would write into another chunk.
                 let used = bytes.len().min(begin + CHUNK_BYTES - end);
                 memory.write_at(end, &bytes[..used]);
                 end += used;
@@ -412,7 +428,7 @@ impl Client {
             let part = round
                 .stack
                 .receive_from(id, from, CHUNK_BYTES, &mut |bytes| {
-                    // As for a session: nothing goes beyond the chunk.
+                    // As for a session: nothing is written beyond the chunk.
                     let used = bytes.len().min(begin + CHUNK_BYTES - end);
                     memory.write_at(end, &bytes[..used]);
                     end += used;
@@ -428,8 +444,9 @@ impl Client {
         }
     }
 
-    /// Lends a chunk for what a socket receives: its session, the chunk, and where that lies. Ends
-    /// where the socket has enough of them (true) or its process no room for an event (false).
+    /// Lends a chunk for bytes that a socket receives: its session, the chunk, and its offset.
+    /// Breaks if the socket has enough chunks (true) or its process has no room for an event
+    /// (false).
     fn lend(&mut self, place: u32) -> Result<ControlFlow<bool, (Id, u32, usize)>, Violation> {
         let Some(socket) = self.sockets.get(place).filter(|it| it.lent < LENT_MAX) else {
             return Ok(ControlFlow::Break(true));
@@ -476,7 +493,7 @@ fn sending_from(chunks: &mut Chunks, chunk: u32) -> Result<&mut Sending, Violati
     chunks.sending(chunk).ok_or(Violation)
 }
 
-/// Receive chunks that a process may hold of one socket: 256 KiB; then the stack's own buffer fills
+/// Receive chunks of one socket that a process may hold: 256 KiB; then the stack's own buffer fills
 /// up, and the peer's window closes.
 pub(super) const LENT_MAX: u32 = 16;
 

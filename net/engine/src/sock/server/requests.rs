@@ -7,12 +7,13 @@ use crate::sock::ring::Violation;
 use crate::sock::stack::{Id, SocketError, SocketOption, Sockets};
 
 impl Client {
-    /// Does what `entry`, a copy, asks for. There is room for one event.
+    /// Executes the request `entry`, a private copy. There is room for one event.
     pub(super) fn request(
         &mut self,
         entry: &Entry,
         round: &mut Round<'_, impl Sockets>,
     ) -> Result<(), Violation> {
+        // Each request can also return a chunk of received bytes.
         if entry.give != NO_CHUNK {
             self.take_back(entry.give)?;
         }
@@ -34,6 +35,8 @@ impl Client {
             }
             Request::Send => self.send(entry, round),
             Request::Give => Ok(()),
+            // A socket that is over is ignored here and below: the process may not have read the
+            // event yet.
             Request::Shutdown => {
                 self.check_whole(entry)?;
                 self.with_socket(entry, |socket| socket.shutdown_asked = true);
@@ -63,7 +66,7 @@ impl Client {
                 if let (Some(place), Some(option)) = (self.sockets.find(entry.socket), option)
                     && let Some(socket) = self.sockets.get(place)
                 {
-                    // A session that is over has no use for it.
+                    // Fails if the session is over, which is fine.
                     round.stack.set(socket.id, option).ok();
                 }
                 Ok(())
@@ -71,8 +74,8 @@ impl Client {
         }
     }
 
-    /// Lets go of a socket that is being closed and has nothing to send: the next request may be
-    /// for its address.
+    /// Closes a socket that is being closed and has nothing to send: the next request may need its
+    /// address.
     fn free_address(&mut self, number: u32, round: &mut Round<'_, impl Sockets>) {
         if let Some(place) = self.sockets.find_closing(number)
             && let Some(socket) = self.sockets.get(place)
@@ -83,9 +86,9 @@ impl Client {
         }
     }
 
-    /// Changes a socket and has it looked at.
+    /// Changes a socket and queues it for the next look.
     fn with_socket(&mut self, entry: &Entry, change: impl FnOnce(&mut super::books::Socket)) {
-        // A number that means nothing is one of a socket that is closed.
+        // An unknown number belongs to a socket that was closed.
         if let Some(place) = self.sockets.find(entry.socket)
             && let Some(socket) = self.sockets.get(place)
         {
@@ -108,13 +111,14 @@ impl Client {
     fn take_back(&mut self, give: u32) -> Result<(), Violation> {
         let place = self.chunks.give(give & !KEPT).ok_or(Violation)?;
         if give & KEPT == 0 {
-            // Its socket may be closed by now and its place another's, who is then lent some more.
+            // The socket may be closed by now and its place reused: then the new one may borrow one
+            // more.
             self.credit(place, 1);
         }
         Ok(())
     }
 
-    /// Takes back `count` chunks of a socket that the process has read.
+    /// Credits `count` chunks of a socket that the process has read.
     fn credit(&mut self, place: u32, count: u32) {
         if let Some(socket) = self.sockets.get(place) {
             let was_at_limit = socket.lent >= super::deliver::LENT_MAX;
@@ -174,6 +178,7 @@ impl Client {
             return self.refuse(entry, SocketError::NotOpen);
         }
         let kind = socket.kind;
+        // Chunks that wait form a list, in the order of the requests.
         if !self.chunks.take(entry, kind == Kind::Udp) {
             return Err(Violation);
         }
@@ -183,7 +188,7 @@ impl Client {
             last.next = entry.chunk;
         }
         socket.last = entry.chunk;
-        // At once, while it is in the cache; what does not fit waits for the stack's word.
+        // At once, while it is cached; the rest waits until the stack reports room.
         if self.sockets.queue(place) {
             self.sockets.unqueue(place);
             let notified = match kind {

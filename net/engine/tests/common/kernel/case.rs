@@ -1,10 +1,10 @@
 //! Test case, drawn from a seed: impairments of a session, and the scripts of its two applications.
 //!
-//! In some cases a bottleneck lies between: a link slower than both ends, with a finite queue. What
-//! is sent there is long enough to fill that queue several times.
+//! Some cases have a bottleneck: a link slower than both ends, with a finite queue. Their data is
+//! long enough to fill that queue several times.
 //!
-//! Must stay true: what each application sees follows from the case alone, whatever the timing: a
-//! reset, for example, comes only when the peer has read all that it can read before.
+//! Must stay true: what each application sees depends on the case alone, whatever the timing: a
+//! reset, for example, is sent only when the peer has read everything that it can read before.
 
 use crate::common::Random;
 
@@ -15,13 +15,13 @@ pub(crate) struct Weather {
     pub(crate) late: u64,
     pub(crate) twice: u64,
     pub(crate) corrupt: u64,
-    /// Each way takes so long.
+    /// One-way delay.
     pub(crate) delay_ns: u64,
-    /// Those that are overtaken take so much longer.
+    /// Additional delay of overtaken frames.
     pub(crate) late_ns: u64,
 }
 
-/// A slow link with a queue in front, whose tail is dropped when it is full.
+/// A slow link with a queue in front that drops at its tail.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Bottleneck {
     pub(crate) bits_per_second: u64,
@@ -33,7 +33,7 @@ impl Bottleneck {
     fn pair(random: &mut Random) -> [Option<Self>; 2] {
         let bits_per_second = log_uniform(random, 1_000_000, 5);
         let mut one = || {
-            // No more than half a second's, or a case would take minutes.
+            // At most half a second's data, or a case would take minutes.
             let queue_bytes = log_uniform(random, 12_000, 5).min(bits_per_second / 16);
             Some(Self {
                 bits_per_second,
@@ -47,7 +47,7 @@ impl Bottleneck {
         }
     }
 
-    /// Bytes that are under way, round trip included, when the queue is full.
+    /// Bytes in flight, including the round trip, when the queue is full.
     pub(crate) fn held_bytes(&self, delay_ns: u64) -> u64 {
         self.queue_bytes + self.bits_per_second / 8 * (2 * delay_ns) / 1_000_000_000
     }
@@ -59,13 +59,12 @@ pub(crate) struct Fate {
     pub(crate) lost: bool,
     pub(crate) late: bool,
     pub(crate) twice: bool,
-    /// Which bit flips, taken modulo how many there are.
+    /// The bit to flip, modulo the number of bits.
     pub(crate) corrupt: Option<u64>,
 }
 
 impl Weather {
-    /// Milder where a bottleneck lies between: at several per cent of loss no sender would fill a
-    /// queue.
+    /// Milder with a bottleneck: at several per cent of loss no sender would fill a queue.
     fn of_bottleneck(random: &mut Random) -> Self {
         let delay_ns = 300_000 + random.below(20_000_000);
         Self {
@@ -78,7 +77,7 @@ impl Weather {
         }
     }
 
-    /// The fate of the `number`th frame of a direction: the same for whoever sends it.
+    /// The fate of the `number`th frame of a direction, independent of its sender.
     pub(crate) fn fate(&self, seed: u64, direction: usize, number: u64) -> Fate {
         let mut random = Random(seed ^ (number << 20) ^ ((direction as u64 + 1) << 60));
         random.bits();
@@ -91,52 +90,52 @@ impl Weather {
     }
 }
 
-/// One thing that an application does.
+/// One action of an application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// One write of so many bytes, gone on with where only a part was taken.
+    /// Writes this many bytes, repeating partial writes.
     Write(usize),
-    /// Reads so many bytes.
+    /// Reads this many bytes.
     Read(usize),
     /// Reads until the end.
     ReadToEnd,
-    /// Does nothing for so many milliseconds.
+    /// Pauses for this many milliseconds.
     Pause(u64),
-    /// Waits until the other lane is done.
+    /// Waits until the other lane is finished.
     AfterOther,
     ShutDown,
     Close,
     Reset,
-    /// Reads, and now and then writes a byte, until it fails.
+    /// Reads, and occasionally writes a byte, until it fails.
     UntilBroken,
 }
 
-/// One of the two applications: its two lanes go on side by side; when both are done it closes.
+/// One of the two applications: its two lanes run concurrently; when both are finished it closes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Script {
     pub(crate) lanes: [Vec<Step>; 2],
     pub(crate) no_delay: bool,
-    /// TCP_MAXSEG; none for no wish.
+    /// TCP_MAXSEG; none if it is not set.
     pub(crate) segment_bytes: Option<u16>,
     pub(crate) receive_bytes: u32,
     pub(crate) send_bytes: u32,
 }
 
-/// All of it.
+/// The whole case.
 #[derive(Debug, Clone)]
 pub(crate) struct Case {
     pub(crate) seed: u64,
-    /// The frames' fates are drawn from it: the seed, or another number where the same case is to
-    /// have other luck.
+    /// Seed of the frames' fates: the case's seed, or another number to repeat the same case with
+    /// other random losses.
     pub(crate) luck: u64,
     pub(crate) kind: Kind,
     pub(crate) v6: bool,
     pub(crate) weather: Weather,
-    /// On the way from the client and from the server.
+    /// On the path from the client and from the server.
     pub(crate) bottlenecks: [Option<Bottleneck>; 2],
-    /// Of the client and of the server.
+    /// Scripts of the client and of the server.
     pub(crate) scripts: [Script; 2],
-    /// Without it the client finds nobody.
+    /// False if the client is to be refused.
     pub(crate) listens: bool,
 }
 
@@ -145,23 +144,23 @@ pub(crate) struct Case {
 pub(crate) enum Kind {
     /// Both send a stream at once.
     Streams,
-    /// One answers when the other has said all.
+    /// One replies when the other has sent everything.
     HalfClose,
-    /// Question and answer in turn.
+    /// Requests and replies in turn.
     Turns,
-    /// A reader that lets the window fill.
+    /// A reader that lets the window fill up.
     FullWindow,
-    /// Writes and closes without a word.
+    /// Writes and closes at once.
     CloseAfterWriting,
-    /// One resets when the other has read all.
+    /// One resets when the other has read everything.
     Reset,
-    /// One resets while the other has bytes to read, which it still gets.
+    /// One resets while the other has unread bytes, which it still gets.
     ResetUnread,
     /// One closes with bytes unread.
     Unread,
-    /// One writes on when the other has closed.
+    /// One keeps writing after the other has closed.
     WriteOn,
-    /// Nobody listens.
+    /// There is no listener.
     Refused,
 }
 
@@ -195,7 +194,7 @@ impl Case {
             late_ns: random.below(4 * delay_ns) + 100_000,
         };
         let mut bottlenecks = [None; 2];
-        // Drawn apart, so that the cases without one stay as they were.
+        // Drawn separately, so that the cases without one stay the same.
         let mut apart = Random(!seed.wrapping_mul(0x5851_f42d_4c95_7f2d));
         if apart.happens(BOTTLENECKS) {
             bottlenecks = Bottleneck::pair(&mut apart);
@@ -212,7 +211,8 @@ impl Case {
         let mut scripts = [plan.script(), plan.script()];
         if slow.is_some() {
             for script in &mut scripts {
-                // Neither a buffer nor the overhead of tiny segments may be the narrower place.
+                // Neither a buffer nor the overhead of tiny segments may be narrower than the
+                // bottleneck.
                 (script.receive_bytes, script.send_bytes) = (1 << 20, 1 << 20);
                 script.segment_bytes = script.segment_bytes.filter(|&bytes| bytes > 88);
             }
@@ -243,14 +243,13 @@ impl Case {
         }
     }
 
-    /// The largest segment that either wants, in bytes.
+    /// The smaller of both sides' largest segments, in bytes.
     pub(crate) fn segment_bytes(&self) -> u16 {
         let requests = self.scripts.iter().filter_map(|it| it.segment_bytes);
         requests.min().unwrap_or(1460)
     }
 
-    /// Full frames that are under way from `side` when the queue there is full; 0 without a
-    /// bottleneck.
+    /// Full frames in flight from `side` when its queue is full; 0 without a bottleneck.
     pub(crate) fn held_frames(&self, side: usize) -> usize {
         let held_bytes = |it: Bottleneck| it.held_bytes(self.weather.delay_ns);
         let frame_bytes = u64::from(self.segment_bytes()) + HEADERS_BYTES;
@@ -258,7 +257,7 @@ impl Case {
     }
 }
 
-/// A number from `least` to `least << octaves`, each octave as probable as another.
+/// A number from `least` to `least << octaves`, with the same probability for each octave.
 fn log_uniform(random: &mut Random, least: u64, octaves: u64) -> u64 {
     let from = least << random.below(octaves);
     from + random.below(from)
@@ -271,9 +270,9 @@ fn pick<T: Copy>(random: &mut Random, of: &[T]) -> T {
 /// Generator of scripts.
 struct Plan {
     random: Random,
-    /// Frames get lost: less is sent then.
+    /// Frames are lost: then less is sent.
     bad: bool,
-    /// Of the bottleneck: bytes that fill it, and bytes that it carries in a second.
+    /// For a bottleneck: bytes that fill it, and its rate in bytes a second.
     fill: Option<(u64, u64)>,
     segment_bytes: usize,
 }
@@ -293,7 +292,7 @@ impl Plan {
     /// Total bytes of a case that is sent in one go.
     fn volume(&mut self) -> usize {
         if let Some((held, rate)) = self.fill {
-            // Enough for slow start to find the queue's end, and for some of CUBIC's periods.
+            // Enough for slow start to fill the queue, and for some of CUBIC's periods.
             let most = if self.bad {
                 EXTRA_BYTES_MAX / 4
             } else {
@@ -309,7 +308,7 @@ impl Plan {
         } as usize
     }
 
-    /// Writes of many sizes that are `bytes` in all.
+    /// Writes of random sizes, `bytes` in total.
     fn writes(&mut self, mut bytes: usize) -> Vec<Step> {
         let mut steps = Vec::new();
         while bytes > 0 {
@@ -406,7 +405,7 @@ impl Plan {
                 [[one, Vec::new()], [two, Vec::new()]]
             }
             Kind::ResetUnread => {
-                // One segment: with its first byte all of it has come.
+                // One segment: its first byte shows that all of it has arrived.
                 let bytes = 2 + self.random.below(self.segment_bytes as u64 / 2) as usize;
                 let one = vec![Write(bytes), Read(1), Step::Reset];
                 let two = vec![Read(1), Write(1), Step::Pause(100)];
@@ -414,7 +413,7 @@ impl Plan {
                 [[one, Vec::new()], [two, Vec::new()]]
             }
             Kind::Unread => {
-                // The answer is one segment: with its first byte all of it has come.
+                // The reply is one segment: its first byte shows that all of it has arrived.
                 let answer = 2 + self.random.below(self.segment_bytes as u64 / 2) as usize;
                 let ask = self.volume();
                 let one = [self.writes(ask), vec![Read(1), Close]].concat();
@@ -434,7 +433,7 @@ impl Plan {
 
 /// Share of the cases with a bottleneck, in millionths.
 const BOTTLENECKS: u64 = 400_000;
-/// Of Ethernet, of IPv4 and of TCP without options.
+/// Headers of Ethernet, IPv4 and TCP without options.
 const HEADERS_BYTES: u64 = 54;
-/// Beyond what fills the queue.
+/// Bytes in addition to those that fill the queue.
 const EXTRA_BYTES_MAX: u64 = 2_500_000;

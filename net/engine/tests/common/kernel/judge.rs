@@ -1,7 +1,7 @@
 //! Compares two runs of one case, and checks the traffic of each.
 //!
-//! The rules checked are those that every stack must keep, given the packets it had got by then;
-//! the kernel's ends are checked by the same rules, so that a rule that nobody keeps is found out.
+//! The checked rules are those that every stack must follow, given the packets that it has received
+//! so far; the kernel's ends are checked by the same rules, to detect a rule that no stack follows.
 //! Source: RFC 9293 sections 3.4 and 3.8.6, RFC 2018, RFC 2883, RFC 7323, RFC 6691.
 
 use super::case::{Case, Kind};
@@ -10,7 +10,7 @@ use super::wire::{DROPPED, Flow};
 use super::{PAIRINGS, Pairing, Run};
 use std::collections::HashSet;
 
-/// All that is wrong; empty where nothing is.
+/// All violations; empty if there are none.
 pub(crate) fn judge(case: &Case, runs: &[Run; 3]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (run, pairing) in runs.iter().zip(PAIRINGS) {
@@ -42,19 +42,19 @@ pub(crate) fn judge(case: &Case, runs: &[Run; 3]) -> Vec<String> {
     wrong
 }
 
-/// Frames from the two ends of a session that found a bottleneck's queue full: between kernels, and
-/// with our stack in the place of each.
+/// Frames of the two ends of a session that a bottleneck's full queue dropped: between kernels, and
+/// with our stack in place of each.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Drops {
     pub(crate) kernels: usize,
     /// From our end.
     pub(crate) ours: usize,
-    /// From the kernel's end, ours being the other.
+    /// From the kernel's end, with our stack at the other end.
     pub(crate) towards_ours: usize,
 }
 
 impl Drops {
-    /// Of the frames that come from `side`.
+    /// For the frames from `side`.
     pub(crate) fn of(runs: &[Run; 3], side: usize) -> Self {
         let [kernels, served, connected] = [0, 1, 2].map(|at: usize| {
             let all = runs[at].flow.passed.iter();
@@ -80,12 +80,12 @@ impl Drops {
     }
 }
 
-/// Complaints about the drops in `attempts` at a case: of a side with too many in each of them.
+/// Complaints about the drops in `attempts` at a case: for a side with too many in each of them.
 ///
-/// The drops of one run vary with the microseconds at which its frames meet, and with which of them
-/// chance takes: slow start ends just before the queue's end, or half a window beyond it, in either
-/// stack. So that half is let pass, and a case is tried again, with other luck, before anybody
-/// complains; what a stack does wrong it does each time.
+/// The drops of one run depend on microseconds of timing, and on random losses: slow start ends
+/// just before the end of the queue, or half a window beyond it, in either stack. That half is
+/// therefore tolerated, and a case is repeated with other random losses before it fails; a real
+/// defect shows each time.
 pub(crate) fn judge_drops(case: &Case, attempts: &[&[Run; 3]]) -> Vec<String> {
     let mut wrong = Vec::new();
     for (side, bottleneck) in case.bottlenecks.iter().enumerate() {
@@ -99,7 +99,7 @@ pub(crate) fn judge_drops(case: &Case, attempts: &[&[Run; 3]]) -> Vec<String> {
     wrong
 }
 
-/// Properties that our end must share with the kernel's in its place.
+/// Properties that our end must share with the kernel's in the same place.
 fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String> {
     let side = usize::from(pairing == Pairing::OursServes);
     let mut wrong = Vec::new();
@@ -113,7 +113,8 @@ fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String
     }
     let unlucky = ours.unlucky + ours.dropped;
     let most = 2 * theirs.again + 2 * (unlucky + run.flow.stalls) + AGAIN_MORE;
-    // In a buffer that small segments fill with their overhead, the kernel drops what has arrived.
+    // If small segments with their overhead fill the buffer, the kernel drops data that has
+    // arrived.
     let drops = case.segment_bytes() < SEGMENT_BYTES_MIN;
     if ours.again > most && !drops {
         let (ours, theirs) = (ours.again, theirs.again);
@@ -121,10 +122,10 @@ fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String
             "{ours} segments were sent again, {most} at most expected; by the kernel {theirs}"
         ));
     }
-    // A word that is repeated until the peer hears it is as long as the peer's deafness.
+    // A message that is repeated until the peer receives it takes as long as the outage.
     let most = 3 * theirs.sent + 4 * unlucky + SENT_MORE;
-    // RFC 5681 section 4.2: each segment behind a gap is answered at once, which Linux leaves out
-    // where many come (net.ipv4.tcp_comp_sack_nr). More answers than segments are too many.
+    // RFC 5681 section 4.2: each segment behind a gap is answered at once, which Linux compresses
+    // if there are many (net.ipv4.tcp_comp_sack_nr). More replies than segments are too many.
     let sent = ours.sent - ours.reports.min(ours.got);
     if case.kind != Kind::FullWindow && sent > most {
         let (ours, theirs) = (ours.sent, theirs.sent);
@@ -137,11 +138,11 @@ fn beside(case: &Case, run: &Run, kernels: &Run, pairing: Pairing) -> Vec<String
 #[derive(Debug, Default)]
 pub(crate) struct Tally {
     pub(crate) sent: usize,
-    /// Without data, to report a gap.
+    /// Acknowledgments without data that report a gap.
     reports: usize,
     /// Segments that arrived from the other side.
     got: usize,
-    /// With data that had been sent before.
+    /// Segments with retransmitted data.
     pub(crate) again: usize,
     /// Lost, damaged or late, in either direction.
     pub(crate) unlucky: usize,
@@ -188,11 +189,11 @@ impl Tally {
     }
 }
 
-/// One end, as far as the wire tells.
+/// One end, as far as the wire shows.
 #[derive(Default)]
 struct End {
-    /// Judged more strictly than the kernel judges itself: under pressure for memory it takes back
-    /// windows, and after that reports what it has acknowledged.
+    /// Checked more strictly than the kernel's: under memory pressure the kernel shrinks windows,
+    /// and then reports data that it has acknowledged.
     ours: bool,
     /// The peer's SYN: its number, MSS and scale.
     peer: Option<(u32, u16, u8)>,
@@ -200,22 +201,22 @@ struct End {
     own: Option<(u32, u8)>,
     /// Received ranges of the peer's sequence numbers, relative to its SYN: sorted, disjoint.
     got: Vec<(u32, u32)>,
-    /// The end of the largest window that we were told of.
+    /// The end of the largest window that the peer advertised.
     edge: Option<u32>,
-    /// Of what we sent: the end, the FIN, the last acknowledgment, the last clock, the window's
+    /// Of our segments: the end, the FIN, the last acknowledgment, the last timestamp, the window's
     /// end.
     end: Option<u32>,
     fin: Option<u32>,
     acknowledged: Option<u32>,
     clock: Option<u32>,
     offered: Option<u32>,
-    /// Clocks of the peer's that we saw.
+    /// Timestamps of the peer that we received.
     clocks: HashSet<u32>,
     reset: bool,
 }
 
 impl End {
-    /// Complaints about what `side` sent.
+    /// Complaints about the segments of `side`.
     fn follow(&mut self, flow: &Flow, side: usize) -> Vec<String> {
         let mut wrong = Vec::new();
         let began_ns = flow.passed.first().map_or(0, |passed| passed.at_ns);
@@ -249,7 +250,7 @@ impl End {
             return;
         };
         if segment.has(ACK) {
-            // RFC 7323 section 2.2: both scale, or none.
+            // RFC 7323 section 2.2: both scale, or neither.
             let scaled = !segment.has(SYN) && self.own.is_some_and(|own| own.1 != NO_SCALE);
             let shift = if scaled { scale } else { 0 };
             let window = u32::from(segment.window) << shift;
@@ -304,7 +305,7 @@ impl End {
         {
             wrong.push(format!("leaves out what follows {known}"));
         }
-        // Linux lets a FIN by itself go one further.
+        // Linux permits a lone FIN one number beyond.
         let last = segment.sequence.wrapping_add(segment.payload_bytes as u32);
         let edge = self.edge.filter(|_| segment.payload_bytes > 0);
         if let Some(edge) = edge
@@ -372,7 +373,7 @@ impl End {
         {
             let scale = if scale == NO_SCALE { 0 } else { scale };
             let edge = ack.wrapping_add(u32::from(segment.window) << scale);
-            // RFC 9293 section 3.8.6: not taken back, but for what the scale rounds off.
+            // RFC 9293 section 3.8.6: never shrunk, except by the rounding of the scale.
             if let Some(offered) = self.offered.filter(|_| self.ours)
                 && before(edge.wrapping_add(1 << scale), offered)
             {
@@ -404,15 +405,15 @@ impl End {
     }
 }
 
-/// Of a SYN without a window scale.
+/// A SYN without a window scale.
 const NO_SCALE: u8 = u8::MAX;
-/// Segments sent again, or at all, that are let pass whatever the kernel does: probes at the tail,
-/// and draws that the shorter run never came to.
+/// Tolerated retransmissions, or segments, beyond the kernel's: tail probes, and random losses that
+/// the shorter run did not reach.
 const AGAIN_MORE: usize = 12;
 const SENT_MORE: usize = 40;
 const SEGMENT_BYTES_MIN: u16 = 500;
-/// Frames that a queue may drop of ours where it drops none of the kernel's: CUBIC's own probing,
-/// some at a time. What the end of slow start costs is added.
+/// Tolerated drops of our frames if none of the kernel's are dropped: CUBIC's own probing, some at
+/// a time. The cost of leaving slow start is added.
 pub(crate) const DROPS_MORE: usize = 10;
-/// Of one end.
+/// Complaints listed per end.
 const COMPLAINTS_MAX: usize = 4;

@@ -1,9 +1,9 @@
-//! The same session twice: once between two of the kernel's sockets, once with our stack at one
-//! end.
+//! The same session twice: once between two kernel sockets, once with our stack at one end.
 //!
-//! Wires in user space join a TAP of the kernel's with one in another namespace, and a third with
-//! our stack. All sessions of many cases go over them side by side; most of the time is waiting.
-//! Must stay true: one thread, one clock, one code for all wires, so that only the stacks differ.
+//! Wires in user space join a TAP of the kernel with one in another namespace, and a third with our
+//! stack. All sessions of many cases run over them concurrently, since most of the time is waiting.
+//! Must stay true: one thread, one clock, the same code for all wires, so that only the stacks
+//! differ.
 #![allow(dead_code, clippy::unwrap_used)] // each user has its part
 
 pub(crate) mod case;
@@ -30,7 +30,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::{Fates, Flow, Flows, forward, send};
 
-/// Who is at the ends of a session.
+/// Stacks at the two ends of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Pairing {
     Kernels,
@@ -49,7 +49,7 @@ pub(crate) struct Run {
     pub(crate) flow: Flow,
 }
 
-/// Why there can be no such run here; none if there can.
+/// The reason why such a run is impossible here; none if it is possible.
 pub(crate) fn obstacle() -> Option<&'static str> {
     if !rustix::process::geteuid().is_root() {
         return Some("it makes interfaces in namespaces of its own and needs root");
@@ -60,7 +60,7 @@ pub(crate) fn obstacle() -> Option<&'static str> {
     None
 }
 
-/// Runs all cases side by side, each in every pairing; of each at most `limit`.
+/// Runs all cases concurrently, each in every pairing, for at most `limit` each.
 pub(crate) fn run(cases: &[Case], limit: Duration) -> Vec<[Run; 3]> {
     let mut lab = Lab::new(cases);
     let begun = Instant::now();
@@ -84,7 +84,7 @@ impl Namespace {
         std::thread::scope(|scope| {
             let made = scope.spawn(|| {
                 sidecore_sys::namespace::leave_network().expect("a network namespace");
-                // What one session learned of the path is no other's business.
+                // Path metrics of one session must not affect another.
                 std::fs::write("/proc/sys/net/ipv4/tcp_no_metrics_save", "1").expect("a setting");
                 File::open("/proc/thread-self/ns/net").expect("the namespace")
             });
@@ -92,7 +92,7 @@ impl Namespace {
         })
     }
 
-    /// Does something on a thread in it.
+    /// Runs a closure on a thread in it.
     fn within<T: Send>(&self, job: impl FnOnce() -> T + Send) -> T {
         std::thread::scope(|scope| {
             let done = scope.spawn(|| {
@@ -116,8 +116,8 @@ impl Namespace {
             let tap = tap.expect("a TAP");
             ip(&format!("address add {v4}/24 dev {name}"));
             ip(&format!("address add {v6}/64 dev {name} nodad"));
-            // On a busy machine nobody looks for a while; what the kernel then dropped would be a
-            // loss that no wire knows of.
+            // On a busy machine the test may not read for a while; a drop by the kernel would be a
+            // loss that no wire has recorded.
             ip(&format!("link set {name} txqueuelen {QUEUE_FRAMES}"));
             tap
         })
@@ -133,26 +133,26 @@ fn ip(words: &str) {
 
 type Wired<N> = Impaired<N, Fates>;
 
-/// All there is.
+/// The whole test bed.
 struct Lab {
     begun: Instant,
-    /// When it was last looked at everything.
+    /// Time of the last round.
     last_ns: u64,
     /// The wires' time, and the applications'.
     clock: Clock,
     flows: Rc<RefCell<Flows>>,
-    /// Of kernel to kernel; of kernel to ours.
+    /// Kernel to kernel; kernel to ours.
     near: Wired<Tap>,
     far: Wired<Tap>,
     third: Wired<Tap>,
     ours: Wired<Loopback>,
     stack: Rc<RefCell<Stack>>,
     sessions: Vec<Session>,
-    /// They end with it.
+    /// Namespaces, which end with it.
     _places: [Namespace; 2],
 }
 
-/// Its two applications; the server's is none where nobody listens.
+/// Its two applications; none for the server if it does not listen.
 struct Session {
     applications: [Option<Application>; 2],
     quiet_since_ns: Option<u64>,
@@ -203,7 +203,7 @@ impl Lab {
         lab
     }
 
-    /// Neighbours come to know one another before anything counts.
+    /// Neighbours are resolved before the cases begin.
     fn greet(&mut self) {
         let until = Instant::now() + Duration::from_millis(20);
         while Instant::now() < until {
@@ -224,7 +224,7 @@ impl Lab {
             Box::new(place.within(|| Kernels::new(address, script, listens)))
         };
         let stack = &self.stack;
-        // A server is there before its client.
+        // A server starts before its client.
         let listens = case.listens;
         let (first, second): (Option<Box<dyn Party>>, Box<dyn Party>) = match pairing {
             Pairing::Kernels => {
@@ -267,7 +267,7 @@ impl Lab {
         }
     }
 
-    /// One look at everything; how many frames moved.
+    /// One round of polling; the number of frames moved.
     fn round(&mut self) -> usize {
         let now_ns = EPOCH_NS + self.begun.elapsed().as_nanos() as u64;
         let passed_ns = now_ns - self.last_ns;
@@ -277,14 +277,14 @@ impl Lab {
             }
         }
         self.last_ns = now_ns;
-        // The wires stand still while nobody looks: else what they owe would come at once then, and
-        // the answers to that would fill a queue for which no sender is to blame.
+        // The wires' time stops while the test does not poll: otherwise overdue frames would arrive
+        // at once, and the replies would fill a queue through no fault of a sender.
         let wires_ns = self.clock.now_ns() + passed_ns.min(ROUND_NS_MAX);
         self.clock.set_ns(wires_ns);
         let flows = &self.flows;
         let (near, far) = (&mut self.near, &mut self.far);
         let mut moved = 0;
-        // What a TAP hands over goes through its own wire's weather first.
+        // Frames from a TAP pass through their own wire's impairments first.
         moved += forward(near, flows, wires_ns, &mut |frame| send(far, frame));
         moved += forward(far, flows, wires_ns, &mut |frame| send(near, frame));
         let (third, ours, stack) = (&mut self.third, &mut self.ours, &self.stack);
@@ -332,7 +332,7 @@ impl Session {
         if !applications.all(Application::is_over) {
             return;
         }
-        // Farewells are looked at too, for as long as one follows another.
+        // Closing segments are recorded too, as long as they follow each other.
         let since_ns = *self.quiet_since_ns.get_or_insert(now_ns);
         let last_ns = flow.passed.last().map_or(0, |passed| passed.at_ns);
         let quiet = now_ns > since_ns.max(last_ns) + QUIET_NS;
@@ -351,19 +351,20 @@ fn cidr(address: &str, prefix_bits: u8) -> Cidr {
     }
 }
 
-/// Frames that wait in a TAP, on their way out of the kernel.
+/// Frames queued in a TAP, from the kernel.
 const QUEUE_FRAMES: u32 = 50_000;
-/// The clock does not begin with 0, which stands for no time here and there.
+/// The clock does not begin with 0, which stands for no time in places.
 const EPOCH_NS: u64 = 1_000_000_000;
-/// Servers' ports: below those that either stack chooses for clients.
+/// Servers' ports: below the ephemeral ports of both stacks.
 const FIRST_PORT: u16 = 20_000;
-/// A pause between two looks that senders take for a loss: more than a tail-loss probe waits.
+/// A pause between two rounds that senders take for a loss: longer than the delay of a tail-loss
+/// probe.
 const STALL_NS: u64 = 3_000_000;
-/// The wires' time goes on by no more between two looks.
+/// Largest advance of the wires' time in one round.
 const ROUND_NS_MAX: u64 = 1_000_000;
-/// Between looks at wires on which nothing moves.
+/// Pause between rounds without frames.
 const PAUSE: Duration = Duration::from_micros(50);
-/// So long nothing passes when a session is over.
+/// Silence after which a session counts as over.
 const QUIET_NS: u64 = 60_000_000;
-/// Farewells last no longer: what is repeated then would be repeated for minutes.
+/// Limit of the closing phase: segments repeated after that would be repeated for minutes.
 const FAREWELL_NS: u64 = 700_000_000;

@@ -1,4 +1,4 @@
-//! One end of a session: a socket of the kernel's, or one of our stack's. No call waits.
+//! One end of a session: a kernel socket, or one of our stack. No call blocks.
 #![allow(unsafe_code)] // setsockopt(2) with TCP_MAXSEG, which rustix does not know
 
 use super::case::Script;
@@ -12,11 +12,11 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::rc::Rc;
 use std::time::Duration;
 
-/// Why a call failed, as far as the two stacks say it alike.
+/// The error of a call, as far as both stacks agree on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
     Refused,
-    /// Reset by the peer, or closed by it while we write.
+    /// Reset by the peer, or closed by it during a write.
     Broken,
     TimedOut,
     Other(String),
@@ -32,7 +32,7 @@ pub(crate) enum Got {
 pub(crate) trait Party {
     /// Result of the opening; none while that is pending.
     fn opened(&mut self) -> Option<Result<(), Failure>>;
-    /// Bytes taken; 0 where there is no room now.
+    /// Bytes accepted; 0 if there is no room now.
     fn write(&mut self, bytes: &[u8]) -> Result<usize, Failure>;
     fn read(&mut self, bytes: &mut [u8]) -> Result<Got, Failure>;
     fn shut_down(&mut self);
@@ -56,12 +56,12 @@ impl Kernels {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = net::socket_with(family, SocketType::STREAM, flags, None).expect("a socket");
         sockopt::set_tcp_nodelay(&socket, script.no_delay).expect("TCP_NODELAY");
-        // By force: a limit of this machine's would make its buffers smaller than ours.
+        // SO_RCVBUFFORCE: this machine's limit would make its buffers smaller than ours.
         sockopt::set_socket_recv_buffer_size_force(&socket, script.receive_bytes as usize)
             .expect("SO_RCVBUFFORCE");
         sockopt::set_socket_send_buffer_size_force(&socket, script.send_bytes as usize)
             .expect("SO_SNDBUFFORCE");
-        // As ours; it is not everywhere the default.
+        // The same as ours; it is not the default everywhere.
         sockopt::set_tcp_congestion(&socket, "cubic").expect("TCP_CONGESTION");
         if let Some(bytes) = script.segment_bytes {
             set_segment_bytes(&socket, bytes.into());
@@ -124,7 +124,7 @@ impl Party for Kernels {
     }
 
     fn shut_down(&mut self) {
-        // One that is over has nothing to shut down, and its script hears of that elsewhere.
+        // Fails if the session is over, which its script notices elsewhere.
         net::shutdown(self.socket(), net::Shutdown::Write).ok();
     }
 
@@ -241,7 +241,7 @@ impl Party for Ours {
     }
 
     fn shut_down(&mut self) {
-        // As the kernel's.
+        // As for the kernel's.
         self.stack.borrow_mut().shutdown_write(self.session()).ok();
     }
 
@@ -263,7 +263,7 @@ impl Party for Ours {
     }
 }
 
-/// Another congestion control would drop more at a bottleneck, or less.
+/// Another congestion control would drop a different amount at a bottleneck.
 fn assert_cubic(socket: &OwnedFd) {
     let congestion = sockopt::tcp_congestion(socket).expect("TCP_CONGESTION");
     assert_eq!(congestion, "cubic");

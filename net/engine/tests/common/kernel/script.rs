@@ -1,4 +1,4 @@
-//! An application: does what its script says on whatever stack it has, and notes what it saw.
+//! An application: runs its script on any stack, and records what it observes.
 
 use super::case::{Script, Step};
 use super::party::{Failure, Got, Party};
@@ -13,12 +13,12 @@ pub(crate) enum Event {
     Read(usize),
     End,
     Failed(Failure),
-    /// Another byte than was sent, at this place of the stream.
+    /// A wrong byte, at this offset of the stream.
     WrongByte(usize),
     ShutDown,
     Closed,
     Reset,
-    /// Nothing more within the time.
+    /// The time limit was reached.
     Stuck(Step),
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Application {
     lanes: [Lane; 2],
     opened: bool,
     over: bool,
-    /// Places in the two streams, and which of them is ours.
+    /// Offsets in the two streams, and the index of ours.
     written: usize,
     read: usize,
     side: usize,
@@ -39,7 +39,7 @@ pub(crate) struct Application {
 struct Lane {
     steps: VecDeque<Step>,
     log: Vec<Event>,
-    /// Of the step under way.
+    /// Progress of the current step.
     done: usize,
     until_ns: Option<u64>,
 }
@@ -71,7 +71,7 @@ impl Application {
         [self.lanes[0].log.clone(), self.lanes[1].log.clone()]
     }
 
-    /// Its time is over.
+    /// The time limit was reached.
     pub(crate) fn give_up(&mut self) {
         for lane in &mut self.lanes {
             if let Some(&step) = lane.steps.front() {
@@ -84,7 +84,7 @@ impl Application {
         }
     }
 
-    /// Does what can be done now.
+    /// Does everything that is possible now.
     pub(crate) fn go_on(&mut self, now_ns: u64) {
         if self.over {
             return;
@@ -111,7 +111,7 @@ impl Application {
         }
     }
 
-    /// Goes on with a lane's first step; whether it is done.
+    /// Continues a lane's first step; true if it is finished.
     fn step(&mut self, index: usize, now_ns: u64) -> bool {
         let Some(&step) = self.lanes[index].steps.front() else {
             return false;
@@ -174,7 +174,7 @@ impl Application {
         true
     }
 
-    /// Reads so many bytes, or to the end.
+    /// Reads `bytes` bytes, or to the end.
     fn read(&mut self, index: usize, bytes: Option<usize>) -> bool {
         let lane = &mut self.lanes[index];
         loop {
@@ -209,7 +209,7 @@ impl Application {
         }
     }
 
-    /// Whoever only reads never hears of a reset that was lost.
+    /// Writes as well: a pure reader does not notice a lost reset.
     fn until_broken(&mut self, index: usize, now_ns: u64) -> bool {
         let lane = &mut self.lanes[index];
         match self.party.read(&mut self.buffer[..1]) {
@@ -240,10 +240,10 @@ impl Lane {
     }
 }
 
-/// The byte at this place of what a side sends.
+/// The byte at this offset of a side's data.
 fn pattern(side: usize, at: usize) -> u8 {
     ((at as u32).wrapping_mul(0x9e37_79b1) >> 24) as u8 ^ side as u8
 }
 
-/// Between two words of one that waits for a reset.
+/// Interval of writes while waiting for a reset.
 const WORD_NS: u64 = 20_000_000;

@@ -1,4 +1,4 @@
-//! TCP segments as they pass on a wire, read by hand so that nothing of ours judges itself.
+//! TCP segments on a wire, parsed without the stack's code, which must not check itself.
 //!
 //! Source: RFC 791, RFC 8200, RFC 9293 section 3.1, RFC 7323, RFC 2018.
 
@@ -9,16 +9,16 @@ pub(crate) struct Segment {
     pub(crate) sequence: u32,
     pub(crate) acknowledgment: u32,
     pub(crate) flags: u8,
-    /// As it lies there, not scaled.
+    /// As in the header, not scaled.
     pub(crate) window: u16,
     pub(crate) payload_bytes: usize,
-    /// The kinds of its options, in their order; 1 is a NOP.
+    /// The kinds of its options, in order; 1 is a NOP.
     pub(crate) kinds: Vec<u8>,
     pub(crate) mss: Option<u16>,
     pub(crate) scale: Option<u8>,
     pub(crate) stamps: Option<(u32, u32)>,
     pub(crate) blocks: Vec<(u32, u32)>,
-    /// True if the checksums of IPv4 and of TCP, and all lengths, are right.
+    /// True if the checksums of IPv4 and of TCP, and all lengths, are correct.
     pub(crate) intact: bool,
 }
 
@@ -27,7 +27,7 @@ pub(crate) const SYN: u8 = 2;
 pub(crate) const RST: u8 = 4;
 pub(crate) const ACK: u8 = 16;
 
-/// Offset of TCP's header; none in a frame of anything else.
+/// Offset of TCP's header; none in other frames.
 pub(crate) fn transport_at(frame: &[u8]) -> Option<usize> {
     match (frame.get(12..14)?, frame.get(14)? >> 4) {
         ([8, 0], 4) => {
@@ -40,7 +40,7 @@ pub(crate) fn transport_at(frame: &[u8]) -> Option<usize> {
 }
 
 impl Segment {
-    /// None where there is no whole TCP header. A damaged one may read as anything.
+    /// None without a complete TCP header. A damaged one may have any fields.
     pub(crate) fn parse(frame: &[u8]) -> Option<Self> {
         let at = transport_at(frame)?;
         let v4 = frame[12] == 8;
@@ -113,7 +113,7 @@ impl Segment {
         self.flags & flags == flags
     }
 
-    /// The sequence number behind it.
+    /// The sequence number after it.
     pub(crate) fn end(&self) -> u32 {
         let ends = u32::from(self.has(SYN)) + u32::from(self.has(FIN));
         self.sequence.wrapping_add(self.payload_bytes as u32 + ends)

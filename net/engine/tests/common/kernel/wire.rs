@@ -1,8 +1,8 @@
-//! The wire between two ends: what it does to frames, and a record of what passed.
+//! The wire between two ends: its impairments, and a record of its traffic.
 //!
-//! Why here: each session has weather of its own, and its `n`th frame each way suffers what the
-//! seed says, whoever sends it. Frames of anything but TCP pass. Must stay true: a frame is noted
-//! when an end sent it, and again when the other gets it.
+//! Why here: each session has its own impairments, and the seed determines the fate of its `n`th
+//! frame each way, whichever stack sends it. Other frames than TCP pass. Must stay true: a frame is
+//! recorded when an end sent it, and again when the other one receives it.
 
 use super::case::{Bottleneck, Case, Weather};
 use super::segment::{self, Segment};
@@ -32,7 +32,7 @@ pub(crate) struct Flow {
     pub(crate) passed: Vec<Passed>,
     /// Nothing passes any more.
     pub(crate) cut: bool,
-    /// Times that everything on the wire was late, because the machine had other things to do.
+    /// Number of times that the whole wire was late because the machine was busy.
     pub(crate) stalls: usize,
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct Flows {
 }
 
 impl Flows {
-    /// Sessions of these cases, `each` of them one after the other at ports from `first_port` on.
+    /// Sessions of these cases, `each` consecutive ones per case, at ports from `first_port` on.
     pub(crate) fn of(cases: &[Case], each: usize, first_port: u16) -> Self {
         let flow = |case: &Case| Flow {
             weather: Some((case.weather, case.luck)),
@@ -73,7 +73,7 @@ impl Flows {
         Some((&mut self.all[number], direction))
     }
 
-    /// Notes that a frame arrives; false if it is not to.
+    /// Records that a frame arrives; false if it is to be lost.
     fn arrives(&mut self, bytes: &[u8], now_ns: u64) -> bool {
         let Some(segment) = Segment::parse(bytes) else {
             return true;
@@ -94,7 +94,7 @@ impl Flows {
     }
 }
 
-/// Impairment of the frames that leave one end.
+/// Impairment of the frames from one end.
 pub(crate) struct Fates(pub(crate) Rc<RefCell<Flows>>);
 
 impl Impairment for Fates {
@@ -110,7 +110,7 @@ impl Impairment for Fates {
         };
         let fate = weather.fate(seed, direction, flow.counts[direction]);
         flow.counts[direction] += 1;
-        // What chance takes never comes to the bottleneck.
+        // Randomly lost frames do not reach the bottleneck.
         let limit = flow.limits[direction].as_mut().filter(|_| !fate.lost);
         let through_ns = limit.map_or(Some(now_ns), |it| it.admit(frame.bytes.len(), now_ns));
         let said = match (fate.lost, through_ns, fate.corrupt, fate.late, fate.twice) {
@@ -132,7 +132,7 @@ impl Impairment for Fates {
             return;
         };
         if let Some(bits) = fate.corrupt {
-            // No sum protects IPv6's header.
+            // IPv6's header has no checksum.
             let v4 = frame.bytes[12] == 8;
             let from = if v4 {
                 14
@@ -151,7 +151,7 @@ impl Impairment for Fates {
     }
 }
 
-/// Hands what has come out of one end's wire to `to`; how many frames.
+/// Passes frames from one end's wire to `to`; their number.
 pub(crate) fn forward(
     from: &mut impl Nic,
     flows: &RefCell<Flows>,
@@ -166,7 +166,7 @@ pub(crate) fn forward(
     taken.expect("a NIC")
 }
 
-/// Sends a whole frame; one for which there is no room is lost, as in any switch.
+/// Sends a whole frame; without room it is lost, as in any switch.
 pub(crate) fn send(to: &mut impl Nic, bytes: &[u8]) {
     let frame = Outgoing {
         header: bytes,

@@ -1,20 +1,21 @@
-//! Samples of the delivery rate: how fast the network delivers what was sent.
+//! Samples of the delivery rate: the rate at which the network delivers sent data.
 //!
-//! Each transmission is to know what had been delivered when it left. Kept are not these facts of
-//! each segment but a mark for all that leave within a small part of a round trip (a paced burst),
-//! found again by the time of sending that the scoreboard has anyway: a segment's sample then
-//! begins at its mark, a little earlier than itself. Must stay true: marks are ordered by time, and
-//! bounded. Source: draft-cheng-iccrg-delivery-rate-estimation ("Delivery Rate Estimation").
+//! Each transmission has to record the bytes delivered before it was sent. Instead of recording
+//! this for each segment, all transmissions within a small part of a round trip (a paced burst)
+//! share a mark, which is found again by the time of sending in the scoreboard. A segment's sample
+//! thus begins at its mark, a little earlier than the segment itself. Must stay true: marks are
+//! ordered by time, and bounded. Source: draft-cheng-iccrg-delivery-rate-estimation ("Delivery Rate
+//! Estimation").
 
 use crate::wire::sequence::{before, before_or_at};
 use std::collections::VecDeque;
 
-/// Marks of one session: two round trips of them, and more where few bursts leave.
+/// Marks of one session: two round trips of them, or more if few bursts are sent.
 const MARKS_MAX: usize = 256;
 /// Part of a round trip within which transmissions share a mark.
 const GRAIN_DIVISOR: u32 = 128;
 
-/// State of the connection when the first segment of a mark left.
+/// State of the connection when the first segment of a mark was sent.
 #[derive(Debug, Clone, Copy)]
 struct Mark {
     sent_us: u32,
@@ -22,26 +23,26 @@ struct Mark {
     delivered: u64,
     delivered_us: u32,
     first_sent_us: u32,
-    /// C.lost then.
+    /// C.lost at that time.
     lost: u64,
-    /// In flight with the last segment of the mark, in bytes.
+    /// Bytes in flight with the last segment of the mark.
     in_flight: u32,
     app_limited: bool,
 }
 
-/// Outcome of one acknowledgment.
+/// Rate sample of one acknowledgment.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Sample {
-    /// Bytes a second; 0 where the acknowledgment tells none.
+    /// Bytes a second; 0 if the acknowledgment gives no sample.
     pub(super) rate: f64,
-    /// Bytes delivered since the newest segment delivered had left.
+    /// Bytes delivered since the newest delivered segment was sent.
     pub(super) delivered: u64,
-    /// C.delivered when it left; none where that is not known.
+    /// C.delivered when it was sent; none if unknown.
     pub(super) prior_delivered: Option<u64>,
-    /// Bytes in flight when it had left, and lost since.
+    /// Bytes in flight when it was sent, and lost since.
     pub(super) in_flight: u32,
     pub(super) lost: u64,
-    /// It left while there was too little to send.
+    /// It was sent while the application limited the rate.
     pub(super) app_limited: bool,
 }
 
@@ -54,7 +55,8 @@ pub(super) struct Delivery {
     /// C.delivered_time and C.first_send_time.
     delivered_us: u32,
     first_sent_us: u32,
-    /// C.app_limited: until so much is delivered samples are the application's rate; 0 for none.
+    /// C.app_limited: samples are limited by the application until this much is delivered; 0 for
+    /// none.
     app_limited_until: u64,
     marks: VecDeque<Mark>,
 }
@@ -71,7 +73,7 @@ impl Delivery {
         }
     }
 
-    /// `bytes` left, with `before_bytes` in flight before them.
+    /// `bytes` were sent, with `before_bytes` in flight before them.
     pub(super) fn sent(&mut self, now_us: u32, before_bytes: u32, bytes: u32, round_us: u32) {
         if before_bytes == 0 {
             self.first_sent_us = now_us;
@@ -101,7 +103,7 @@ impl Delivery {
         });
     }
 
-    /// `bytes` were delivered, of which what left last did at `sent_us`.
+    /// `bytes` were delivered; the newest of them were sent at `sent_us`.
     pub(super) fn delivered(
         &mut self,
         now_us: u32,
@@ -117,7 +119,7 @@ impl Delivery {
         let Some(sent_us) = sent_us else {
             return Sample::default();
         };
-        // Older marks are of nothing that a later sample begins at.
+        // No later sample can begin at an older mark.
         while self
             .marks
             .get(1)
@@ -134,10 +136,10 @@ impl Delivery {
         if before(self.first_sent_us, sent_us) {
             self.first_sent_us = sent_us;
         }
-        // Neither how fast it was sent nor how fast acknowledgments came may say more than both.
+        // The sample must not exceed the send rate, nor the rate of acknowledgments.
         let interval_us = send_us.max(ack_us);
         let delivered = self.delivered - mark.delivered;
-        // Shorter than any round trip: of an acknowledgment of the first transmission.
+        // Shorter than any round trip: the acknowledgment belongs to the first transmission.
         let known = interval_us > 0 && interval_us >= least_us;
         Sample {
             rate: if known {
@@ -153,7 +155,7 @@ impl Delivery {
         }
     }
 
-    /// There is too little to send, with so much in flight.
+    /// The application has too little to send, with `in_flight` bytes in flight.
     pub(super) fn limit(&mut self, in_flight: u32) {
         self.app_limited_until = (self.delivered + u64::from(in_flight)).max(1);
     }
@@ -220,7 +222,7 @@ mod tests {
             delivery.sent(at * 1_000, 1_000, 1_000, ROUND_US);
         }
         assert_eq!(delivery.marks.len(), MARKS_MAX);
-        // Its mark is gone.
+        // Its mark was dropped.
         assert!(delivery.delivered(1, 1_000, Some(0), 1).rate < 1.0);
     }
 }

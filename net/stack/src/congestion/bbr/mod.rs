@@ -1,20 +1,19 @@
-//! BBR, version 3: a model of the path (its rate, its round trip, what it holds without loss) says
-//! how fast to send and how much may be in flight.
+//! BBR, version 3: a model of the path (its rate, its round trip, the amount it holds without loss)
+//! determines the sending rate and the amount in flight.
 //!
-//! Why here: CUBIC fills whatever queue there is and takes each random loss for a full one. Source:
+//! Why here: CUBIC fills any queue and treats each random loss as a full one. Source:
 //! draft-ietf-ccwg-bbr ("BBR Congestion Control"), whose names the comments give in parentheses.
-//! Bytes, microseconds that wrap, and rates in bytes a second. Pure: the session tells it what was
-//! sent, delivered and lost, and takes the window and the rate from it.
+//! Bytes, microseconds that wrap, and rates in bytes a second. Pure: the session reports data that
+//! was sent, delivered and lost, and takes the window and the rate from it.
 //!
-//! Other than in the draft:
-//! - the loss of a flight is judged at the mark of the newest segment delivered, not at each lost
-//!   segment, which the scoreboard keeps no such state of;
-//! - one lost segment of a flight is forgiven, also where it is more than the threshold of two in a
-//!   hundred, and what is forgiven does not lower the short-term bounds either. By the letter, any
-//!   loss on a path of less than 50 segments is congestion, and 1 % of random loss costs 15 % of
-//!   the goodput;
-//! - an echo of a mark by classic ECN (RFC 3168), which the draft leaves open, counts as loss
-//!   beyond its threshold would.
+//! Differences from the draft:
+//! - the loss of a flight is judged at the mark of the newest delivered segment, not at each lost
+//!   segment, for which the scoreboard keeps no state;
+//! - one lost segment of a flight is tolerated, even if it exceeds the threshold of 2 %, and does
+//!   not lower the short-term bounds either. By the letter, any loss on a path of less than 50
+//!   segments is congestion, and 1 % of random loss costs 15 % of the goodput;
+//! - an echo of a mark by classic ECN (RFC 3168), which the draft leaves open, counts like loss
+//!   beyond the threshold.
 
 mod delivery;
 mod probe;
@@ -33,7 +32,7 @@ const UP_GAIN: f64 = 1.25;
 /// Gains of the window (BBRDefaultCwndGain; ProbeBW_UP's).
 const WINDOW_GAIN: f64 = 2.0;
 const WINDOW_UP_GAIN: f64 = 2.25;
-/// The rate stays below the bottleneck's by this (BBRPacingMarginPercent).
+/// The rate stays below the bottleneck's by this factor (BBRPacingMarginPercent).
 const MARGIN: f64 = 0.99;
 /// BBRMinPipeCwnd, in segments.
 const SEGMENTS_MIN: u32 = 4;
@@ -41,17 +40,17 @@ const SEGMENTS_MIN: u32 = 4;
 const LOSS_MAX: f64 = 0.02;
 const BETA: f64 = 0.7;
 const HEADROOM: f64 = 0.15;
-/// Part of a flight that was marked which is thought to fit: RFC 8511 section 3.1.
+/// Factor for a flight with marks: RFC 8511 section 3.1.
 const BETA_ECN: f64 = 0.85;
 /// BBRStartupFullLossCnt: acknowledgments of a round that show loss.
 const STARTUP_LOSSES: u32 = 6;
-/// The pipe is full where the rate has not grown by a quarter in three rounds.
+/// The pipe is full if the rate has not grown by a quarter in three rounds.
 const FULL_GROWTH: f64 = 1.25;
 const FULL_ROUNDS: u32 = 3;
 /// MinRTTFilterLen and ProbeRTTInterval.
 const MIN_RTT_US: u32 = 10_000_000;
 const PROBE_RTT_INTERVAL_US: u32 = 5_000_000;
-/// Rounds that the measure of acknowledgments' bunching remembers in each of two slots.
+/// Rounds that each of two slots of the ACK aggregation filter covers.
 const EXTRA_ROUNDS: u32 = 5;
 
 /// State of the machine.
@@ -66,10 +65,10 @@ enum Phase {
     ProbeRtt,
 }
 
-/// What the acknowledgments of now are about (BBR.ack_phase).
+/// The probe phase that current acknowledgments belong to (BBR.ack_phase).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Feedback {
-    /// Of no probe.
+    /// No probe.
     Idle,
     Starting,
     Probe,
@@ -82,14 +81,14 @@ pub(crate) struct Ack {
     pub(crate) now_us: u32,
     /// Bytes newly delivered.
     pub(crate) delivered: u32,
-    /// When the newest delivered segment had left.
+    /// Time when the newest delivered segment was sent.
     pub(crate) sent_us: Option<u32>,
     pub(crate) rtt_us: Option<u32>,
     /// Bytes in flight after it.
     pub(crate) in_flight: u32,
     pub(crate) window: u32,
     pub(crate) mss: u32,
-    /// Loss is being repaired.
+    /// Loss recovery is in progress.
     pub(crate) repairing: bool,
 }
 
@@ -99,14 +98,14 @@ pub(crate) struct Bbr {
     delivery: Delivery,
     phase: Phase,
     feedback: Feedback,
-    /// Maximum of the rate over this probing cycle and the one before (BBR.max_bw).
+    /// Maximum of the rate over this probing cycle and the previous one (BBR.max_bw).
     max_rate: [f64; 2],
-    /// Bounds by recent congestion (bw_shortterm, inflight_shortterm), infinite where there was
-    /// none; and by probes (inflight_longterm).
+    /// Bounds by recent congestion (bw_shortterm, inflight_shortterm), infinite without any; and by
+    /// probes (inflight_longterm).
     rate_low: f64,
     flight_low: u32,
     flight_high: u32,
-    /// Most of this round.
+    /// Maximum of this round.
     rate_latest: f64,
     flight_latest: u32,
     /// Ends of the round trips, as numbers of delivered bytes.
@@ -115,13 +114,13 @@ pub(crate) struct Bbr {
     rounds: u32,
     loss_round_end: u64,
     loss_in_round: bool,
-    /// Of startup: acknowledgments of the round that showed loss.
+    /// In startup: acknowledgments of the round that showed loss.
     losses: u32,
     repaired_rounds: u32,
     full_rate: f64,
     full_rounds: u32,
     full_now: bool,
-    /// The pipe was full once (BBR.full_bw_reached).
+    /// The pipe was full at least once (BBR.full_bw_reached).
     full: bool,
     /// BBR.min_rtt and BBR.probe_rtt_min_delay, `u32::MAX` before a sample, and their times.
     min_rtt_us: u32,
@@ -129,10 +128,10 @@ pub(crate) struct Bbr {
     recent_rtt_us: u32,
     recent_rtt_at: u32,
     recent_expired: bool,
-    /// Of ProbeRTT: its end, once the flight is small; and whether a round has passed.
+    /// In ProbeRTT: its end, once the flight is small; and true after a round.
     probe_rtt_until: Option<u32>,
     probe_rtt_round: bool,
-    /// Of probing for rate.
+    /// State of probing for rate.
     cycle_at: u32,
     probe_wait_us: u32,
     rounds_since_probe: u32,
@@ -140,15 +139,15 @@ pub(crate) struct Bbr {
     up_rounds: u32,
     up_bytes: u32,
     probing_samples: bool,
-    /// Bunching of acknowledgments: bytes beyond the rate, in this slot and the one before.
+    /// ACK aggregation: bytes beyond the rate, in this slot and the previous one.
     extra: [u32; 2],
     extra_rounds: u32,
     epoch_at: u32,
     epoch_bytes: u64,
-    /// Sending begins anew after a pause.
+    /// Sending restarts after a pause.
     restarts: bool,
-    /// The window from before a repair or ProbeRTT, and the round in which a repair keeps the
-    /// flight as it is.
+    /// The window before loss recovery or ProbeRTT, and the round in which recovery keeps the
+    /// flight constant.
     saved_window: u32,
     conserves_until: Option<u64>,
     /// Bytes found lost since the last acknowledgment.
@@ -211,7 +210,7 @@ impl Bbr {
         new
     }
 
-    /// The rate before there is a sample (BBRInitPacingRate): of a window in a round trip, or in a
+    /// The rate before there is a sample (BBRInitPacingRate): a window per round trip, or per
     /// millisecond.
     pub(crate) fn first_rate(&mut self, window: u32, rtt_us: u32) {
         if self.max_rate() == 0.0 {
@@ -230,7 +229,7 @@ impl Bbr {
         self.max_rate() == 0.0
     }
 
-    /// `bytes` left, with `before` in flight before them.
+    /// `bytes` were sent, with `before` in flight before them.
     pub(crate) fn sent(&mut self, now_us: u32, before: u32, bytes: u32, rtt_us: u32) {
         if before == 0 && self.delivery.is_app_limited() {
             // BBRHandleRestartFromIdle.
@@ -244,18 +243,18 @@ impl Bbr {
         self.delivery.sent(now_us, before, bytes, rtt_us);
     }
 
-    /// The application, or the peer's window, is what limits us.
+    /// The application or the peer's window limits the rate.
     pub(crate) fn limited(&mut self, in_flight: u32) {
         self.delivery.limit(in_flight);
     }
 
-    /// `bytes` more are known to be lost.
+    /// `bytes` more were detected as lost.
     pub(crate) fn lost(&mut self, bytes: u32) {
         self.newly_lost = self.newly_lost.saturating_add(bytes);
     }
 
-    /// A repair begins: the window that it begins with. For a round the flight stays as it is; but
-    /// after a timeout it grows again from the least.
+    /// Loss recovery begins: its first window. The flight stays constant for a round; after a
+    /// timeout it restarts from the minimum.
     pub(crate) fn repair_begins(
         &mut self,
         window: u32,
@@ -274,13 +273,13 @@ impl Bbr {
         in_flight + mss
     }
 
-    /// It is over.
+    /// Loss recovery has ended.
     pub(crate) fn repair_ends(&mut self, window: u32) -> u32 {
         self.conserves_until = None;
         window.max(std::mem::take(&mut self.saved_window))
     }
 
-    /// The peer echoed a mark: the queue is longer than a router likes.
+    /// The peer echoed a mark: a router's queue is too long.
     pub(crate) fn marked(&mut self, in_flight: u32, ack: &Ack) {
         self.note_loss();
         if self.phase == Phase::Startup {
@@ -297,7 +296,7 @@ impl Bbr {
         }
     }
 
-    /// Moves the model on (BBRUpdateOnACK); returns the window.
+    /// Updates the model (BBRUpdateOnACK); returns the window.
     pub(crate) fn acked(&mut self, ack: &Ack) -> u32 {
         let least_us = if self.min_rtt_us == u32::MAX {
             0
@@ -323,12 +322,14 @@ impl Bbr {
         self.note_bunching(ack);
         self.check_full(&sample);
         self.check_startup(&sample, ack);
+        // BBRCheckDrain.
         if self.phase == Phase::Drain && ack.in_flight <= self.inflight(1.0, ack.mss) {
             self.start_down(ack);
         }
         self.cycle(&sample, ack);
         self.note_rtt(ack);
         let window = self.probe_rtt(ack);
+        // BBRAdvanceLatestDeliverySignals.
         if loss_round {
             self.rate_latest = sample.rate;
             self.flight_latest = sample.delivered.min(u64::from(u32::MAX)) as u32;
@@ -353,7 +354,7 @@ impl Bbr {
         }
     }
 
-    /// Bytes of `gain` bandwidth-delay products, without what segmentation asks for.
+    /// `gain` bandwidth-delay products in bytes, without the allowance for segmentation.
     fn product(&self, rate: f64, gain: f64) -> f64 {
         if self.min_rtt_us == u32::MAX {
             return f64::INFINITY;
@@ -361,7 +362,7 @@ impl Bbr {
         gain * rate * f64::from(self.min_rtt_us) / 1e6
     }
 
-    /// BBRInflight: with room for segments that wait for each other at both ends.
+    /// BBRInflight: with an allowance for segments that wait for each other at both ends.
     fn inflight(&self, gain: f64, mss: u32) -> u32 {
         let quantum = (self.rate / 1_000.0).clamp(f64::from(2 * mss), 65_536.0);
         let bytes = self.product(self.bounded_rate(), gain).max(3.0 * quantum);
@@ -396,7 +397,8 @@ impl Bbr {
         self.loss_in_round = true;
     }
 
-    /// BBRUpdateLatestDeliverySignals and BBRUpdateMaxBw; true where a round judged for loss ends.
+    /// BBRUpdateLatestDeliverySignals and BBRUpdateMaxBw; true at the end of a round for loss
+    /// detection.
     fn take_sample(&mut self, sample: &Sample) -> bool {
         self.round_start = false;
         let Some(prior) = sample.prior_delivered else {
@@ -411,7 +413,7 @@ impl Bbr {
             self.rounds_since_probe += 1;
             self.round_start = true;
         }
-        // What the application limits may say more, never less.
+        // A sample limited by the application can raise the maximum, but not lower it.
         if sample.rate > 0.0 && (sample.rate >= self.max_rate() || !sample.app_limited) {
             self.max_rate[0] = self.max_rate[0].max(sample.rate);
         }
@@ -426,7 +428,7 @@ impl Bbr {
         self.round_end = self.delivery.delivered;
     }
 
-    /// BBRAdaptLowerBoundsFromCongestion: not while a probe is to find the bounds.
+    /// BBRAdaptLowerBoundsFromCongestion: not while a probe searches for the bounds.
     fn adapt_low_bounds(&mut self, ack: &Ack) {
         if !self.loss_in_round || matches!(self.phase, Phase::Startup | Phase::Refill | Phase::Up) {
             return;
@@ -437,8 +439,7 @@ impl Bbr {
         if self.flight_low == u32::MAX {
             self.flight_low = ack.window;
         }
-        // Of what was sent below the rate, and of a flight that lacks what is forgiven, the same is
-        // not to be taken off once more in each round.
+        // The pacing margin and the tolerated loss must not lower the bounds again in each round.
         let rate = self.rate_latest / MARGIN;
         self.rate_low = rate.max(BETA * self.rate_low);
         let lower = (BETA * f64::from(self.flight_low)) as u32;
@@ -468,7 +469,7 @@ impl Bbr {
         }
         self.epoch_bytes += u64::from(ack.delivered);
         let extra = (self.epoch_bytes as f64 - expected).min(f64::from(ack.window)) as u32;
-        // In startup the growing rate itself looks like bunching.
+        // In startup the growing rate itself looks like ACK aggregation.
         if self.full {
             self.extra[0] = self.extra[0].max(extra);
         }
@@ -566,7 +567,7 @@ impl Bbr {
         if self.full {
             window = grown.min(most);
         } else if window < most || self.delivery.delivered < u64::from(initial_window(ack.mss)) {
-            // The first samples are of part of the first window.
+            // The first samples cover only part of the first window.
             window = grown;
         }
         if let Some(until) = self.conserves_until {
@@ -592,7 +593,7 @@ impl Bbr {
     }
 }
 
-/// BBRIsInflightTooHigh: more was lost of a flight than is forgiven.
+/// BBRIsInflightTooHigh: more of a flight was lost than is tolerated.
 fn is_too_high(sample: &Sample, mss: u32) -> bool {
     let forgiven = (f64::from(sample.in_flight) * LOSS_MAX).max(f64::from(mss));
     sample.prior_delivered.is_some() && sample.lost as f64 > forgiven

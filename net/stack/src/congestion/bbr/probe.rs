@@ -1,9 +1,9 @@
 //! The probes: for a higher rate, every two or three seconds, and for the round trip without a
 //! queue, every five.
 //!
-//! A probe for rate refills the pipe for a round, sends a quarter more than the bottleneck takes
-//! until the queue or loss shows, and lets what it has queued drain. Source: draft-ietf-ccwg-bbr
-//! ("BBR Congestion Control"), ProbeBW and ProbeRTT.
+//! A probe for rate refills the pipe for a round, sends 25 % more than the bottleneck's rate until
+//! a queue or loss appears, and then drains its queue. Source: draft-ietf-ccwg-bbr ("BBR Congestion
+//! Control"), ProbeBW and ProbeRTT.
 
 use super::{Ack, BETA, Bbr, Feedback, Phase, SEGMENTS_MIN, Sample, is_too_high};
 use sidecore_random::split_mix;
@@ -12,7 +12,7 @@ use sidecore_random::split_mix;
 const PROBE_RTT_US: u32 = 200_000;
 /// BBRProbeRTTCwndGain.
 const PROBE_RTT_GAIN: f64 = 0.5;
-/// Time between two probes for rate, at least, and what chance adds.
+/// Minimum time between two probes for rate, and the random addition.
 pub(super) const PROBE_WAIT_US: u32 = 2_000_000;
 const PROBE_WAIT_MORE_US: u64 = 1_000_000;
 /// Rounds between two probes, at most: as often as Reno's window grows back on usual paths.
@@ -38,6 +38,7 @@ impl Bbr {
                 self.probe_if_time(ack);
             }
             Phase::Refill => {
+                // BBRProbeBW_REFILL lasts one round; the probe begins then.
                 if self.round_start {
                     self.probing_samples = true;
                     self.start_up(sample, ack);
@@ -45,7 +46,7 @@ impl Bbr {
             }
             Phase::Up => {
                 if self.is_window_used(sample, ack) && ack.window >= self.flight_high {
-                    // The bound is what limits the rate, not the path.
+                    // The bound limits the rate, not the path.
                     self.reset_full(sample.rate);
                 } else if self.full_now {
                     self.start_down(ack);
@@ -58,8 +59,8 @@ impl Bbr {
     /// BBRCheckTimeToProbeBW.
     fn probe_if_time(&mut self, ack: &Ack) -> bool {
         let waited = ack.now_us.wrapping_sub(self.cycle_at) > self.probe_wait_us;
-        // Of what is really in flight where the path holds next to nothing: to probe each second
-        // round would be to overflow a short queue each time.
+        // On a path that holds next to nothing the actual window counts: probing in every second
+        // round would overflow a short queue each time.
         let held = self.inflight(1.0, ack.mss).min(ack.window);
         let rounds = (held / ack.mss.max(1)).min(PROBE_ROUNDS_MAX);
         let due = waited || self.rounds_since_probe >= rounds.max(1);
@@ -105,7 +106,7 @@ impl Bbr {
         if self.feedback == Feedback::Stopping && self.round_start {
             self.feedback = Feedback::Idle;
             if self.is_probing_rate() && !sample.app_limited && self.max_rate[0] > 0.0 {
-                // The probe's samples are all in: BBRAdvanceMaxBwFilter.
+                // All samples of the probe are complete: BBRAdvanceMaxBwFilter.
                 self.max_rate = [0.0, self.max_rate[0]];
             }
         }
@@ -136,7 +137,7 @@ impl Bbr {
         }
     }
 
-    /// True if the window was what limited the flight that the sample is of.
+    /// True if the window limited the flight of the sample.
     fn is_window_used(&self, sample: &Sample, ack: &Ack) -> bool {
         sample.in_flight.saturating_add(3 * ack.mss) > ack.window
     }
@@ -156,16 +157,17 @@ impl Bbr {
         }
     }
 
-    /// BBRRaiseInflightLongtermSlope: a segment in the first round, two in the next, four…
+    /// BBRRaiseInflightLongtermSlope: one segment in the first round, two in the next, four…
     fn raise_slope(&mut self, ack: &Ack) {
         let growth = 1 << self.up_rounds;
         self.up_rounds = (self.up_rounds + 1).min(30);
         self.up_segments = (ack.window / ack.mss.max(1) / growth).max(1);
     }
 
-    /// BBRCheckProbeRTT; returns the window, restored where the probe is over.
+    /// BBRCheckProbeRTT; returns the window, restored at the end of the probe.
     pub(super) fn probe_rtt(&mut self, ack: &Ack) -> u32 {
         let mut window = ack.window;
+        // The minimum round trip was not measured for a while: it shows only with little in flight.
         if self.phase != Phase::ProbeRtt && self.recent_expired && !self.restarts {
             self.phase = Phase::ProbeRtt;
             self.saved_window = self.saved_window.max(window);
@@ -174,7 +176,7 @@ impl Bbr {
             self.start_round();
         }
         if self.phase == Phase::ProbeRtt {
-            // So few in flight say nothing about the rate.
+            // With so little in flight, samples do not show the path's rate.
             self.delivery.limit(ack.in_flight);
             match self.probe_rtt_until {
                 None if ack.in_flight <= self.probe_rtt_window(ack.mss) => {
@@ -184,6 +186,7 @@ impl Bbr {
                 }
                 None => {}
                 Some(until_us) => {
+                    // At the low window for a minimum time, and for one whole round.
                     self.probe_rtt_round |= self.round_start;
                     let over = until_us.wrapping_sub(ack.now_us) as i32 <= 0;
                     if self.probe_rtt_round && over {
@@ -200,6 +203,7 @@ impl Bbr {
                 }
             }
         }
+        // The first delivery ends the restart after a pause.
         if ack.delivered > 0 {
             self.restarts = false;
         }

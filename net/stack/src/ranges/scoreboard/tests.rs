@@ -1,4 +1,4 @@
-//! The scoreboard under what may come, and what a look at it costs.
+//! The scoreboard under random acknowledgments, and the cost of an update.
 
 use super::*;
 use sidecore_random::Random;
@@ -151,8 +151,8 @@ fn the_order_of_time_finds_what_a_look_at_all_finds() {
     }
 }
 
-/// Steps of a window of `count` segments, each fiftieth of which is lost, and sent again: each
-/// acknowledgment reports one segment more, and is followed by a look for losses and a repair.
+/// Steps of a window of `count` segments, one in fifty lost and retransmitted: each acknowledgment
+/// reports one more segment, and is followed by loss detection and a retransmission.
 fn steps_of_a_window(count: u32) -> u64 {
     let mut scoreboard = Scoreboard::default();
     scoreboard.clear(0);
@@ -173,14 +173,13 @@ fn steps_of_a_window(count: u32) -> u64 {
         assert_eq!(delivered.bytes, 1000);
         let (sent_us, end, _) = delivered.newest.expect("one");
         newest = newest.max((sent_us, end));
-        // A round trip takes as many microseconds as there are segments; a quarter more is waited
-        // for what is late.
+        // A round trip takes one microsecond per segment; a quarter more is the reordering window.
         scoreboard.overdue(newest, now_us, count + count / 4);
         if let Some(at) = scoreboard.first_lost() {
             scoreboard.resent(at, now_us);
         }
     }
-    // What was lost in the last quarter is found when its time is over.
+    // Losses in the last quarter are found after their timeout.
     let (lost, _) = scoreboard.overdue(newest, now_us + count, count + count / 4);
     assert!(lost);
     let mut repaired = 0;
@@ -192,7 +191,7 @@ fn steps_of_a_window(count: u32) -> u64 {
     scoreboard.order.steps
 }
 
-/// A look at all took 8,000 steps for each of 8,000 acknowledgments.
+/// A walk over all records took 8,000 steps for each of 8,000 acknowledgments.
 #[test]
 #[cfg_attr(miri, ignore = "long; counts steps of code without `unsafe`")]
 fn a_large_window_costs_a_few_steps_an_acknowledgment() {
@@ -218,7 +217,7 @@ fn a_block_cuts_a_super_segment() {
     assert!(delivered.reordered, "0..3000 came after 3000..4000");
 }
 
-/// A report may tell of two gaps at once, where the one before it was lost or merged with it.
+/// A report may show two gaps at once, if the previous one was lost or merged with it.
 #[test]
 fn blocks_of_one_report_are_newest_first_and_that_is_no_reordering() {
     let mut scoreboard = Scoreboard::default();
@@ -229,7 +228,7 @@ fn blocks_of_one_report_are_newest_first_and_that_is_no_reordering() {
     let mut delivered = Delivered::default();
     scoreboard.sack(&[range(3000, 5000), range(1000, 2000)], 1, &mut delivered);
     assert_eq!((delivered.bytes, delivered.reordered), (3000, false));
-    // What comes below an earlier report does show it.
+    // A block below an earlier report does show reordering.
     let mut delivered = Delivered::default();
     let blocks = [range(2000, 5000), range(1000, 2000)];
     scoreboard.sack(&blocks, 1, &mut delivered);

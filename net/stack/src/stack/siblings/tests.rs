@@ -1,4 +1,4 @@
-//! Three stacks with one address, carried for by hand.
+//! Three stacks with one address, with manual handoffs.
 
 use super::*;
 use crate::frame::Capabilities;
@@ -44,8 +44,8 @@ impl Siblings3 {
         all
     }
 
-    /// A frame comes to stack `to`; then everything is carried until nothing is left. What went
-    /// out, with its stack.
+    /// Passes a frame to stack `to`; then carries all handoffs until none is left. Returns the sent
+    /// frames, each with its stack.
     fn put(&mut self, to: usize, mut frame: Vec<u8>) -> Vec<(usize, Vec<u8>)> {
         let received = Received {
             bytes: &mut frame,
@@ -100,7 +100,7 @@ impl Siblings3 {
         sent
     }
 
-    /// All stacks are told where the peer is.
+    /// Introduces the peer to all stacks.
     fn introduce(&mut self) {
         let sent = self.put(0, arp_frame(arp::Operation::Reply));
         assert!(sent.is_empty(), "{sent:?}");
@@ -180,12 +180,12 @@ fn a_listener_of_one_serves_what_comes_to_any() {
     assert_eq!(sent.len(), 1);
     assert_eq!((sent[0].0, flags(&sent[0].1)), (2, SYN | ACK));
     let isn = u32::from_be_bytes(sent[0].1[38..42].try_into().expect("four bytes"));
-    // The rest of the handshake comes to yet another.
+    // The rest of the handshake arrives at yet another stack.
     let sent = all.put(1, segment([5000, 80], ACK, 101, isn.wrapping_add(1)));
     assert!(sent.is_empty(), "{sent:?}");
     let session = all.stacks[2].accept(listener).expect("a listener");
     assert!(session.is_some());
-    // A reset by way of a stack with a listener of its own.
+    // A reset that arrives at a stack with a listener of its own.
     all.stacks[1].listen(any(80), 8).expect("a listener");
     all.put(1, segment([5000, 80], RST, 101, 0));
     let over = all.stacks[2]
@@ -221,7 +221,7 @@ fn a_question_is_answered_once_and_its_sender_known_to_all() {
     let sent = all.sent();
     assert_eq!(sent.len(), 3, "no questions: {sent:?}");
     assert!(sent.iter().all(|(_, frame)| frame[..6] == PEER_MAC));
-    // Each has a port of its own, so that answers find their way.
+    // Each has its own port, so that replies reach the right one.
     let mut ports: Vec<_> = sent
         .iter()
         .map(|(_, frame)| frame[34..36].to_vec())

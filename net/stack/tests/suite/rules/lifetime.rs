@@ -1,4 +1,4 @@
-//! Beginning and end of sessions: openings, floods, resets, closing, TIME-WAIT.
+//! Start and end of sessions: handshakes, floods, resets, closing, TIME-WAIT.
 
 use crate::rules::common::{S, World, v4};
 use crate::rules::peer::{ACK, FIN, PLAIN, Peer, RST, SYN};
@@ -214,7 +214,7 @@ fn an_embryo_whose_listener_is_gone_is_reset() {
     assert_eq!(peer.stack.sessions(), 0);
 }
 
-/// Its number is a slot that is used again, else each such listener would be memory lost.
+/// Its number is a reused slot, otherwise each such listener would leak memory.
 #[test]
 fn a_listener_that_is_closed_with_half_open_sessions_gives_its_slot_back_with_the_last() {
     let mut peer = Peer::new(|_| {});

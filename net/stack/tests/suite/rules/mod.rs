@@ -1,10 +1,10 @@
-//! One test for each rule of the RFCs that a peer can see: the segments are made by hand.
+//! One test for each rule of the RFCs that is visible to a peer: the segments are built manually.
 //!
-//! - here: windows, acknowledgments, options, what a session holds.
+//! - here: windows, acknowledgments, options, state of a session.
 //! - `writes`: hints and bounds of writes.
-//! - `recovery`: what was lost; `lifetime`: how sessions begin and end.
-//! - `requirements`: what docs/rfc-requirements.md asks for and no other test shows.
-//! - `peer`: who writes the segments.
+//! - `recovery`: loss recovery; `lifetime`: start and end of sessions.
+//! - `requirements`: items of docs/rfc-requirements.md that no other test covers.
+//! - `peer`: the sender of the segments.
 
 use crate::common;
 mod lifetime;
@@ -37,7 +37,7 @@ fn rfc_6928_the_initial_window_is_ten_segments() {
 fn rfc_9293_3_8_6_3_every_second_segment_is_acknowledged_at_once_others_after_40_ms() {
     let mut peer = Peer::new(|_| {});
     let id = peer.open(&PLAIN);
-    // Past the first segments, which are acknowledged at once.
+    // After the first segments, which are acknowledged at once.
     for _ in 0..20 {
         peer.data(&[1; 1000]);
     }
@@ -157,7 +157,7 @@ fn rfc_9293_3_8_4_keepalive_asks_a_silent_peer_and_gives_up() {
     assert_eq!(peer.error(id), Some(SessionError::TimedOut));
 }
 
-/// An engine with nothing else to do sleeps until then.
+/// An idle engine sleeps until then.
 #[test]
 fn a_keepalive_of_a_day_hardly_wakes_the_stack() {
     let mut peer = Peer::new(|_| {});
@@ -302,8 +302,8 @@ fn what_is_not_taken_and_what_comes_early_is_counted() {
     }
 }
 
-/// A timeout's acknowledgment says by its echo which transmission it is for; our clock in it counts
-/// milliseconds.
+/// The acknowledgment after a timeout shows by its echo which transmission it belongs to; our
+/// timestamp clock counts milliseconds.
 #[test]
 fn rfc_7323_4_1_an_echo_bounds_the_round_trip_after_a_timeout() {
     let mut peer = Peer::new(|config| config.timestamps = true);
@@ -334,7 +334,7 @@ fn rfc_7323_4_1_an_echo_bounds_the_round_trip_after_a_timeout() {
     while peer.stack.counters().timeouts == 0 {
         peer.run(MS);
     }
-    // It was the first one, only late: an eighth of the way up to what its echo says.
+    // It was the first one, only late: an eighth of the difference to the echo's value.
     acknowledge(&mut peer, 100, 10 * MS, &first.options[4..8]);
     let late_us = (peer.now_ns - sent_ns) / 1_000;
     let wanted_us = (7 * 50_000 + late_us) / 8;

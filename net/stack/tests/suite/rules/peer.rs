@@ -1,6 +1,6 @@
-//! A peer whose every segment is written by hand, and a stack that answers.
+//! A peer with manually built segments, and a stack that replies.
 //!
-//! Must stay true: nothing is sent but what a test says, and time goes on only when it says so.
+//! Must stay true: only the test's segments are sent, and time advances only when the test says so.
 
 use crate::rules::common::{self, Frame, S, plain, v4};
 use sidecore_net_stack::frame::{Capabilities, Received, ReceivedChecksum};
@@ -8,12 +8,12 @@ use sidecore_net_stack::{Config, ListenerId, SessionError, SessionId, SessionSta
 
 pub(crate) use crate::rules::common::segment::{ACK, FIN, PSH, RST, SYN, Segment};
 
-/// A stack at 10.0.0.1 and a peer, 10.0.0.2, whose every segment is written here.
+/// A stack at 10.0.0.1 and a peer, 10.0.0.2, whose segments are all built here.
 pub(crate) struct Peer {
     pub(crate) stack: Stack,
     pub(crate) now_ns: u64,
     pub(crate) out: Vec<Segment>,
-    /// Questions for the peer's hardware address so far.
+    /// Requests for the peer's hardware address so far.
     pub(crate) arp_requests: usize,
     pub(crate) port: u16,
     pub(crate) sequence: u32,
@@ -25,10 +25,10 @@ impl Peer {
         Self::behind(&plain(1), change)
     }
 
-    /// With a stack whose NIC can do more.
+    /// With a stack whose NIC has more offloads.
     pub(crate) fn behind(nic: &Capabilities, change: impl Fn(&mut Config)) -> Self {
         let mut config = common::config(1, 5);
-        // Without timestamps segments are easier to read; tests that need them turn them on.
+        // Without timestamps segments are easier to read; tests that need them enable them.
         config.timestamps = false;
         change(&mut config);
         let mut peer = Self {
@@ -57,7 +57,7 @@ impl Peer {
         self.flush();
     }
 
-    /// Without an answer yet.
+    /// Without collecting the reply yet.
     fn hand_in(&mut self, mut bytes: Vec<u8>) {
         let received = Received {
             bytes: &mut bytes,
@@ -111,7 +111,7 @@ impl Peer {
         self.send(&segment);
     }
 
-    /// Acknowledges up to `bytes` behind what is acknowledged.
+    /// Acknowledges `bytes` more bytes.
     pub(crate) fn ack(&mut self, bytes: u32) {
         self.acknowledgment = self.acknowledgment.wrapping_add(bytes);
         let segment = self.segment(ACK, &[]);
@@ -159,12 +159,12 @@ impl Peer {
         self.stack.info(id).expect("open").state
     }
 
-    /// The error that the application is told of.
+    /// The error that is reported to the application.
     pub(crate) fn error(&self, id: SessionId) -> Option<SessionError> {
         self.stack.readiness(id).expect("open").error
     }
 
-    /// The application writes; what may go out does.
+    /// The application writes; permitted data is sent.
     pub(crate) fn write(&mut self, id: SessionId, bytes: &[u8]) -> usize {
         let written = self.stack.write(id, bytes).expect("open");
         self.flush();

@@ -4,7 +4,7 @@ use crate::rules::common::{MS, S, offloading};
 use crate::rules::peer::{ACK, FIN, PLAIN, Peer, RST, SACK, SYN, Segment, blocks, sack_option};
 use sidecore_net_stack::{NetError, SessionError, SessionId};
 
-/// A sender without SACK needs three to repair a loss without a timeout.
+/// A sender without SACK needs three to recover a loss without a timeout.
 #[test]
 fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch() {
     for options in [&PLAIN[..], &SACK] {
@@ -24,7 +24,7 @@ fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch
             let same = |it: &Segment| it.acknowledgment == base && it.payload.is_empty();
             assert!(out.iter().all(same), "{out:?}");
         }
-        // What fills the gap is answered once.
+        // The segment that fills the gap is acknowledged once.
         peer.data(&[1; 1000]);
         let out = peer.take();
         assert_eq!(out.len(), 1);
@@ -33,13 +33,13 @@ fn rfc_5681_4_2_segments_behind_a_gap_are_answered_though_they_come_in_one_batch
     }
 }
 
-/// One answer to a whole window would stop the sender if it were lost.
+/// If one acknowledgment for a whole window were lost, the sender would stop.
 #[test]
 fn rfc_5681_4_2_a_few_segments_in_one_batch_are_acknowledged_in_two_steps() {
     for (count, wanted) in [(1, vec![]), (3, vec![3000]), (8, vec![4000, 8000])] {
         let mut peer = Peer::new(|_| {});
         peer.open(&PLAIN);
-        // The first ones of a session are answered one by one.
+        // The first ones of a session are acknowledged one by one.
         for _ in 0..40 {
             peer.data(&[1; 1000]);
             peer.run(100 * MS);
@@ -60,8 +60,8 @@ fn rfc_5681_4_2_a_few_segments_in_one_batch_are_acknowledged_in_two_steps() {
     }
 }
 
-/// Segments in order and segments behind a gap, in one batch: neither answer takes the other's
-/// place.
+/// Segments in order and segments behind a gap, in one batch: neither acknowledgment replaces the
+/// other.
 #[test]
 fn rfc_5681_4_2_a_batch_with_a_gap_in_it_is_answered_for_both_of_its_parts() {
     let mut peer = Peer::new(|_| {});
@@ -181,7 +181,7 @@ fn rfc_8985_7_a_lost_tail_is_probed_for_before_the_timeout() {
     assert_eq!(out.len(), 1, "a probe");
     assert_eq!(out[0].sequence, sent[2].sequence, "the last segment");
     assert_eq!(peer.stack.counters().timeouts, 0);
-    // The peer had lost the last two: SACK of the probe tells (RFC 8985 section 7.4).
+    // The peer had lost the last two: SACK of the probe shows that (RFC 8985 section 7.4).
     peer.acknowledgment += 1000;
     let mut segment = peer.segment(ACK, &[]);
     segment.options = sack_option(&[(sent[2].sequence, sent[2].sequence + 1000)]);
@@ -238,7 +238,7 @@ fn rfc_5681_3_2_three_duplicates_without_sack() {
     let out = peer.take();
     assert_eq!(out.len(), 1);
     assert_eq!((out[0].sequence, out[0].payload.len()), (first, 1000));
-    // RFC 6582: a partial acknowledgment tells of the next loss.
+    // RFC 6582: a partial acknowledgment shows the next loss.
     peer.ack(3000);
     let out = peer.take();
     assert_eq!(out[0].sequence, first + 3000);
@@ -263,7 +263,7 @@ fn rfc_6298_5_3_what_is_left_of_a_segment_acknowledged_in_part_keeps_its_timer()
     assert!(peer.stack.counters().timeouts > 0);
 }
 
-/// Two segments were late, not lost; the peer reports the second one before the first has come.
+/// Two segments were late, not lost; the peer reports the second one before the first has arrived.
 #[test]
 fn rfc_2883_4_2_2_a_duplicate_above_the_acknowledgment_lies_in_the_second_block() {
     for reported in [true, false] {
@@ -286,7 +286,7 @@ fn rfc_2883_4_2_2_a_duplicate_above_the_acknowledgment_lies_in_the_second_block(
         }
         let again: Vec<u32> = peer.take().iter().map(|it| it.sequence).collect();
         assert!(again.starts_with(&[at(0), at(2)]), "{again:?}");
-        // The third: its original first, and then what was sent again.
+        // The third: the original first, and then the retransmission.
         sack(&mut peer, 0, &[(at(1), at(7))]);
         if reported {
             sack(&mut peer, 0, &[(at(2), at(3)), (at(1), at(7))]);
@@ -300,8 +300,8 @@ fn rfc_2883_4_2_2_a_duplicate_above_the_acknowledgment_lies_in_the_second_block(
     }
 }
 
-/// RFC 8985 section 7.2 leaves what is lost twice to the timeout; on a short path a probe comes
-/// before it.
+/// RFC 8985 section 7.2 leaves a second loss to the timeout; on a short path a probe is sent before
+/// it.
 #[test]
 fn a_retransmission_that_is_lost_with_nothing_behind_it_is_probed_for_before_the_timeout() {
     let mut peer = Peer::new(|_| {});
@@ -341,7 +341,7 @@ fn rfc_9293_3_10_4_only_what_ends_with_the_fin_is_sent_again_with_one() {
     assert!(again[0].flags & FIN == 0, "{again:?}");
 }
 
-/// The NIC cuts what it is given; the window says how much that is.
+/// The NIC cuts whatever it gets; the window limits the amount.
 #[test]
 fn rfc_5681_3_1_a_super_segment_is_no_larger_than_the_window() {
     let mut peer = Peer::behind(&offloading(1), |_| {});
@@ -390,7 +390,8 @@ fn measured(peer: &mut Peer) -> SessionId {
     id
 }
 
-/// Two segments of which the first is lost: nanoseconds from the second's report to the repair.
+/// Two segments, the first of which is lost: nanoseconds from the second's report to the
+/// retransmission.
 fn repair_wait_ns(peer: &mut Peer, id: SessionId) -> u64 {
     peer.stack.write(id, &[1; 2000]).expect("open");
     peer.flush();
@@ -408,7 +409,7 @@ fn repair_wait_ns(peer: &mut Peer, id: SessionId) -> u64 {
     }
     assert_eq!(peer.take()[0].sequence, first);
     let waited_ns = peer.now_ns - began_ns;
-    // Time for an answer: nothing looks needless.
+    // Time for a reply, so that nothing looks spurious.
     peer.run(TRIP);
     peer.ack(2000);
     waited_ns
@@ -422,7 +423,7 @@ fn rfc_8985_6_2_4_patience_that_a_duplicate_taught_lasts_sixteen_recoveries() {
     let close = |waited_ns: u64, wanted_ns: u64| waited_ns.abs_diff(wanted_ns) <= 3 * MS;
     let waited_ns = repair_wait_ns(&mut peer, id);
     assert!(close(waited_ns, quarter), "{waited_ns}");
-    // A repair that was needless: the peer reports that it has the segment twice.
+    // A spurious retransmission: the peer reports a duplicate.
     peer.stack.write(id, &[1; 2000]).expect("open");
     peer.flush();
     peer.run(TRIP);
@@ -444,7 +445,7 @@ fn rfc_8985_6_2_4_patience_that_a_duplicate_taught_lasts_sixteen_recoveries() {
     assert!(close(waited_ns, quarter), "{waited_ns}");
 }
 
-/// With no loss in between, a report that repeats itself postpones nothing.
+/// Without a loss in between, a repeated report postpones nothing.
 #[test]
 fn rfc_6298_5_3_only_new_acknowledgments_restart_the_timer() {
     let mut peer = Peer::new(|_| {});
@@ -470,7 +471,7 @@ fn rfc_6298_5_3_a_new_acknowledgment_restarts_the_timer() {
     peer.stack.write(id, &[1; 2000]).expect("open");
     peer.flush();
     peer.take();
-    // A probe comes after two round trips; the acknowledgment just before it is progress.
+    // A probe is sent after two round trips; an acknowledgment just before it is progress.
     peer.run(2 * TRIP - 5 * MS);
     peer.ack(1000);
     peer.run(TRIP);
@@ -479,7 +480,8 @@ fn rfc_6298_5_3_a_new_acknowledgment_restarts_the_timer() {
     assert_eq!(peer.take()[0].sequence, peer.acknowledgment);
 }
 
-/// Only what adds to the cumulative acknowledgment lets a segment more out (RFC 9937 section 6).
+/// Only an advance of the cumulative acknowledgment permits an additional segment (RFC 9937 section
+/// 6).
 #[test]
 fn rfc_9937_6_a_repair_that_makes_no_progress_sends_what_is_delivered() {
     let mut peer = Peer::new(|_| {});
@@ -496,7 +498,7 @@ fn rfc_9937_6_a_repair_that_makes_no_progress_sends_what_is_delivered() {
         peer.send(&report);
         peer.take().len()
     };
-    // Three at once show the loss; then one segment for each one that arrived, at most.
+    // Three at once show the loss; then at most one segment per delivered one.
     report(&mut peer, last - 3000);
     let mut out = 0;
     for number in 4..sent.len() as u32 - 1 {
@@ -525,7 +527,7 @@ fn rfc_5681_3_1_a_second_timeout_does_not_lower_the_threshold_again() {
     assert!(thresholds[0] >= 2000, "{thresholds:?}");
 }
 
-/// One timeout is a loss; two in a row may be a station that has gone.
+/// One timeout is a loss; two in a row may be a neighbour that is gone.
 #[test]
 fn rfc_1122_2_3_2_1_the_second_timeout_in_a_row_asks_for_the_next_hop() {
     let mut peer = Peer::new(|_| {});
@@ -543,7 +545,7 @@ fn rfc_1122_2_3_2_1_the_second_timeout_in_a_row_asks_for_the_next_hop() {
     assert_eq!(requests, [0, 1]);
 }
 
-/// The window was lowered when the loss was seen; that its repair is lost too is the same window's.
+/// The window was reduced at the loss; the loss of its retransmission belongs to the same window.
 #[test]
 fn rfc_5681_4_3_a_timeout_in_recovery_does_not_lower_the_threshold_again() {
     let mut peer = Peer::new(|_| {});
@@ -564,7 +566,7 @@ fn rfc_5681_4_3_a_timeout_in_recovery_does_not_lower_the_threshold_again() {
     assert_eq!(peer.stack.info(id).expect("open").threshold, threshold);
 }
 
-/// One header for all that is lost, as the window allows.
+/// One header for all lost data, as the window allows.
 #[test]
 fn a_nic_that_cuts_gets_what_is_lost_in_one_piece() {
     let mut peer = Peer::behind(&offloading(1), |config| config.burst_segments_min = 64);
@@ -583,7 +585,7 @@ fn a_nic_that_cuts_gets_what_is_lost_in_one_piece() {
     assert_eq!((again[0].sequence, again[0].payload.len()), (first, 3000),);
 }
 
-/// The probe was what the peer lacked: that is a loss, and the window pays for it.
+/// The probe was the segment that the peer lacked: that is a loss, and reduces the window.
 #[test]
 fn rfc_8985_7_4_2_a_loss_that_a_probe_repaired_lowers_the_window() {
     let mut peer = Peer::new(|_| {});
@@ -606,9 +608,9 @@ fn rfc_8985_7_4_2_a_loss_that_a_probe_repaired_lowers_the_window() {
     assert!(threshold(&mut peer) < before);
 }
 
-/// What was reported behind a gap let more go when it was reported. Counted again when the gap is
-/// closed, it would let go a burst as long as the gap (found by `differential_net`, at a queue that
-/// had no room for it).
+/// Data reported behind a gap permitted more transmissions when it was reported. If it were counted
+/// again when the gap is closed, a burst as long as the gap would be sent (found by
+/// `differential_net`, at a queue without room for it).
 #[test]
 fn rfc_5681_3_1_the_end_of_a_gap_lets_no_burst_go() {
     let mut peer = Peer::new(|_| {});
@@ -630,6 +632,6 @@ fn rfc_5681_3_1_the_end_of_a_gap_lets_no_burst_go() {
     report.options.clear();
     peer.send(&report);
     assert_eq!(window(&mut peer), before + 1000);
-    // One for what has left, one for what the window grew by.
+    // One for the data that has left, one for the growth of the window.
     assert_eq!(peer.take().len(), 2);
 }

@@ -1,5 +1,4 @@
-//! Requirements of RFC 9293 that no other rule's test shows; docs/rfc-requirements.md lists them
-//! all.
+//! Requirements of RFC 9293 that no other test covers; docs/rfc-requirements.md lists all of them.
 
 use crate::rules::common::{MS, S, v4};
 use crate::rules::icmp_about;
@@ -23,7 +22,7 @@ fn rfc_9293_3_1_a_window_is_an_unsigned_number() {
     assert_eq!(most, 60_000, "all of the window");
 }
 
-/// MUST-5, MUST-6, MUST-7, MUST-64: at any place, of any kind, of any length.
+/// MUST-5, MUST-6, MUST-7, MUST-64: in any place, of any kind, of any length.
 #[test]
 fn rfc_9293_3_1_options_that_nobody_knows_do_no_harm() {
     let mut peer = Peer::new(|_| {});
@@ -58,8 +57,7 @@ fn rfc_9293_3_1_options_that_nobody_knows_do_no_harm() {
     }
 }
 
-/// MUST-12: also where the application has no business with it just now. SHLD-2: a reset may carry
-/// data.
+/// MUST-12: also while the application has no call in progress. SHLD-2: a reset may carry data.
 #[test]
 fn rfc_9293_3_6_an_application_is_told_of_a_reset() {
     let mut peer = Peer::new(|_| {});
@@ -86,7 +84,7 @@ fn rfc_9293_3_10_7_4_a_reset_counts_though_our_window_is_shut() {
     assert_eq!(peer.error(id), Some(SessionError::Reset));
 }
 
-/// MUST-35, SHLD-16, SHLD-17: as often as the peer says so.
+/// MUST-35, SHLD-16, SHLD-17: as long as the peer advertises it.
 #[test]
 fn rfc_9293_3_8_6_a_window_that_is_taken_back_wholly_is_probed_without_end() {
     let mut peer = Peer::new(|_| {});
@@ -119,8 +117,7 @@ fn rfc_9293_3_8_6_a_window_that_is_taken_back_wholly_is_probed_without_end() {
     assert_eq!(peer.stack.info(id).expect("open").in_flight, 0);
 }
 
-/// MUST-24 to MUST-28: off, two hours where it is not said otherwise, and never while data waits
-/// for its acknowledgment.
+/// MUST-24 to MUST-28: off, two hours by default, and never while data is unacknowledged.
 #[test]
 fn rfc_9293_3_8_4_keepalive_is_off_and_waits_for_two_hours() {
     const HOUR: u64 = 3600 * S;
@@ -180,7 +177,7 @@ fn rfc_9293_3_9_1_1_a_port_can_be_listened_at_whatever_sessions_have_it() {
     assert_eq!(peer.take().pop().expect("an answer").flags, SYN | ACK);
 }
 
-/// MUST-47, MUST-54, MUST-56, SHLD-25: told, and gone on.
+/// MUST-47, MUST-54, MUST-56, SHLD-25: reported, and the session continues.
 #[test]
 fn rfc_9293_3_9_2_2_soft_errors_are_told() {
     for about in [[3, 0], [3, 1], [3, 5], [11, 0], [11, 1], [12, 0]] {
@@ -189,7 +186,7 @@ fn rfc_9293_3_9_2_2_soft_errors_are_told() {
         peer.write(id, &[1; 100]);
         let sent = peer.take().remove(0).sequence;
         peer.take_events();
-        // About what is not in flight: anybody can say that (RFC 5927 section 4.1).
+        // About data that is not in flight: any host can forge that (RFC 5927 section 4.1).
         icmp_about(&mut peer, about, 0, sent.wrapping_add(5000));
         assert_eq!(peer.stack.next_event(), None);
         icmp_about(&mut peer, about, 0, sent);
@@ -206,7 +203,7 @@ fn rfc_9293_3_9_2_2_soft_errors_are_told() {
     }
 }
 
-/// MUST-47, SHLD-9: the third timeout; and what was said of the way is why the session ends.
+/// MUST-47, SHLD-9: the third timeout; and the soft error becomes the reason of the end.
 #[test]
 fn rfc_9293_3_8_3_an_application_hears_of_three_timeouts() {
     let mut peer = Peer::new(|_| {});

@@ -1,4 +1,4 @@
-//! Windows, memory, and what an application is told.
+//! Windows, memory, and notifications of an application.
 
 use crate::rules::common::{MS, S};
 use crate::rules::peer::{ACK, FIN, PLAIN, Peer, SACK, Segment, blocks};
@@ -13,7 +13,7 @@ fn rfc_9293_3_10_7_4_an_older_segment_does_not_move_the_window() {
     peer.data(&[1; 1000]);
     let edge = |peer: &mut Peer| peer.stack.info(id).expect("open").peer_window;
     assert_eq!(edge(&mut peer), 60_000);
-    // It begins before the newest one, brings something new, and acknowledges nothing more.
+    // It begins before the newest one, has new data, and acknowledges nothing more.
     let older = Segment {
         sequence: base,
         window: 100,
@@ -31,8 +31,8 @@ fn rfc_9293_3_10_7_4_an_older_segment_does_not_move_the_window() {
     assert_eq!(edge(&mut peer), 100);
 }
 
-/// An acknowledgment that could ride on data goes by itself where it reports a gap: data has no
-/// room for the blocks.
+/// An acknowledgment that data could carry is sent alone if it reports a gap: data has no room for
+/// the blocks.
 #[test]
 fn rfc_2018_3_a_gap_is_reported_though_there_is_data_to_send() {
     let mut peer = Peer::new(|_| {});
@@ -58,7 +58,7 @@ fn rfc_2018_3_a_gap_is_reported_though_there_is_data_to_send() {
 fn rfc_9293_3_8_6_3_small_segments_are_acknowledged_when_they_fill_two() {
     let mut peer = Peer::new(|_| {});
     peer.open(&PLAIN);
-    // The first ones of a session are answered one by one.
+    // The first ones of a session are acknowledged one by one.
     for _ in 0..40 {
         peer.data(&[1; 400]);
         peer.run(100 * MS);
@@ -96,7 +96,7 @@ fn a_writer_is_woken_where_a_third_of_its_ring_is_free() {
     assert_eq!((woken, left), (id, ring * 2 / 3));
 }
 
-/// Bytes that do not fit the memory are dropped, counted, and taken when they come again.
+/// Bytes without memory are dropped, counted, and accepted when they are retransmitted.
 #[test]
 fn data_without_memory_is_counted_and_may_come_again() {
     let mut peer = Peer::new(|config| config.buffers_bytes = 4 << 20);
@@ -112,7 +112,7 @@ fn data_without_memory_is_counted_and_may_come_again() {
         }
         let id = peer.open_at(listener, &SACK);
         let base = peer.sequence;
-        // Every other kilobyte first; then what lies between.
+        // Every other kilobyte first; then the others.
         for number in [1, 3, 5, 7, 9, 11, 13, 15, 0, 2, 4, 6, 8, 10, 12, 14] {
             let segment = Segment {
                 sequence: base + 1000 * number,
@@ -130,7 +130,7 @@ fn data_without_memory_is_counted_and_may_come_again() {
     let (port, segment) = lost.expect("the memory is not enough for all");
     let before = peer.stack.counters().no_memory;
     assert!(before > 1, "{before}");
-    // Others give theirs back.
+    // Other sessions return theirs.
     for (number, &id) in sessions.iter().enumerate() {
         if number != usize::from(port) {
             peer.stack.abort(id).expect("open");
@@ -141,8 +141,8 @@ fn data_without_memory_is_counted_and_may_come_again() {
     assert_eq!(peer.stack.counters().no_memory, before);
 }
 
-/// The bytes before a FIN that came early find no memory while others have it all, and may come
-/// again.
+/// The bytes before an early FIN find no memory while other sessions hold it all, and may be
+/// retransmitted.
 #[test]
 fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
     let mut peer = Peer::new(|config| config.buffers_bytes = 4 << 20);
@@ -184,7 +184,7 @@ fn data_before_an_early_fin_without_memory_is_counted_and_may_come_again() {
     assert_eq!(read, 1000);
 }
 
-/// More separate pieces than are told apart.
+/// More separate ranges than the list holds.
 #[test]
 fn pieces_beyond_the_list_are_counted() {
     let mut peer = Peer::new(|_| {});

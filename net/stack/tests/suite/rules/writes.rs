@@ -1,10 +1,10 @@
-//! Writes with hints: stamps, records, traffic class, and the send buffer as Linux counts it.
+//! Writes with hints: timestamps, records, traffic class, and the send buffer as counted by Linux.
 
 use super::common::{Frame, MS};
 use super::peer::{ACK, PLAIN, Peer};
 use sidecore_net_stack::{SessionOption, StampKind, StampKinds, Write};
 
-/// Linux's `Documentation/networking/timestamping.rst`: of the last byte of each write, once each.
+/// Linux's `Documentation/networking/timestamping.rst`: for the last byte of each write, once each.
 #[test]
 fn a_write_is_stamped_when_its_last_byte_is_sent_and_acknowledged() {
     let mut peer = Peer::new(|_| {});
@@ -18,7 +18,7 @@ fn a_write_is_stamped_when_its_last_byte_is_sent_and_acknowledged() {
         .set_option(id, SessionOption::Stamps(all))
         .expect("open");
     peer.write(id, &[1; 12_000]);
-    // The window lets out ten segments; the last byte is in the twelfth.
+    // The window permits ten segments; the last byte is in the twelfth.
     assert_eq!(peer.stack.next_stamp(id).expect("open"), None);
     peer.run(20 * MS);
     peer.ack(2000);
@@ -42,7 +42,7 @@ fn a_write_is_stamped_when_its_last_byte_is_sent_and_acknowledged() {
     );
 }
 
-/// No segment has bytes of two records; the number of ends that wait is bounded.
+/// No segment has bytes of two records; the number of pending record ends is bounded.
 #[test]
 fn records_end_with_segments() {
     let mut peer = Peer::new(|_| {});
@@ -58,7 +58,7 @@ fn records_end_with_segments() {
     }
     peer.flush();
     let lens: Vec<usize> = peer.take().iter().map(|it| it.payload.len()).collect();
-    // What is followed by another record does not wait for more; the last one does (Nagle).
+    // A record with another after it does not wait for more; the last one does (Nagle).
     assert_eq!(lens, [100, 200]);
     peer.ack(300);
     assert_eq!(peer.take()[0].payload.len(), 300);
@@ -68,7 +68,7 @@ fn records_end_with_segments() {
 }
 
 /// RFC 9293 section 3.8.6.2.1 (4): a window that is open, but too small to be used, is used after a
-/// timeout where nothing is in flight.
+/// timeout if nothing is in flight.
 #[test]
 fn a_silly_window_with_nothing_in_flight_is_used_in_the_end() {
     let mut peer = Peer::new(|_| {});
@@ -83,7 +83,7 @@ fn a_silly_window_with_nothing_in_flight_is_used_in_the_end() {
     assert_eq!(peer.take()[0].payload.len(), 10);
 }
 
-/// RFC 2474 section 3, in both families' place; the checksum of IPv4's header is right.
+/// RFC 2474 section 3, in both families' header field; IPv4's header checksum is correct.
 #[test]
 fn the_traffic_class_is_in_the_header() {
     let mut peer = Peer::new(|_| {});
@@ -100,7 +100,7 @@ fn the_traffic_class_is_in_the_header() {
         classes.push(bytes[15]);
         true
     });
-    // ECN's two bits are left out.
+    // ECN's two bits are excluded.
     assert_eq!(classes, [0xb8]);
 }
 
@@ -114,7 +114,7 @@ fn a_send_buffer_is_counted_as_it_was_asked_for() {
         let mut peer = Peer::new(|_| {});
         let id = peer.open(&PLAIN);
         peer.stack.set_option(id, option).expect("in range");
-        // Ten segments leave at once and take 22,800, so that no room is left behind them.
+        // Ten segments are sent at once and take 22,800, so that no room is left for more.
         let written = peer.stack.write(id, &[1; 60_000]).expect("open");
         assert_eq!(written, taken);
     }
