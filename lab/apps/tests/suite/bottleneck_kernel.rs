@@ -2,8 +2,8 @@
 //! it in turn: ours may drop no more than twice what the kernel drops, at nine tenths of the rate.
 //!
 //! Needs root, /dev/net/tun and `tc`; without them it is skipped with a message, unless
-//! `SIDECORE_ALL_PROGRAMS` is set. `net/stack/tests/suite/bottleneck.rs` does the same in virtual time,
-//! with many rates and queues.
+//! `SIDECORE_ALL_PROGRAMS` is set. `net/stack/tests/suite/bottleneck.rs` does the same in virtual
+//! time, with many rates and queues.
 #![allow(clippy::unwrap_used)] // Helper functions of tests.
 
 use crate::namespace;

@@ -2,8 +2,9 @@
 //! hundred, and delays others until later ones have passed: every byte is compared. In virtual
 //! time, from a seed; nothing here blocks.
 //!
-//! `SIDECORE_RDMA_BYTES=1073741824 cargo test -p sidecore-rdma --test suite lossy:: -- --nocapture` moves
-//! that many bytes each way; a failure prints its seed, and `SIDECORE_SEED=n` runs that one alone.
+//! `SIDECORE_RDMA_BYTES=1073741824 cargo test -p sidecore-rdma --test suite lossy:: -- --nocapture`
+//! moves that many bytes each way; a failure prints its seed, and `SIDECORE_SEED=n` runs that one
+//! alone.
 #![allow(clippy::print_stdout)] // what the link did
 
 #[path = "../../../stack/tests/common/mod.rs"]

@@ -4,8 +4,8 @@
 //! parsed once into a type with valid values ([`arp::Arp`], [`ndisc::Message`], [`igmp::Message`])
 //! and written as an array of its own length, so that neither side counts bytes. ICMP's errors and
 //! echoes quote other packets and are parsed by their handlers (`stack/icmp.rs`). Must stay true:
-//! nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` compares each of the small
-//! formats with another implementation, in both directions.
+//! nothing here panics or allocates, whatever the bytes. `tests/suite/wire.rs` compares each of the
+//! small formats with another implementation, in both directions.
 //!
 //! ```
 //! use sidecore_net_stack::wire::{Ip, group_mac};

@@ -1,8 +1,9 @@
 //! Bytes between two sessions of one stack, in segments and copied in any mixture, in both
 //! directions: complete, in order, and with both control blocks as if all had been segments.
 //!
-//! A failure prints its seed; `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test suite across::` runs
-//! that one alone.
+//! A failure prints its seed; to run that one alone:
+//!
+//! `SIDECORE_SEED=n cargo test -p sidecore-net-stack --test suite across::`.
 
 use crate::common;
 
