@@ -1,11 +1,11 @@
-//! An image's compressed bytes: a file here, or something far away that is read by ranges.
+//! An image's compressed bytes: a local file, or a remote object that is read by ranges.
 //!
 //! Why here: the device and the walks over whole images ([`crate::pack`]) need the same two things
-//! of an image, its bytes at offsets and whole frames; a network adds that frames take long to come
-//! and that many may be under way at once. Who brings them (HTTP, S3, a registry) is known above.
-//! Must stay true: an engine never waits for a network: frames are brought first, on the thread
-//! that asked; nothing that a far source brings is trusted: the frames' checks are made here, as
-//! for a file.
+//! of an image, its bytes at offsets and whole frames. Over a network, frames take long to arrive
+//! and many may be in flight at once. The crates above know the protocol (HTTP, S3, a registry).
+//! Must stay true: an engine never waits for a network: frames are fetched first, on the thread
+//! that requested them. Nothing that a remote source delivers is trusted: the frames' checks are
+//! made here, as for a file.
 //! Called from: any thread.
 
 use crate::format::{FormatError, Frame, Index, ReadAt};
@@ -15,11 +15,11 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The compressed bytes of one frame, shared by those who wait for them.
+/// The compressed bytes of one frame, shared by all readers that wait for them.
 pub type Stored = Arc<[u8]>;
 
 /// A source whose bytes come over a network. Its [`ReadAt`] serves the image's tables and single
-/// frames that nobody asked for in time.
+/// frames that were not fetched ahead of time.
 pub trait Far: ReadAt + Send {
     /// Brings the compressed bytes of `wanted`, which are in the image's order, and blocks until
     /// all are there. Asks for those of `ahead`, too, behind the wanted ones, without waiting.

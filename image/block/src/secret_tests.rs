@@ -176,7 +176,7 @@ fn those_for_whom_it_is_encrypted_read_it_and_nobody_else() {
         assert!(!bytes.windows(text.len()).any(|it| it == text));
         let again = scratch.pack_for(&readers, format, cipher, true);
         assert!(again.len() == bytes.len() && again != bytes);
-        // Who has no key gets no frame by another way either.
+        // Without a key, no other way leads to a frame either.
         let image = crate::image::Image::from(File::open(scratch.path("image")).unwrap());
         let index = image.index(false).unwrap();
         let out = scratch.path("out");
@@ -293,7 +293,7 @@ fn a_changed_bit_is_refused_or_costs_the_frame_it_is_in() {
     assert!(refused >= 300, "{refused}");
 }
 
-/// As somebody does who can compute checksums: an index that agrees with itself.
+/// The forger can compute checksums: the index is consistent with itself.
 #[test]
 fn frames_cannot_be_exchanged_left_out_or_called_zeros() {
     let scratch = Scratch::new();
@@ -383,7 +383,8 @@ fn a_head_with_several_passphrases_is_refused_before_any_is_tried() {
     let mut changed = [&bytes[..head_bytes], slot, &bytes[head_bytes..]].concat();
     changed[4..8].copy_from_slice(&((head_bytes - 8 + slot.len()) as u32).to_le_bytes());
     changed[18] = 2;
-    // Also for those who bring another key: nobody has to know which secrets a reader holds.
+    // The error is the same for a reader with another key: it must not reveal which secrets a
+    // reader holds.
     for secrets in [
         scratch.secrets(&[], Some("words")),
         scratch.secrets(&["one"], None),

@@ -279,7 +279,7 @@ pub(crate) const LINK_BYTES_MAX: u64 = 4095;
 pub(crate) const DIRECTORY_BYTES_MAX: u64 = 1 << 30;
 /// Head of the attributes behind an inode.
 pub(crate) const XATTR_HEAD_BYTES: u32 = 12;
-/// Inode numbers count in steps of so many bytes.
+/// Inode numbers count in steps of this many bytes.
 pub(crate) const SLOT_BYTES: u64 = 32;
 pub(crate) const COMPACT_BYTES: usize = 32;
 pub(crate) const EXTENDED_BYTES: usize = 64;

@@ -9,16 +9,16 @@
 //! - `contents`: which bytes of the image a file's bytes are.
 //! - `directory`: names.
 //! - `xattr`: extended attributes.
-//! - `write`: the way back, with a page of its own.
+//! - `write`: the writer, with a page of its own.
 //!
-//! For images that strangers made: every place is checked against the image's size, every number
-//! before it is used. A fault is an error for the file that it concerns, all others stay readable.
-//! No call allocates more than 256 KiB, nor works longer than what it is asked for is long.
-//! Directories may name each other in a circle; whoever walks a tree has to bear that.
+//! For images from untrusted sources: every place is checked against the image's size, every number
+//! before it is used. A fault is an error for the file that it concerns; all others stay readable.
+//! No call allocates more than 256 KiB, and its time is bounded by the length of its request.
+//! Directories may form cycles; a caller that walks a tree has to detect them.
 //!
 //! Not read: compression, several devices, fragments, 48-bit block numbers (refused by
-//! [`Erofs::open`]). The superblock's own checksum is not looked at: whoever can change the image
-//! can change it, too.
+//! [`Erofs::open`]). The superblock's own checksum is not verified: an attacker that can change the
+//! image can change it, too.
 //!
 //! Source: `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h` of Linux.
 

@@ -49,8 +49,8 @@ pub struct Attribute {
     pub(crate) value_at: u64,
 }
 
-/// Visits an inode's attributes until `visit` says false. Names with a prefix that nobody knows are
-/// left out, as the kernel does.
+/// Visits an inode's attributes until `visit` returns false. Names with an unknown prefix are left
+/// out, as the kernel does.
 pub(crate) fn each(
     bytes: &dyn Bytes,
     sb: &Superblock,
@@ -109,7 +109,8 @@ pub(crate) fn each(
     Ok(())
 }
 
-/// A name with what its prefix's number stands for; none for a number, or a name, that nobody has.
+/// The full name: its prefix's text, then its own. `None` for a prefix number that is not defined,
+/// or a name that is not valid.
 fn full_name(prefixes: &[Prefix], index: u8, name: &[u8]) -> Option<Vec<u8>> {
     let (base, infix): (u8, &[u8]) = match index & LONG {
         0 => (index, &[]),

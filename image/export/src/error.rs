@@ -60,7 +60,7 @@ pub enum ExportError {
          with other programs through --file-only or `sidecore block serve`"
     )]
     NotAllowed(&'static str),
-    /// A file system that nobody writes to.
+    /// The file system is read-only.
     #[error(
         "{0} is inside, which cannot be written to; mount it without --overlay, or pack the \
          directory again with --inner ext4 and mount it with --fs ext4"

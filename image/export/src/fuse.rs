@@ -90,11 +90,11 @@ pub struct FuseOptions {
     pub gid: u32,
     /// Permission bits; only the read bits are kept.
     pub mode: u32,
-    /// Have the kernel compare modes and owners with who asks. Always so where root mounts, whose
-    /// mounts all users see.
+    /// Have the kernel check each caller's access by modes and owners. Always on for mounts by
+    /// root, which all users see.
     pub check_permissions: bool,
-    /// Have the kernel forget the file's pages soon after they were delivered: for one that a
-    /// file system is mounted on, which keeps its own.
+    /// Have the kernel drop the file's pages soon after they were delivered: for a file that a file
+    /// system is mounted on, which keeps pages of its own.
     pub drop_behind: bool,
     /// The file's size is rounded up to a multiple of this (zeros follow); 512 for a loop device,
     /// which would otherwise cut the last sector off. A power of two.
@@ -204,9 +204,9 @@ impl FuseServer {
         Self::start_fs(image, writable, options, place, beside, on_end)
     }
 
-    /// As [`Self::start`], with the files inside an image instead of one file. Root shows them to
-    /// all users, each of whom may read what modes and owners let him read; whoever else mounts,
-    /// sees all of them, and nobody else sees any.
+    /// As [`Self::start`], with the files inside an image instead of one file. A mount by root is
+    /// visible to all users, each of whom may read what modes and owners allow. A mount by another
+    /// user is visible to that user only, and shows that user all files.
     ///
     /// # Errors
     /// [`FuseError`]; nothing is left mounted then.
@@ -240,7 +240,8 @@ impl FuseServer {
         let mut kind = place::Kind {
             source: "sidecore".into(),
             writable,
-            // One that has no path is nobody's but the kernel's, which asks as anybody.
+            // A mount without a path serves the kernel alone, which asks with the credentials of
+            // any user.
             for_all: true,
             check_permissions: false,
         };
@@ -408,7 +409,7 @@ fn threads_default() -> usize {
 
 /// The most threads that may serve one image.
 pub const THREADS_MAX: usize = 64;
-/// Read-ahead unless told otherwise.
+/// Read-ahead by default.
 pub const READ_AHEAD_BYTES_DEFAULT: u32 = 1 << 20;
 
 #[cfg(test)]

@@ -40,7 +40,7 @@ pub enum Undone {
     ServerDied,
 }
 
-/// Somebody who still has a mount or a device.
+/// The current user of a mount or a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum By {

@@ -1,19 +1,18 @@
 //! Records of mounts and attached devices, in files that survive the server.
 //!
-//! Why here: `umount` and `detach` run in other processes than the server, and a server that was
-//! killed cannot clean up after itself; the next command does it from these records.
+//! Why here: `umount` and `detach` run in other processes than the server, and a killed server
+//! cannot clean up; the next command does it from these records.
 //!
-//! One directory a server, `/run/sidecore/block/N` (people without root:
+//! One directory for each server, `/run/sidecore/block/N` (without root:
 //! `$XDG_RUNTIME_DIR/sidecore/block/N`), with `state.json` (a [`Record`]), `lock` (held by the
 //! server as long as it lives) and `log` (its standard error).
 //!
 //! Must stay true:
-//! - A record names a mount or a device before that can be seen by others, so whatever is left has
-//!   a record.
-//! - Whether a server lives is told by its lock, which the kernel drops with the process: no
-//!   process number that was used again, and no other PID namespace, can deceive it. Its process
-//!   number is used only while the lock is held.
-//! - Cleaning touches only what still is what the record says: the mount's number and source, the
+//! - A record names a mount or a device before others can see it, so whatever is left has a record.
+//! - The lock alone decides if a server lives: the kernel drops it with the process, so neither a
+//!   reused process number nor another PID namespace can mislead. The process number is used only
+//!   while the lock is held.
+//! - Cleaning touches only objects that still match the record: the mount's number and source, the
 //!   loop device's file.
 //!
 //! Callable from any thread; [`StateDir::clean_stale`] may take as long as an unmount does.
@@ -196,7 +195,7 @@ impl StateDir {
     pub fn entries(&self) -> Result<Vec<Entry>, ExportError> {
         let mut entries = Vec::new();
         for path in self.paths()? {
-            // One that has just gone, or has not been written yet, is nobody's.
+            // A directory that has just been removed, or has no record yet, has no owner to list.
             if let Ok(text) = std::fs::read(path.join("state.json"))
                 && let Ok(record) = serde_json::from_slice(&text)
             {
@@ -243,9 +242,9 @@ impl StateDir {
         Ok(file)
     }
 
-    /// In a directory that everybody may write to, somebody else may have made ours first, to have
-    /// us unmount for him: it and all above it must be this user's or root's. Then nobody else
-    /// changes what the path leads to, as long as it is used.
+    /// In a world-writable directory another user may have made ours first, to have us unmount on
+    /// that user's behalf: it and all above it must belong to this user or root. Then no other user
+    /// can change what the path leads to while it is used.
     fn trusted(&self, make: bool) -> Result<(), ExportError> {
         let opened = match make {
             true => Folder::create_trusted(&self.path, 0o755),
@@ -340,9 +339,9 @@ impl Claim {
     }
 }
 
-/// Undoes what a record names, from the outside in, and removes its directory. Everything is taken
-/// away from under its users, who get EIO: the server is dead (or about to be), so they would get
-/// nothing else. False where something is left, and the directory with it, for the next command.
+/// Undoes what a record names, from the outside in, and removes its directory. Users lose
+/// everything and get EIO: the server is dead (or about to be), so they would get nothing else.
+/// False where something is left, and the directory with it, for the next command.
 pub(crate) fn clean(entry: &Entry) -> bool {
     let record = &entry.record;
     let mut left = false;
@@ -356,8 +355,8 @@ pub(crate) fn clean(entry: &Entry) -> bool {
             }
         }
     }
-    // By the file's name, which is nobody else's, and not by the number in the record: a server may
-    // have died after it had connected a device and before it wrote so.
+    // By the file's name, which is unique, and not by the number in the record: a server may have
+    // died after it had connected a device and before it wrote so.
     let named = record.file_name.starts_with("sidecore-");
     for number in if named {
         loopdev::all_on(&record.file_name)
@@ -390,8 +389,8 @@ fn is_locked(path: &Path) -> bool {
     lock.is_ok_and(|file| is_held(&file))
 }
 
-/// True when another process holds this lock. Asks for a shared one, so that two who ask do not
-/// take each other for a server.
+/// True when another process holds this lock. Asks for a shared lock, so that two processes that
+/// ask do not take each other for a server.
 fn is_held(lock: &File) -> bool {
     match rustix::fs::flock(lock, FlockOperation::NonBlockingLockShared) {
         Ok(()) => {

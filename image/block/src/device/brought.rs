@@ -1,10 +1,11 @@
-//! Compressed frames of an image far away, brought before an engine is asked to inflate them.
+//! Prefetch of the compressed frames of a remote image, before an engine is requested.
 //!
-//! Why here: a frame takes a round trip of a network to come. An engine that waited for it would
-//! inflate nothing else meanwhile, and a reader of several frames would wait for one after another.
-//! Must stay true: of a file nothing is brought, at no cost; frames that are in the cache, or known
-//! to be zeros, are not asked for. A frame that left the cache between this and its look-up is
-//! inflated from the source directly: slower, never wrong.
+//! Why here: a frame takes a network round trip to arrive. An engine that waited for it would
+//! decompress nothing else meanwhile, and a reader of several frames would wait for one after
+//! another.
+//! Must stay true: nothing is fetched for a local file, at no cost. Frames that are cached, or
+//! known to be zeros, are not requested. A frame that is evicted between this step and its look-up
+//! is decompressed from the source directly: slower, never wrong.
 
 use super::{Device, TraceSink};
 use crate::image::Stored;
@@ -12,12 +13,12 @@ use crate::source::ReadError;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Frames that were brought for one read; none of a file.
+/// Frames fetched for one read; empty for a local file.
 #[derive(Default)]
 pub(super) struct Brought(Vec<(u64, Stored)>);
 
 impl Brought {
-    /// The compressed bytes of `frame`, where they were brought.
+    /// The compressed bytes of `frame`, if they were fetched.
     pub(super) fn of(&self, frame: u64) -> Option<&[u8]> {
         let at = self.0.binary_search_by_key(&frame, |(frame, _)| *frame);
         at.ok().map(|at| &*self.0[at].1)

@@ -1,21 +1,20 @@
-//! The book-keeping of the cache of inflated frames: which frame is in which slot.
+//! Book-keeping of the cache of decompressed frames: which frame is in which slot.
 //!
-//! Why here, apart from the slots' bytes: it is pure (no lock, no I/O, no clock but the ticks it is
-//! given), so that it can be driven from a seed. [`super::Device`] keeps it under one mutex and the
-//! bytes in locks of their own.
-//! Must stay true: a slot that is pinned or filling is never given to another frame; a frame is
-//! found in at most one slot; the number of slots never changes; nobody has to wait for a pin to be
-//! given back: who finds no slot is told so ([`Lookup::Full`]) and reads past the cache.
+//! Why here, apart from the slots' bytes: it is pure (no lock, no I/O, no clock but the ticks that
+//! callers pass in), so that a seeded test can drive it. [`super::Device`] keeps it under one mutex
+//! and the bytes in locks of their own.
+//! Must stay true: a slot that is pinned or filling is never given to another frame. A frame is
+//! found in at most one slot. The number of slots never changes. No reader waits for a pin to be
+//! released: a reader that finds no slot gets [`Lookup::Full`] and reads past the cache.
 //!
-//! Replacement is a clock with one reference bit. Frames that came in by read-ahead or from a
-//! sequential reader start without the bit, so that a scan cannot push out what is read again. A
-//! frame that a sequential reader has read to its end is *spent*: its slot is taken first, so that
-//! a stream goes round in a few slots which stay in the processor's caches.
+//! Replacement is the clock algorithm with one reference bit. Frames that came in by read-ahead or
+//! from a sequential reader start without the bit, so that a scan cannot evict frames that are read
+//! repeatedly. A frame that a sequential reader has read to its end is *spent*: its slot is taken
+//! first, so that a stream cycles through a few slots, which stay in the processor's caches.
 //!
-//! Not all slots are *open* from the beginning: the clock goes round in those that are, and each
-//! time it comes round it asks for more (as it does at its first use). Whoever grants the
-//! request ([`Cache::open_slots`]) has touched the new slots' memory before, so that no reader
-//! waits for it.
+//! Not all slots are *open* from the beginning. The clock's hand goes round the open slots; at its
+//! first use and after each full turn, the cache asks for more. The caller of [`Cache::open_slots`]
+//! has touched the new slots' memory before, so that no reader waits for page faults.
 
 use std::collections::HashMap;
 
@@ -32,8 +31,8 @@ enum State {
     Filling,
     /// A frame of which this many bytes are valid, from its beginning.
     Ready(u32),
-    /// As `Ready`, for those who had it pinned when somebody needed more of the frame, which has
-    /// another slot since. Nobody finds this one any more.
+    /// As `Ready`, for readers that had it pinned when another reader needed more of the frame.
+    /// That frame has another slot since; look-ups do not find this one any more.
     Superseded(u32),
 }
 
@@ -92,7 +91,7 @@ pub(crate) struct Cache {
     /// Slots to be taken first, the last one first; each at most once.
     spent: Vec<u32>,
     hand: usize,
-    /// The slots that may be taken: the first so many.
+    /// Number of slots that may be taken, counted from the first.
     open: usize,
     /// True when the cache came into use, or the clock came round, since a request for growth was
     /// last taken for.
@@ -212,9 +211,10 @@ impl Cache {
         entry.state = State::Ready(valid);
     }
 
-    /// The filler would stop after the first `valid` bytes. True when nobody else has joined: the
-    /// slot is then ready with these, and whoever needs more is told to inflate it again. False
-    /// when somebody has, who counts on the whole frame: the filler must go on. Keeps the pin.
+    /// The filler would stop after the first `valid` bytes. True when no other reader has joined:
+    /// the slot is then ready with these bytes, and a reader that needs more decompresses the frame
+    /// again. False when another reader has joined and relies on the whole frame: the filler must
+    /// go on. Keeps the pin.
     #[must_use]
     pub(crate) fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
         let entry = &mut self.slots[slot.0 as usize];
@@ -251,7 +251,7 @@ impl Cache {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert!(entry.pins > 0);
         entry.pins -= 1;
-        // Nobody can find it any more.
+        // No look-up can find it any more.
         let useless = entry.pins == 0 && matches!(entry.state, State::Superseded(_));
         if (useless || spent && !entry.referenced) && !entry.spent {
             entry.spent = true;
@@ -336,7 +336,7 @@ impl Cache {
         held != State::Empty
     }
 
-    /// Keeps a ready slot for those who have it pinned, and for nobody else.
+    /// Keeps a ready slot for the readers that have it pinned, and hides it from look-ups.
     fn supersede(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
         if let State::Ready(valid) = entry.state {

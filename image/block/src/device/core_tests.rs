@@ -27,9 +27,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Against a model that remembers who pinned what: no slot serves two frames, a hit has the
-    /// bytes that its filler left, pinned slots are never taken, and only when all are is anybody
-    /// turned away.
+    /// Compared with a model that remembers each reader's pins: no slot serves two frames, a hit
+    /// has the bytes that its filler left, and pinned slots are never taken. A reader gets no slot
+    /// only when all are pinned.
     #[test]
     fn the_cache_never_mixes_frames(steps in steps()) {
         let mut cache = Cache::with_open(4, 1 + steps.len() % 4);
@@ -111,8 +111,8 @@ proptest! {
     }
 }
 
-/// A frame of which only the beginning is there, read by others all the time: who needs more of it
-/// gets another slot, and the old one is free once they are done.
+/// Only the beginning of a frame is cached, and others read it all the time. A reader that needs
+/// more of the frame gets another slot; the old slot is free once its readers are done.
 #[test]
 fn a_pinned_beginning_does_not_keep_the_whole_frame_away() {
     let mut cache = Cache::new(2);

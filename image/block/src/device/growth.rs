@@ -95,8 +95,8 @@ impl Device {
         let mut done = touched;
         for slots in steps {
             for slot in slots {
-                // A slot that is locked is being filled, and so touched. A refusal means an old
-                // kernel or no memory: then the reader who takes the slot sees to it.
+                // A locked slot is being filled, and so touched. A refusal means an old kernel or
+                // no memory: the reader that takes the slot then faults its pages in.
                 if let Some(bytes) = slot.try_read() {
                     let _ = bytes.populate();
                 }

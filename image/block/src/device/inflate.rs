@@ -71,7 +71,7 @@ pub(crate) struct InflateFrame;
 pub(crate) enum Out<'j> {
     /// Memory of the caller's: at least the frame's raw size.
     Here(&'j mut [u8]),
-    /// A frame that the engine keeps for readers who found no slot; seen only by `on_wanted`.
+    /// The engine's spare frame, for readers that found no slot; seen only by `on_wanted`.
     Spare,
 }
 
@@ -145,8 +145,8 @@ impl Device {
 enum Source {
     /// The mapped image, without a copy.
     Map,
-    /// `pread`: where there is no map, or once it has met a page that could not be had (then each
-    /// frame is told apart).
+    /// `pread`: where there is no map, or after the map met a page that could not be read (errors
+    /// are then known for each frame).
     File,
 }
 
@@ -216,7 +216,7 @@ impl Work<'_> {
         let mut buffer = std::mem::take(&mut state.stored);
         let mut opened = std::mem::take(&mut state.opened);
         let stored = match self.stored {
-            // The index is that of this image, but who brought the bytes is not ours.
+            // The index is checked to be this image's; the remote source's bytes are not.
             Some(stored) if stored.len() != frame.stored_bytes as usize => {
                 Err(damaged(index, "another number of bytes was brought"))
             }
@@ -224,7 +224,8 @@ impl Work<'_> {
             None => device.get(&frame, source, &mut buffer),
         };
         let result = stored.and_then(|stored| {
-            // What can be decrypted is right; the checksum is for those who have no key.
+            // Authentication covers the frame where there is a key; the checksum is for readers
+            // without a key.
             let key = device.index.key();
             if let FrameCheck::Stored(expected) = frame.check
                 && key.is_none()

@@ -1,23 +1,25 @@
-//! The device: a read comes in, frames are inflated by engines, bytes go out.
+//! The block device over an image: reads come in, engines decompress frames, bytes go out.
 //!
-//! [`Device`] ties the pure parts together and owns all that is not pure: the mapped image, the
-//! slots' bytes, the locks.
+//! [`Device`] connects the pure parts and owns all that is not pure: the mapped image, the slots'
+//! bytes, the locks.
 //!
 //! - `cache` (pure): which frame is in which slot.
-//! - `growth`: the slots' memory is touched before a reader needs it.
-//! - `readahead` (pure): who reads sequentially, and how far to go ahead.
-//! - `brought`: frames of an image far away, brought before an engine is asked for.
+//! - `growth`: touches the slots' memory before a reader needs it.
+//! - `readahead` (pure): detects sequential readers and sizes their read-ahead.
+//! - `brought`: frames of a remote image, fetched before an engine is requested.
 //! - `inflate`: the kernel that runs on an engine.
-//! - [`stages`]: where the time of a block goes, for the papers' table.
+//! - [`stages`]: time of each stage of a block's read, for the papers' table.
 //!
-//! **The grain follows the load.** A read of one frame runs on the engine of the caller's own core.
-//! A read of several is a loop that the scheduler splits by what is idle: one reader gets all
-//! engines, many readers one each. Read-ahead is background work of whatever is left over.
+//! **Parallelism follows the load.** A read of one frame runs on the engine of the caller's own
+//! core. A read of several frames is a loop that the scheduler splits over the idle engines: one
+//! reader gets all engines, many readers get one each. Read-ahead is background work of the engines
+//! that are left over.
 //!
-//! **One inflates, others wait.** A slot being filled is write-locked before the cache says so;
-//! who finds it filling takes the read lock, and thus waits for exactly that frame. Who fills it
-//! waits for an engine and nothing else, and who has an engine waits for nothing, so there is no
-//! circle. Nobody waits for a slot: a reader that finds none inflates past the cache.
+//! **One reader decompresses, others wait.** A slot being filled is write-locked before the cache
+//! says so. A reader that finds it filling takes the read lock, and thus waits for exactly that
+//! frame. The reader that fills it waits only for an engine, and a reader that has an engine waits
+//! for nothing, so no cycle of waits is possible. No reader waits for a slot: a reader that finds
+//! none decompresses past the cache.
 //!
 //! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
 //! inflated bytes' as a whole); memory stays within `memory_bytes`.
@@ -124,9 +126,9 @@ pub enum DeviceError {
         index_bytes: u64,
         /// Engines, which take some, too.
         engines: u64,
-        /// Of which so many frames.
+        /// The smallest number of frames in the cache.
         slots_min: u64,
-        /// Of this size.
+        /// Size of each of these frames.
         frame_bytes: u64,
         /// The limit given.
         memory_bytes: u64,
@@ -199,8 +201,8 @@ impl Device {
         read_ahead_bytes: u64,
     ) -> Result<Arc<Self>, DeviceError> {
         let frame_bytes = index.frame_bytes() as usize;
-        // Not touched now: a device that is never read should not take its cache's memory. Nor by
-        // those who read: see `growth`.
+        // Not touched now: a device that is never read should not take its cache's memory. Readers
+        // do not touch it either: see `growth`.
         let options = RegionOptions {
             huge: cache_pages(frame_bytes * budget.slots as usize),
             lock: false,
@@ -243,7 +245,7 @@ impl Device {
         let _ = device.background.set(ahead);
         if let Err(error) = device.growth.start(Arc::downgrade(&device)) {
             tracing::warn!("the cache takes its memory while it is read: no thread: {error}");
-            // Nobody would ever open them otherwise.
+            // No other thread would open them.
             device.cache.lock().open_slots(device.slots.len());
         }
         Ok(device)
@@ -285,8 +287,8 @@ impl Device {
         self.slots.len()
     }
 
-    /// Forgets every cached frame that nobody is reading and gives its memory back; for benches
-    /// that tell cold from warm.
+    /// Evicts every cached frame that no reader has pinned and gives its memory back; for benches
+    /// that compare cold with warm caches.
     pub fn drop_cache(&self) {
         self.release(Duration::ZERO, usize::MAX);
         if let Some(map) = &self.map {
@@ -331,7 +333,7 @@ impl Device {
         let mut cache = self.cache.lock();
         cache.set_tick(self.seconds());
         cache.release_idle(idle.as_secs(), limit, |slot| {
-            // Unpinned and not filling: nobody holds this lock, nor can anyone take a pin
+            // Unpinned and not filling: no reader holds this lock, nor can one take a pin
             // meanwhile.
             if let Some(mut bytes) = self.slots[slot.0 as usize].try_write() {
                 // A refusal only means that the memory stays ours.
@@ -468,8 +470,8 @@ impl Budget {
     }
 }
 
-/// Pages for a cache of so many bytes: small ones where this machine was found to gain nothing from
-/// larger ones; never reserved ones, which could not be given back slot by slot.
+/// Page size for a cache of `bytes`: small pages where this machine was measured to gain nothing
+/// from larger ones. Reserved huge pages are never used: they could not be given back slot by slot.
 fn cache_pages(bytes: usize) -> HugePages {
     let learned = PageAdvice::of_this_machine();
     match learned.map(|learned| learned.advise(bytes).page_bytes <= region::page_bytes()) {
@@ -481,7 +483,7 @@ fn cache_pages(bytes: usize) -> HugePages {
 /// Streams for whose read-ahead the cache has room from the beginning.
 const OPEN_STREAMS: usize = 4;
 
-/// One part in so many of the memory may be the mapped image.
+/// The mapped image takes at most one part in this many of the memory.
 const MAP_SHARE: u64 = 4;
 
 /// Read-ahead as background work; the token is the frame.

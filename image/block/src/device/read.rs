@@ -1,19 +1,21 @@
-//! A read's way through the device.
+//! The read path of the device.
 //!
 //! Three paths, all of which end in [`Device::inflate`] on some engine:
-//! - one frame, without a copy: delivered as soon as the wanted bytes are out, from the slot;
-//! - several frames, without a copy: claimed together, inflated as one loop, delivered together;
-//! - into the caller's buffer: whole frames are inflated straight into it, past the cache (the
-//!   kernel's page cache keeps them: the export is FUSE or ublk), edges go through the cache.
+//! - one frame, without a copy: delivered from the slot as soon as the wanted bytes are
+//!   decompressed;
+//! - several frames, without a copy: claimed together, decompressed as one loop, delivered
+//!   together;
+//! - into the caller's buffer: whole frames are decompressed straight into it, past the cache (the
+//!   kernel's page cache keeps them: the export is FUSE or ublk); edges go through the cache.
 //!
-//! **Nobody waits for a slot.** A reader that finds every slot pinned inflates past the cache:
-//! whole frames into a buffer of the read's own, a part of a frame in the engine's spare frame.
-//! Pins are given back by readers, one of which may be the reader itself, so waiting for them would
-//! need an order among readers that nothing enforces.
+//! **No reader waits for a slot.** A reader that finds every slot pinned decompresses past the
+//! cache: whole frames into a buffer of the read's own, a part of a frame into the engine's spare
+//! frame. Readers release pins, and the waiting reader may itself be one of them. Waiting for pins
+//! would need an order among readers that nothing enforces.
 //!
-//! Must stay true: whoever holds a [`Claim`] waits for nothing but an engine until it is filled,
-//! and who holds an engine waits for nothing of the device's: all waits end at somebody who
-//! inflates. `deliver` is called exactly once, whatever happens.
+//! Must stay true: the owner of a [`Claim`] waits only for an engine until the claim is filled, and
+//! the holder of an engine waits for nothing of the device's. So each chain of waits ends at a
+//! thread that decompresses. `deliver` is called exactly once, whatever happens.
 
 use super::brought::Brought;
 use super::cache::{Lookup, SlotId};
@@ -47,12 +49,12 @@ struct Pin<'d> {
 
 /// A pinned slot that this reader must fill; failed, if it is dropped before.
 struct Claim<'d> {
-    /// Dropped before `pin`, so that nobody finds the slot free and its lock taken.
+    /// Dropped before `pin`, so that no look-up finds the slot free and its lock taken.
     bytes: Option<RwLockWriteGuard<'d, SlotBuf>>,
     pin: Pin<'d>,
     frame: u64,
     again: bool,
-    /// The cache was told already that only the frame's beginning will come; see [`Cache::leave`].
+    /// The cache already knows that only the frame's beginning will come; see [`Cache::leave`].
     left: bool,
     /// Result of inflating: bytes that are valid from the frame's beginning.
     result: Option<Result<usize, ReadError>>,
@@ -108,8 +110,8 @@ impl Drop for Pin<'_> {
 impl<'d> Claim<'d> {
     /// The claim of a slot that the cache has just given to `frame`.
     ///
-    /// To be called before the cache is unlocked: nobody can then find the slot filling and take
-    /// its lock first. It was unpinned, so no reader holds that lock.
+    /// To be called before the cache is unlocked: no other reader can then find the slot filling
+    /// and take its lock first. The slot was unpinned, so no reader holds that lock.
     fn new(device: &'d Device, slot: SlotId, frame: u64, again: bool, spent: bool) -> Self {
         Self {
             bytes: Some(device.slots[slot.0 as usize].write()),
@@ -334,7 +336,7 @@ impl Device {
                 None => break,
                 Some(Taken::Held(pin)) => return deliver(Ok(&[&pin.lock()[range]])),
                 Some(Taken::Joined(pin)) => {
-                    // Waits for whoever fills the frame, who holds this lock for writing.
+                    // Waits for the filler of the frame, which holds this lock for writing.
                     let bytes = pin.lock();
                     if pin.is_ready(frame, range.end) {
                         return deliver(Ok(&[&bytes[range]]));
@@ -364,7 +366,7 @@ impl Device {
         let mut on_wanted = |wanted: &[u8]| {
             deliver(Ok(&[&wanted[range.clone()]]));
             delivered = true;
-            // Nobody else can see the spare frame, so its rest is of no use to anybody.
+            // No other reader can see the spare frame, so the rest of the frame is not needed.
             After::Leave
         };
         let result = self.pool.call(|core| {
@@ -500,8 +502,8 @@ impl Device {
             let guard = pin.lock();
             let whole = self.index.frame(frame).raw_bytes as usize;
             if matches!(piece, Piece::Joined(_)) && !pin.is_ready(frame, whole) {
-                // The one who was inflating it failed. Our pins go before we start over: they may
-                // be all the slots there are.
+                // The reader that was decompressing it failed. Our pins are released before we
+                // start over: they may be all the slots there are.
                 return false;
             }
             guards.push(Some(guard));
@@ -537,7 +539,7 @@ impl Device {
             let want = self.index.frame(frame).raw_bytes;
             let lookup = cache.look_up(frame, want, keep);
             if lookup == Lookup::Full {
-                // The cache is still locked, so nobody has seen these claims and joined them.
+                // The cache is still locked, so no reader has seen these claims and joined them.
                 found.iter().for_each(|lookup| cache.undo(lookup));
                 return false;
             }

@@ -12,7 +12,7 @@
 
 use std::ops::Range;
 
-/// Streams that are told apart at once; the one used longest ago makes room.
+/// Streams that are tracked at once; the least recently used one makes room.
 pub(crate) const STREAMS_MAX: usize = 16;
 
 /// Reads of an established stream may be out of order by this many bytes.
@@ -62,17 +62,17 @@ impl Stream {
 pub(crate) enum Window {
     /// Doubles with each read up to this: for files of this machine, where a wrong guess is cheap.
     Doubling(u64),
-    /// As much as the stream has read, up to this: for images far away, where whatever is brought
-    /// in vain takes the link from others, and where a long stream needs the link's whole product
-    /// of bandwidth and delay under way. After a long stream the next one starts with half of what
-    /// that one had read, and so on: a copy goes through a disk in long pieces, several at once,
-    /// while the files of a tree use up what is left of it soon.
+    /// As much as the stream has read, up to this: for remote images. There, frames fetched in vain
+    /// take the link from other readers, and a long stream needs the link's whole bandwidth-delay
+    /// product in flight. After a long stream the next one starts with half of the bytes that it
+    /// had read, and so on: a copy goes through a disk in long pieces, several at once, while the
+    /// files of a tree soon use up the rest of that credit.
     Earned(u64),
 }
 
 impl Window {
-    /// One part in so many of a window is asked for at a time. Half of a window that fills a link
-    /// would leave it idle until the reader has come half-way.
+    /// Divisor: this fraction of a window is requested at a time. Half of a window that fills a
+    /// link would leave the link idle until the reader has come half-way.
     fn part(self) -> u64 {
         match self {
             Self::Doubling(_) => 2,

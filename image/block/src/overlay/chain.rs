@@ -86,8 +86,8 @@ impl Overlay {
         self.layers.len()
     }
 
-    /// Makes all writes durable and leaves the file so that it opens at once. Call it when nobody
-    /// writes any more.
+    /// Makes all writes durable and leaves the file so that it opens at once. Call it after the
+    /// last write.
     ///
     /// # Errors
     /// [`OverlayError`]; on a full disk the writes are durable all the same.

@@ -434,7 +434,7 @@ impl Layer {
         Ok(())
     }
 
-    /// After a sync that failed nobody knows what the disk holds: nothing more is written.
+    /// After a failed sync the contents of the disk are unknown: nothing more is written.
     fn sync(&self) -> Result<(), OverlayError> {
         self.store.sync().map_err(|error| {
             let error = OverlayError::write(error);
@@ -443,8 +443,8 @@ impl Layer {
         })
     }
 
-    /// Gives long runs of slots, which nothing points to any more and nobody has taken again, back
-    /// to the file system.
+    /// Gives long runs of slots back to the file system: slots that nothing points to any more and
+    /// that have not been allocated again.
     fn punch(&self, freed: &[u64]) {
         let mut slots = freed.to_vec();
         slots.sort_unstable();

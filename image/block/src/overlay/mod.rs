@@ -1,4 +1,4 @@
-//! Writes to an image that stays as it is: an overlay, a file beside it.
+//! Overlays: copy-on-write files next to an image that stays unchanged.
 //!
 //! Top-down:
 //!
@@ -9,15 +9,15 @@
 //!   (writes to the same grain take turns).
 //! - `seal`: checks of the parts, and the encryption of grains over an encrypted image.
 //! - `format`: the bytes (`docs/formats/overlay.md`; pure); [`store`]: the file.
-//! - [`identity`]: by what a layer knows its base again.
-//! - [`tools`]: making, cloning and describing overlays.
+//! - [`identity`]: identifies a layer's base.
+//! - [`tools`]: creates, clones and describes overlays.
 //!
-//! **A write never goes where bytes lie that a crash may bring back.** It takes a free slot; a
+//! **A write never overwrites bytes that a crash may make current again.** It takes a free slot. A
 //! flush appends one checksummed group of changes to the log and makes data and group durable with
-//! one `fdatasync`; what was replaced is free once that is done. A group that a crash has torn, or
-//! whose data did not arrive, is dropped as a whole when the file is opened: it was never durable.
-//! When the log is full, the map is written anew (a snapshot) and the log begins again in its other
-//! half.
+//! one `fdatasync`; the slots that were replaced are free after that. A group that a crash has
+//! torn, or whose data did not reach the disk, is dropped as a whole when the file is opened: it
+//! was never durable. When the log is full, a snapshot of the map is written and the log begins
+//! again in its other half. half.
 //!
 //! Must stay true: bytes are delivered only after their checksum; after a crash every grain holds
 //! what it held at the last flush, or a later write to it as a whole; a full disk fails writes and

@@ -21,7 +21,7 @@ pub(super) struct Held<'r> {
 }
 
 impl Ranges {
-    /// Takes `range`; waits for those who hold a part of it.
+    /// Takes `range`; waits for the holders of overlapping ranges.
     pub(super) fn hold(&self, range: Range<u64>) -> Held<'_> {
         let mut held = self.held.lock();
         while held

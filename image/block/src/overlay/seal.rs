@@ -1,17 +1,16 @@
-//! Checks of an overlay's parts: checksums, or with the key of an encrypted image authentication
-//! codes; and the encryption of grains.
+//! Integrity checks of an overlay's parts, and the encryption of grains. The checks are checksums,
+//! or authentication codes where an encrypted image's key is known.
 //!
-//! Why here: writes to an encrypted image must not lie in the clear, and what lies there must not
-//! be changed by who has no key. The layout stays as it is but for the slots, which are longer: a
-//! grain is followed by its nonce and its tag.
+//! Why here: writes to an encrypted image must not be stored in plain text, and a writer without a
+//! key must not be able to change them unnoticed. The layout stays the same except for the slots,
+//! which are longer: a grain is followed by its nonce and its tag.
 //!
-//! Must stay true: **no key encrypts twice.** Each grain that is written gets a key of its own,
-//! BLAKE3 of a nonce of 24 random bytes under the layer's key; so it does not matter how often a
-//! grain is rewritten, what a crash brings back, or if the file was copied and both copies go on.
-//! A grain's number is in what is authenticated, and the map holds a code of its nonce and tag, so
-//! neither another grain nor an older version of it is taken for it. The log's codes take a salt
-//! that is drawn whenever the file is opened to be written: groups of a copy, or ones that were
-//! dropped, never fit.
+//! Must stay true: **no key encrypts twice.** Each written grain gets a key of its own: BLAKE3 of a
+//! nonce of 24 random bytes under the layer's key. So rewriting a grain, a crash that restores an
+//! older one, or two copies of the file that both go on are all safe. A grain's number is
+//! authenticated, and the map holds a code of its nonce and tag, so neither another grain nor an
+//! older version is accepted in its place. The log's codes take a salt that is drawn whenever the
+//! file is opened for writing: groups of a copy, or dropped groups, never verify.
 //!
 //! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode; a key for
 //! each message of a long random nonce as in XChaCha20-Poly1305 and XAES-256-GCM.
@@ -200,8 +199,8 @@ impl Keys {
         Some(LessSafeKey::new(key))
     }
 
-    /// The first 8 bytes of a code of `bytes`: as long as a checksum, and nobody without the key
-    /// can tell one, or try out more than one for each time that the overlay is opened or read.
+    /// The first 8 bytes of a code of `bytes`: as long as a checksum. Without the key a code cannot
+    /// be computed, and only one guess can be tried each time that the overlay is opened or read.
     fn code(&self, kind: u8, number: u64, bytes: &[u8]) -> u64 {
         first_bytes(self.hasher(kind, number).update(bytes))
     }

@@ -164,7 +164,7 @@ impl Slots {
 
 /// Words of bits that are kept together: those of 128 MiB of grains of 4 KiB.
 const CHUNK: usize = 512;
-/// Free slots are looked for once they are more than one in so many.
+/// Free slots are searched for only while more than one slot in this many is free.
 const FREE_SHARE_MIN: u64 = 4096;
 
 #[cfg(test)]

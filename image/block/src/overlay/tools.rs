@@ -202,7 +202,7 @@ pub fn clone(
     let lock = |file| FileStore::lock(file, true).map_err(OverlayError::read);
     let copy = file.try_clone().map_err(OverlayError::read)?;
     let Some(store) = lock(copy).map_err(|error| error.of(path))? else {
-        // Those that only read a frozen one keep nobody from standing on it, too.
+        // The lock is held by readers of a frozen overlay, and they allow another overlay on top.
         return clone_frozen(path, new, base);
     };
     let superblock = to_clone(&store, base).map_err(|error| error.of(path))?;
@@ -211,7 +211,7 @@ pub fn clone(
     }
     if !superblock.frozen {
         let seal = seal_for(&superblock, base).map_err(|error| error.of(path))?;
-        // The new one first: a frozen overlay without a clone would serve nobody.
+        // The new one first: a frozen overlay without a clone would be of no use.
         let made = make_above(path, new, &superblock, base)?;
         let frozen = Superblock {
             frozen: true,

@@ -46,9 +46,9 @@ pub struct Committed {
 
 /// Writes the contents of `overlay`, whose base is `image`, as a new image. It has the format and
 /// the frames of `image` where that is zstd or LZ4 as Sidecore writes them, and else those of
-/// `options`. It is guarded as `guard` says; that of an encrypted image is encrypted in any case,
-/// without a lock in `guard` for those who can read the old one. `progress` is called with the
-/// bytes that are done.
+/// `options`. It is guarded as `guard` says. The commit of an encrypted image is always encrypted;
+/// without a lock in `guard`, the keys that open the old image open the new one. `progress` is
+/// called with the number of bytes that are done.
 ///
 /// # Errors
 /// [`PackError`]; nothing then stands under the target's name that did not before.
@@ -210,7 +210,7 @@ pub fn commit(
     })
 }
 
-/// A lock for those who can read an encrypted image; none of another one.
+/// A lock that opens with the keys of an encrypted image; `None` for an image in plain text.
 fn successor(index: &Index) -> Result<Option<Locker>, PackError> {
     let Some(lock) = index.lock() else {
         return Ok(None);

@@ -16,7 +16,7 @@ use fastcdc::v2020::FastCDC;
 pub(super) struct Cutter {
     /// As many bytes as the largest frame has.
     buffer: Box<[u8]>,
-    /// Of these so many are read and not handed out.
+    /// Bytes of the buffer that are read and not handed out.
     filled: usize,
     average_bytes: usize,
     ended: bool,

@@ -70,7 +70,7 @@ impl Work {
         Self { engines, limits }
     }
 
-    /// Jobs of `job_bytes` that there is room for beside `held_bytes`, at least one.
+    /// Jobs of `job_bytes` that fit in memory in addition to `held_bytes`, at least one.
     ///
     /// # Errors
     /// [`PackError::Memory`].

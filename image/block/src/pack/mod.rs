@@ -454,7 +454,7 @@ impl Sink {
         writer.finish(self).map_err(|error| self.unwritten(error))
     }
 
-    /// The error of somebody who has written into this.
+    /// Maps an error of a writer that wrote into this sink.
     fn unwritten(&self, error: FormatError) -> PackError {
         match error {
             FormatError::Write(error) => self.failed(error),
@@ -552,7 +552,7 @@ fn is_worth_it(holes: Holes, frame_bytes: u32) -> bool {
 const HOLE_FRAME_BYTES: u64 = 51;
 /// Frames of holes may take this much in any image.
 const HOLES_BYTES_MAX: u64 = 4 << 20;
-/// They may take one part in so many of the data as they are.
+/// Frames of holes may take one part in this many of the data as they are.
 const HOLES_SHARE: u64 = 32;
 /// Frames beyond which a seek table has no room soon, and an index of all takes GiBs.
 const THICK_FRAMES_MAX: u64 = 64 << 20;

@@ -1,8 +1,8 @@
-//! All frames of an image in order, those of an image far away brought ahead of the engines.
+//! All frames of an image in order; the frames of a remote image are fetched ahead of the engines.
 //!
-//! Why here: unpacking and verifying take every frame once; who reads a file reads it on the
-//! engines, who reads over a network must have asked long before.
-//! Must stay true: an engine never waits for a network; no more is asked for ahead than the far
+//! Why here: unpacking and verifying take every frame once. Engines read a local file themselves;
+//! frames of a remote image must be requested long before.
+//! Must stay true: an engine never waits for a network; the requests ahead stay within the remote
 //! source's window.
 
 use super::source::data_from;

@@ -1,12 +1,13 @@
-//! Frames side by side on engines, results in order: the one seam between packing and the pool.
+//! Runs frames in parallel on engines and returns results in order: the one interface between
+//! packing and the pool.
 //!
 //! Why here: packing, unpacking and verifying all walk an image's frames in order and spend their
-//! time in one kernel per frame. Who runs the kernels is this file's business alone.
+//! time in one kernel per frame. This file alone decides which threads run the kernels.
 //!
-//! Three batches of jobs go round between two threads. The caller's runs a batch as one loop on the
-//! engines (`Pool::for_each`); the other finishes the batch before it and fills the one after, so
-//! that reading and writing overlap with the kernels. Where no second thread can be started, the
-//! caller's does both, in turn.
+//! Three batches of jobs circulate between two threads. The caller's thread runs a batch as one
+//! loop on the engines (`Pool::for_each`). The other thread finishes the batch before it and fills
+//! the one after, so that reading and writing overlap with the kernels. Where no second thread can
+//! be started, the caller's thread does both, in turn.
 //!
 //! Must stay true: jobs are made at the start and used again, so memory is bounded whatever the
 //! image's size; `done` sees jobs in the order in which `fill` made them.
@@ -196,7 +197,7 @@ fn fail(error: OffloadError) -> ! {
     }
 }
 
-/// Runs `work` with a kernel that nobody else uses; there is one for each engine.
+/// Runs `work` with a kernel that no other thread is using; there is one for each engine.
 fn with_any<K, R>(kernels: &[Mutex<K>], work: impl FnOnce(&mut K) -> R) -> R {
     loop {
         for kernel in kernels {

@@ -1,7 +1,7 @@
 //! Extended attributes as they stand behind an inode.
 //!
-//! All stand there; none is shared. Where many files have the same ones, the compression around the
-//! image makes little of it, and a reader finds them beside the inode.
+//! Every inode carries its own copy; none is shared. Where many files have the same attributes, the
+//! compression around the image shrinks them, and a reader finds them next to the inode.
 //! Source: `fs/erofs/erofs_fs.h` of Linux, `struct erofs_xattr_ibody_header` and `_entry`.
 
 use super::Fault;

@@ -286,7 +286,7 @@ struct Room {
     /// First free byte for an inode, and the end of the stretch.
     at: u64,
     end: u64,
-    /// First block that nobody has.
+    /// First block that is not allocated yet.
     next: u64,
 }
 

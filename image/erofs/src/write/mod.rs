@@ -1,19 +1,19 @@
 //! A writer of erofs images whose contents erofs itself does not compress.
 //!
-//! Pure, as the reader beside it: a [`Tree`] goes in, bytes and their places come out; whoever
-//! calls brings the contents of files and writes.
+//! Pure, as the reader in this crate: a [`Tree`] goes in, bytes and their places come out. The
+//! caller supplies the contents of files and writes the bytes.
 //!
 //! 1. [`Tree`]: inodes, and the names that directories have for them.
-//! 2. [`Layout::new`] gives every inode its place; from then on its number is fixed, and so is the
+//! 2. [`Layout::new`] gives every inode its place. From then on its number is fixed, and so is the
 //!    byte at which contents may begin ([`Layout::data_at`]).
-//! 3. The caller stores the contents of files from there on, in whole blocks, and says where each
-//!    chunk is ([`Layout::place`]). Two files may have the same places.
-//! 4. [`Layout::seal`] and [`Sealed::write`] give out the metadata.
+//! 3. The caller stores the contents of files from there on, in whole blocks, and reports the place
+//!    of each chunk ([`Layout::place`]). Two files may have the same places.
+//! 4. [`Layout::seal`] and [`Sealed::write`] return the metadata.
 //!
-//! All metadata lies in one run at the image's beginning, the inodes of one directory side by side:
-//! a walk over the tree reads nothing of the contents. The first 128 KiB go over directories
-//! breadth first, so that the names that a program looks up first are in the first blocks; what
-//! follows goes depth first, as a walk does, and where one path's inodes lie near each other.
+//! All metadata lies in one run at the image's beginning, the inodes of one directory contiguous: a
+//! walk over the tree reads nothing of the contents. The first 128 KiB go over directories breadth
+//! first, so that the names that a program looks up first are in the first blocks. The rest goes
+//! depth first, as a walk does, so that the inodes of one path lie near each other.
 //!
 //! Must stay true: equal trees with equal places give equal bytes; what is written, the reader
 //! takes; what erofs cannot hold is an error that names the inode.

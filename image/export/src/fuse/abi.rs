@@ -44,7 +44,7 @@ impl Head {
         let len = rest.u32()? as usize;
         let operation = rest.u32()?;
         let (unique, node) = (rest.u64()?, rest.u64()?);
-        // Who asks, which nothing here depends on.
+        // User, group and process of the caller: nothing here depends on them.
         rest.skip(16)?;
         let head = Self {
             operation,

@@ -1,21 +1,21 @@
-//! Which files of a tree a reader comes to next, so that their pages can be stored before.
+//! Predicts the files of a tree that a reader opens next, so that their pages can be stored before.
 //!
-//! Why here, apart from those who read and store: it is pure, so that it can be tested without a
-//! kernel. A small file costs its reader a request, which is two switches of process and a sleep;
-//! whoever reads a directory's files one after the other (`cat`, `grep -r`, `tar`) is spared most
+//! Why here, apart from the threads that read and store: it is pure, so that it can be tested
+//! without a kernel. A small file costs its reader a request: two context switches and a sleep. A
+//! reader that goes through a directory's files in order (`cat`, `grep -r`, `tar`) is spared most
 //! of them.
 //!
-//! A reader is known by the order in which its directory was listed. Of the files ahead of it one
-//! is left out of each run, the *mark*: no request comes for a file whose pages are there, so the
-//! mark's is how the reader is seen to have come there, and the next run can begin.
+//! A reader is recognised by the order in which its directory was listed. One of the files ahead of
+//! it is left out of each run: the *mark*. The kernel sends no request for a file whose pages it
+//! has; so the mark's request shows that the reader has come there, and the next run can begin.
 //!
 //! ```text
 //!   read  mark  stored stored stored  mark' ...
 //!          ^ its read has the files after mark' stored, while the reader goes through these
 //! ```
 //!
-//! Must stay true: a reader that follows no order causes nothing; a run is at most
-//! [`RUN_BYTES_MAX`] long; what is remembered is bounded; no file is handed out twice.
+//! Must stay true: a reader that follows no order causes nothing. A run is at most
+//! [`RUN_BYTES_MAX`] long. The history is bounded. No file is handed out twice.
 
 use std::collections::{HashMap, HashSet};
 
@@ -100,8 +100,8 @@ impl Ahead {
         Some(Run { mark, bytes })
     }
 
-    /// The file of a run that comes after `file`, `None` where it ends: nobody has read it, and
-    /// from now on it counts as read.
+    /// The file of a run that comes after `file`, `None` where the run ends: at a file that was
+    /// read already. From now on the returned file counts as read.
     pub(super) fn take_after(&mut self, mark: u64, file: u64) -> Option<u64> {
         let next = self.next.get(&file).copied()?;
         if self.seen.contains(&next) {
@@ -135,7 +135,7 @@ impl Ahead {
     }
 }
 
-/// Readers that are told apart; the one seen longest ago makes room.
+/// Readers that are tracked at once; the one seen longest ago makes room.
 const STREAMS_MAX: usize = 64;
 /// Files whose place in the order is remembered.
 const FILES_MAX: usize = 32_768;

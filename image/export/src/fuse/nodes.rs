@@ -1,10 +1,10 @@
 //! Boundary between a FUSE session and the file system that it shows.
 //!
-//! Why here: what is shown (one image, the files inside one) knows no wire format, and the session
-//! knows no images.
-//! Must stay true: a method that returns answers by what it returns, so that each request is
-//! answered once; a read, which is answered before its source goes on to finish frames or to read
-//! ahead, by its [`ReadReply`], which answers `EIO` by itself where nobody did.
+//! Why here: the file systems shown (one image, the files inside one) know no wire format, and the
+//! session knows no images.
+//! Must stay true: a method's return value is its reply, so that each request gets one reply. The
+//! exception is a read, which is answered before its source goes on to finish frames or to read
+//! ahead: its [`ReadReply`] answers, with `EIO` if it is dropped unanswered.
 //!
 //! Threads: the session's, any number at once.
 

@@ -1,15 +1,16 @@
-//! The way back to the kernel: answers and notices, each one `writev` to the FUSE device, or an
-//! entry of a queue.
+//! Replies and notices to the kernel: each one a `writev` to the FUSE device, or an entry of a
+//! queue.
 //!
-//! Why here: an answer's pieces lie where they are, in the source's cache most of all, and are
-//! copied once, by the kernel, into the page cache.
+//! Why here: a reply's pieces stay in place, mostly in the source's cache, and are copied once, by
+//! the kernel, into the page cache.
 //!
-//! `vmsplice` and `splice` would not spare that copy: the kernel takes a page over only where
-//! nobody has it mapped (`fuse_check_folio` of `fs/fuse/dev.c`), and those of a cache are mapped.
+//! `vmsplice` and `splice` would not save that copy: the kernel takes over a page only where it is
+//! not mapped (`fuse_check_folio` of `fs/fuse/dev.c`), and a cache's pages are mapped.
 //!
-//! Must stay true: an answer is whole or not at all; what is sent is borrowed until the kernel has
-//! it, so whoever owns the memory (a slot of the cache) keeps it as it is meanwhile; an answer that
-//! the kernel did not take is marked as lost, because a program waits for it, without end.
+//! Must stay true: a reply is whole or not sent at all. Its bytes are borrowed until the kernel has
+//! copied them, so the memory's owner (a slot of the cache) leaves them unchanged until then. A
+//! reply that the kernel did not take is marked as lost, because a program waits for it without a
+//! time limit.
 //!
 //! Threads: any; each answer goes back by the descriptor that its request came from.
 

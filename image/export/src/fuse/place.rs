@@ -28,9 +28,9 @@ pub(super) struct Kind {
     /// Source that the mount table shows.
     pub source: String,
     pub writable: bool,
-    /// Users other than the one who mounts may use it.
+    /// Users other than the mount's owner may use it.
     pub for_all: bool,
-    /// The kernel compares modes and owners with who asks.
+    /// The kernel checks callers' access by modes and owners.
     pub check_permissions: bool,
 }
 
@@ -141,7 +141,7 @@ fn by_helper(dir: &Path, kind: &Kind) -> io::Result<OwnedFd> {
     }
 }
 
-/// Advice, begun by a semicolon, to who could not mount on `dir`; empty where the error suffices.
+/// Advice for a failed mount on `dir`, begun by a semicolon; empty where the error suffices.
 pub(super) fn hint(error: &io::Error, dir: &Path) -> &'static str {
     let said = error.to_string();
     if error.kind() == io::ErrorKind::NotFound && dir.exists() {

@@ -23,7 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 
-/// A session that kernel and server have agreed on, and that nobody serves yet.
+/// A session that kernel and server have negotiated and that has no serving threads yet.
 #[derive(Debug)]
 pub(super) struct Session<N> {
     device: Arc<OwnedFd>,
@@ -112,10 +112,13 @@ impl<N: Nodes> Session<N> {
     }
 
     /// Serves on `threads` threads, and on one for each queue; returns when the file system is
-    /// gone. `begun` is called once the kernel has taken all queues. If it refused one, nobody is
-    /// served, and `begun`, or whom it tells, has to take the mount away. `failed` is called by a
-    /// thread that cannot go on, with requests of programs unanswered, perhaps: it has to end the
-    /// connection, which ends the others.
+    /// gone. `begun` is called once the kernel has taken all queues. If the kernel refused a queue,
+    /// no request is served, and `begun` has to see to it that the mount is removed. `failed` is
+    /// called by a thread that cannot go on, perhaps with requests unanswered: it has to end the
+    /// connection, which ends the other threads.
+    ///
+    /// # Errors
+    /// The first error of a thread; errors that only report the unmount do not count.
     ///
     /// # Errors
     /// The first that a thread met; those that only say that the file system is going are none.
@@ -138,7 +141,7 @@ impl<N: Nodes> Session<N> {
                 let started = thread.spawn_scoped(scope, move || {
                     let registered = queue.register(session, number as u16);
                     let result = registered.as_ref().map(drop).map_err(copy);
-                    // The one who listens outlives this thread.
+                    // The receiver outlives this thread.
                     let _ = sender.send(result);
                     drop(sender);
                     registered?;
@@ -376,8 +379,8 @@ fn attribute_names(nodes: &impl Nodes, head: &Head, mut body: Body<'_>) -> Answe
     fitting(nodes.attribute_names(head.node)?, room)
 }
 
-/// An attribute's value or a list of names, as far as the caller has room; who has none asks how
-/// much it takes.
+/// An attribute's value or a list of names, if the caller has room for it; a caller with no room
+/// asks for the size.
 fn fitting(bytes: Vec<u8>, room: usize) -> Answer<Reply> {
     match room {
         0 => Ok(Words::default().u32(bytes.len() as u32).u32(0).into()),

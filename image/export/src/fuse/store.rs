@@ -53,7 +53,7 @@ impl Runs {
             .spawn(move || {
                 let mut buffer = Vec::new();
                 for run in &self.runs {
-                    // Nobody has the file any more, or the file system is going: both will do.
+                    // The file is gone, or the file system is being unmounted: both are fine.
                     let _ = self.store(run, &notices, &mut buffer);
                 }
             })

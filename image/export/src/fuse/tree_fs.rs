@@ -84,7 +84,7 @@ impl TreeFs {
     /// The file system, and the other end of the line to the thread that stores files ahead of
     /// their readers.
     pub(super) fn new(tree: Tree) -> (Self, Option<Line>) {
-        // Of an image far away each byte that nobody asked for costs.
+        // For a remote image each byte that was not requested costs bandwidth.
         let stores = !tree.source.waits_for_a_network();
         let read_with_max_bytes = tree.source.read_with_max_bytes();
         let files = Arc::new(Files {
@@ -272,7 +272,8 @@ impl Nodes for TreeFs {
         let mut files = Vec::new();
         let listed = self.files.tree.erofs.list(&directory, from, &mut |entry| {
             let kind = mode(entry.kind.unwrap_or(Kind::File));
-            // One whose inode is damaged is listed all the same; who looks at it gets the error.
+            // An entry with a damaged inode is listed all the same; the error comes when it is
+            // opened.
             let attributes = || match self.files.inode_of(entry.nid) {
                 Ok(inode) => self.files.attributes_of(&inode),
                 Err(_) => Attributes {

@@ -27,7 +27,7 @@ pub(super) struct Above {
 }
 
 impl Above {
-    /// The one on a server's loop device; none where nobody has it any more.
+    /// The file system on a server's loop device; `None` if no mount uses the device any more.
     ///
     /// # Errors
     /// Why it cannot be reached.

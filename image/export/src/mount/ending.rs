@@ -200,7 +200,7 @@ impl Ending {
             }
             (Phase::Leaving { until }, _) => self.leave(until),
             (Phase::Pulling, Event::Done(true)) => (Phase::Aborting, Act::Abort),
-            // Those who have it keep it: they alone could say that they want it no more.
+            // Busy users keep the mount: only they can release it.
             (Phase::Pulling, _) => self.leave(None),
             // Threads that hang in a source are not waited for.
             (Phase::Aborting, Event::Time) => (Phase::Closing, Act::Close),

@@ -64,10 +64,11 @@ pub enum Target {
 }
 
 /// Serves `source` as `target` until that is undone. `image` is the image's path, for the records.
-/// `ready` is called once all is usable; if it fails (nobody waits any more), all is undone.
+/// `ready` is called once all is usable; if it fails (the caller has stopped waiting), all is
+/// undone.
 ///
-/// The work is done by another thread: a signal to the process is its first thread's, and is not
-/// seen while that waits for a disk, which may be ours.
+/// Another thread does the work: signals are delivered to the process's first thread, which would
+/// not see one while it waits for a disk, perhaps our own.
 ///
 /// # Errors
 /// [`ExportError`]; nothing is left then.
@@ -162,8 +163,8 @@ impl SettingUp {
         self.is_over.store(true, Ordering::Release);
     }
 
-    /// Ends the process soon, unless the first steps are over by then: nobody has been given
-    /// anything, so there is nothing to lose.
+    /// Ends the process soon, unless the first steps are over by then: no user has the mount or the
+    /// device yet, so no data can be lost.
     fn signal(self: &Arc<Self>) {
         if self.is_over.load(Ordering::Acquire) || self.was_asked.swap(true, Ordering::Relaxed) {
             return;
@@ -710,13 +711,13 @@ impl Server {
                     .map_err(|_| ExportError::NotShutDown(file_system.name())),
                 None => Ok(()),
             }),
-            // Writes to the one file come here before a program is told that they are done.
+            // Writes to the one file are stored here before a program gets their result.
             (None, Some(_)) => self.flush(),
             (None, None) => away(|| above::shut_down_device(&self.record)),
         }
     }
 
-    /// Makes durable all that the kernel was told is written.
+    /// Makes all writes durable that were acknowledged to the kernel.
     fn close(&mut self) -> Closed {
         let (closed, fault) = match self.make_durable() {
             Ok(()) => (Closed::Durable, None),

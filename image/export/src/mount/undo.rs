@@ -160,7 +160,7 @@ impl<'u> Undoing<'u> {
                 false => Seen::Ending,
             };
         }
-        // The kernel needs a moment to let go of what nobody has.
+        // The kernel needs a moment to release a mount that has no users.
         let last = *self.looked_around.get_or_insert(begun);
         if last.elapsed() > LOOK_AROUND_AGAIN {
             self.looked_around = Some(Instant::now());
@@ -493,7 +493,7 @@ impl Hands for Device<'_> {
 
 /// Time for a server to do something while it is waited for.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-/// Time limit for the kernel to let go of a FUSE file system that nobody has any more.
+/// Time limit for the kernel to release a FUSE file system that has no users left.
 const GRACE: Duration = Duration::from_secs(2);
 /// Time limit for a server to end once nothing holds it.
 const END_MAX: Duration = Duration::from_secs(120);

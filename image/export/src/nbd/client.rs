@@ -27,7 +27,7 @@ pub struct Load {
     pub block_bytes: u32,
     /// Requests under way.
     pub depth: usize,
-    /// Stop after so many requests, at most [`REQUESTS_MAX`]...
+    /// Stop after this many requests, at most [`REQUESTS_MAX`]...
     pub requests_max: usize,
     /// ... or after so long, whichever comes first.
     pub time_max: Duration,

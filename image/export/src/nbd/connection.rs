@@ -1,17 +1,17 @@
-//! One connection: the workers that share it, leader and followers.
+//! One connection, shared by workers in the leader/followers pattern.
 //!
 //! Why here: this is the fast path. At queue depth 1 one thread receives, reads the device and
-//! replies, with no other thread involved; at greater depth every worker does that, and none waits
+//! replies, with no other thread involved. At greater depth every worker does that, and none waits
 //! for another.
-//! How: a worker that has nothing to do takes the *lead* (the read lock) and receives; it parses
-//! one request, lets go of the lead and serves the request itself. Only if whole requests are left
-//! in its buffer does it call a parked follower to take the lead at once (a wake-up costs several
-//! microseconds); otherwise whoever is done first takes it.
-//! Of a write the leader receives the payload before it lets go; one of more than [`PAYLOAD_BYTES`]
-//! it writes piece by piece, so that no client has more memory than that for each worker.
+//! How: an idle worker takes the *lead* (the read lock) and receives. It parses one request,
+//! releases the lead and serves the request itself. Only if whole requests are left in its buffer
+//! does it call a parked follower to take the lead at once (a wake-up costs several microseconds);
+//! otherwise the first worker that is done takes it. The leader receives a write's payload before
+//! it releases the lead. A payload of more than [`PAYLOAD_BYTES`] it writes piece by piece, so that
+//! no client takes more memory than that for each worker.
 //! Must stay true: a parked worker has registered under `turn` before it looks at the lead for the
-//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost;
-//! nobody reads the device or sends while holding the lead, or writes but for those long payloads.
+//! last time, and a caller frees the lead before it looks at `turn`, so a call is never lost. The
+//! leader neither reads the device nor sends, and writes only those long payloads.
 //! Source: own; the leader/followers pattern.
 
 use super::answer::{Gone, answer, changed};
@@ -42,7 +42,7 @@ pub(super) struct Connection {
     ended: AtomicBool,
 }
 
-/// The receiving half; who holds its lock leads.
+/// The receiving half; the holder of its lock leads.
 struct Reader {
     session: Session,
     buffer: Box<[u8]>,
@@ -50,7 +50,7 @@ struct Reader {
     end: usize,
 }
 
-/// Who is parked.
+/// The parked workers.
 #[derive(Default)]
 struct Turn {
     parked: usize,

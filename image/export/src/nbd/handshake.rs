@@ -460,7 +460,7 @@ fn describe<'d>(
             &[&kind, export.description.as_bytes()],
         );
     }
-    // The sizes are sent even where nobody asked: a client may ignore them, and gains by them.
+    // The sizes are sent even unasked: a client may ignore them, and is faster with them.
     let kind = info::BLOCK_SIZE.to_be_bytes();
     let [least, best, most] =
         [1, export.preferred_bytes, REQUEST_LEN_MAX].map(|size: u32| size.to_be_bytes());

@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 pub struct Options {
     /// The export's name; clients may always ask for the empty name.
     pub name: String,
-    /// Description that `nbdinfo` shows beside it.
+    /// Description that `nbdinfo` shows next to it.
     pub description: String,
     /// Clients that are served at a time; one more is turned away. Those of one network or user
     /// take three quarters of the places at most, except root and the server's own user.
@@ -48,7 +48,7 @@ pub struct Options {
     pub patience: Duration,
     /// Time limit for the handshake.
     pub handshake_max: Duration,
-    /// Time limit for replies under way when [`Server::run`] is told to stop.
+    /// Time limit for replies in progress when [`Server::run`] is stopped.
     pub stop_max: Duration,
     /// A socket's send buffer in bytes (doubled by the kernel for its own use).
     pub send_buffer_bytes: usize,
@@ -285,8 +285,8 @@ impl Shared {
     }
 
     fn tune(&self, socket: &OwnedFd) -> Result<(), Errno> {
-        // The second is for those who may not go past the system's limit; a smaller buffer still
-        // serves.
+        // The second call is for processes that may not exceed the system's limit; a smaller buffer
+        // still works.
         let bytes = self.options.send_buffer_bytes;
         let _ = sockopt::set_socket_send_buffer_size_force(socket, bytes)
             .or_else(|_| sockopt::set_socket_send_buffer_size(socket, bytes));

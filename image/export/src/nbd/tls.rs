@@ -1,14 +1,15 @@
 //! TLS between a client and the server: keys and certificates, and a thread for each client that
-//! carries bytes both ways.
+//! relays bytes both ways.
 //!
-//! Why here: a connection's workers share its socket and send straight from the cache's memory,
-//! which a cipher's state between them would end. So the server speaks in plain to one end of a
-//! pair of sockets; the carrier has the other end and the client, and nobody else has the cipher.
-//! What it costs is a thread, two copies and the cipher; connections without TLS pay nothing.
+//! Why here: a connection's workers share its socket and send straight from the cache's memory. A
+//! cipher's state between them would end both. So the server sends plain text to one end of a
+//! socket pair; the relay thread has the other end and the client's socket, and it alone has the
+//! cipher. The cost is a thread, two copies and the cipher; connections without TLS pay nothing.
 //!
-//! Must stay true: not a byte in plain is sent to a client that has begun, or taken from it; a
-//! client that stops within the handshake is given up by the server's own limit, which ends the
-//! pair; what waits in a direction is bounded by [`PIECE_BYTES`] and a record.
+//! Must stay true: after a client has begun TLS, not a byte of plain text is sent to it or accepted
+//! from it. A client that stops within the handshake is disconnected by the server's own limit,
+//! which closes the pair. The bytes that wait in a direction are bounded by [`PIECE_BYTES`] and a
+//! record.
 //!
 //! Source: the NBD protocol document, "TLS support" (mode FORCEDTLS); RFC 8446, RFC 5246. Files are
 //! named as qemu and nbdkit name them.
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A server's certificate and its private key, and who may be a client.
+/// A server's certificate and its private key, and the rule for admitting clients.
 #[derive(Clone, Debug)]
 pub struct Tls {
     config: Arc<ServerConfig>,
@@ -160,8 +161,8 @@ impl Carrier {
             let wish = |wished, flag| if wished { flag } else { PollFlags::empty() };
             let of_client = wish(sends, PollFlags::OUT) | wish(receives, PollFlags::IN);
             let of_server = wish(hands_on, PollFlags::OUT) | wish(takes, PollFlags::IN);
-            // Who is not waited for is left out, for an end is always told; but that the server
-            // gives up has to be seen while only the client is waited for.
+            // A side without events to wait for is left out, for `poll` always reports a hang-up.
+            // But the server's hang-up has to be seen even while only the client is waited for.
             let mut waits = ArrayVec::<_, 2>::new();
             if !of_client.is_empty() {
                 waits.push(PollFd::new(&*self.client, of_client));
@@ -285,7 +286,7 @@ fn pass(result: io::Result<usize>) -> io::Result<Option<usize>> {
     }
 }
 
-/// A socket that never blocks, whatever others who have it have set.
+/// A socket that never blocks, even if another owner of its description clears `O_NONBLOCK`.
 struct Socket<'s>(&'s OwnedFd);
 
 impl Read for Socket<'_> {

@@ -149,7 +149,8 @@ pub fn start(source: Arc<dyn BlockSource>, options: &Options) -> Result<UblkServ
             .map_err(|error| driver_error("new", "add it", &error))?;
         let image = options.image.display().to_string();
         let result = serve(&ctrl, &for_thread, started, Some(&image));
-        // Dropping the control would remove the device too, but wait for those who have it mounted.
+        // Dropping the control would remove the device too, but wait until it is unmounted
+        // everywhere.
         let _ = remove(&ctrl);
         result
     })?;
@@ -250,8 +251,8 @@ pub fn stop(dev_id: u32, force: bool) -> Result<(), Error> {
         // Its server may be just ending by itself.
         return if exists(dev_id) { Err(error) } else { Ok(()) };
     }
-    // A living server removes the device as it ends; after a crash nobody else would. A driver
-    // without the command that does not wait may wait for an unmount; hence the thread, which then
+    // A living server removes the device as it ends; after a crash this call has to. A driver
+    // without the asynchronous delete command may wait for an unmount; hence the thread, which then
     // ends with the unmount.
     let (removed_sender, removed) = channel();
     std::thread::Builder::new()
@@ -462,8 +463,8 @@ fn control(dev_id: u32) -> Result<UblkCtrl, Error> {
     UblkCtrl::new_simple(id).map_err(|error| driver_error(dev_id, "open its control", &error))
 }
 
-/// Removes a stopped device without waiting for those who still have it mounted; on a driver that
-/// cannot do that (before Linux 6.9), with waiting.
+/// Removes a stopped device without waiting for its mounts to end; on a driver that cannot do that
+/// (before Linux 6.9), with waiting.
 fn remove(ctrl: &UblkCtrl) -> Result<(), UblkError> {
     ctrl.del_dev_async().or_else(|_| ctrl.del_dev()).map(|_| ())
 }
@@ -480,7 +481,7 @@ fn block_path(dev_id: u32) -> PathBuf {
     PathBuf::from(format!("/dev/ublkb{dev_id}"))
 }
 
-/// True when the device is mounted or below another one: then nobody else may open it exclusively.
+/// True when the device is mounted or below another one: then an exclusive open fails.
 pub(super) fn is_held(dev_id: u32) -> bool {
     let exclusive = OpenOptions::new()
         .read(true)

@@ -13,7 +13,7 @@ use super::*;
 use sidecore_random::Random;
 use std::collections::{BTreeSet, VecDeque};
 
-/// Place of a write that a program was told is done.
+/// State of a write that was reported to a program as done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Written {
     /// In the kernel's memory.
@@ -21,7 +21,7 @@ enum Written {
     /// With the server.
     Given,
     Durable,
-    /// Gone, and somebody was told so.
+    /// Lost, and an error was reported.
     Reported,
     /// Gone, without a word.
     Lost,
@@ -348,7 +348,7 @@ impl World {
         }
     }
 
-    /// All who use it go, the disk has room again, and the server has its time.
+    /// All users of the mount close it, the disk has room again, and the server has its time.
     fn settle(&mut self) {
         self.disk_full = false;
         self.open_here = 0;

@@ -196,12 +196,12 @@ fn several_connections_with_many_requests_each_get_their_own_bytes() {
     });
 }
 
-/// Serves memory, but lets a read go on only when `gate` says so; counts who is inside.
+/// Serves memory, but lets a read go on only when `gate` says so; counts the reads inside.
 struct Gated {
     inner: MemorySource,
     inside: Mutex<usize>,
     changed: Condvar,
-    /// Reads wait until so many are inside at once.
+    /// Reads wait until this many are inside at once.
     together: usize,
     delivering: AtomicUsize,
     delivered: AtomicUsize,
@@ -305,7 +305,8 @@ fn a_client_that_takes_nothing_holds_no_bytes_of_the_device_and_is_given_up() {
         out.extend(read_request(cookie, 0, 1 << 20));
     }
     stream.write_all(&out).unwrap();
-    // Each has what nobody takes; whether they were there at once is the machine's business.
+    // Each worker has a reply that the client does not receive; they need not be inside at the same
+    // time.
     wait_for("both workers to have been in the device", || {
         *source.inside.lock() >= 2
     });

@@ -1,6 +1,6 @@
 //! Clients that read small and large pieces of an image which does not fit its cache.
 //!
-//! `examples/soak_nbd.rs` does the same for as long as it is told, and says how long reads took.
+//! `examples/soak_nbd.rs` does the same for a given time, and reports how long reads took.
 
 use super::live::Running;
 use crate::nbd::Options;
