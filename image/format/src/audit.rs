@@ -1,10 +1,11 @@
-//! Tables that an image can be read without, compared with what was read instead of them.
+//! Audit of an image's redundant tables: each is compared with the tables that reading used
+//! instead.
 //!
-//! Why here: reading goes on with the index frame where the seek table is damaged and the other way
-//! round, and needs no hash tree that nobody asked for. Who asks if an image is sound has to be
-//! told of each.
-//! Must stay true: an audit sees the frames in order, each once; it says nothing of an image as it
-//! was written. What it holds is bounded.
+//! Why here: where the seek table is damaged, reading goes on with the index frame, and the other
+//! way round. Reading also needs no hash tree unless the caller asks for one. A check of the whole
+//! image has to report each damaged table.
+//! Must stay true: an audit sees the frames in order, each once; it reports nothing about an
+//! undamaged image. Its memory is bounded.
 //! Called from: one thread at a time.
 
 use super::beside;

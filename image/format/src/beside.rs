@@ -1,12 +1,12 @@
-//! An index in a file of its own, beside a zstd file that has none.
+//! The sidecar index (`.sidx`): a separate file next to a zstd file without an index of its own.
 //!
-//! Why here: `zstd` and pzstd write files of many frames and no seek table. One walk finds where
-//! frames begin; what it found is kept beside the file, which stays as it is.
-//! Must stay true: the index counts only for the file that it was made of: its size and the heads
-//! of all its frames are compared when it is opened, a frame's compressed bytes when it is read,
-//! before anything of it is delivered. Sizes that frames do not say themselves are known by
-//! inflating alone; an index that gives others can be made by whoever may write the index, so it is
-//! taken only from those who may write the file ([`Index::open_beside`]).
+//! Why here: `zstd` and pzstd write files of many frames and no seek table. One walk finds the
+//! beginnings of the frames; the sidecar file keeps them, and the zstd file stays unchanged.
+//! Must stay true: the index is valid only for the file that it was made of. The file's size and
+//! the heads of all its frames are compared when it is opened, and a frame's compressed bytes when
+//! it is read, before any of it is delivered. Some frames do not state their sizes, so only
+//! decompressing them reveals a false size. The author of the index could forge such sizes; so an
+//! index is accepted only from users who may write the file itself ([`Index::open_beside`]).
 //! Source: RFC 8878, section 3.1.1. Map: `docs/formats/seekable-zstd.md`.
 
 use super::read_at::Bytes;
@@ -26,7 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::Xxh3Default;
 
-/// The format's name, of a file that is read by an index beside it.
+/// The format's name, for a file that is read by a sidecar index.
 pub(super) const NAME: &str = "zstd, its index beside it";
 
 /// Name of the index of the file at `path`.
@@ -38,11 +38,11 @@ pub fn name_of(path: &Path) -> PathBuf {
 }
 
 impl Index {
-    /// As [`Self::open`], of the file at `path`; where nothing in it says where its frames begin,
-    /// by the index beside it ([`name_of`]).
+    /// As [`Self::open`], for the file at `path`; if the file has no index of its own, by the
+    /// sidecar file ([`name_of`]).
     ///
     /// # Errors
-    /// As [`Self::open`]; [`FormatError::Beside`] where the index beside it is none of this file.
+    /// As [`Self::open`]; [`FormatError::Beside`] where the sidecar index is not of this file.
     /// Blocks on both files.
     pub fn open_beside(file: &File, path: &Path) -> Result<Self, FormatError> {
         match Self::open(file) {
@@ -54,12 +54,13 @@ impl Index {
         }
     }
 
-    /// Reads the index in `beside`, which whoever may write `file` has made, or whom its reader
-    /// trusts. With `is_near`, the heads of all frames are compared with it; a file far away would
-    /// take a round trip for each, and is found out to be another one when its frames are read.
+    /// Reads the index in `beside`. Its author must be a user who may write `file`, or one that the
+    /// reader trusts. With `is_near`, the heads of all frames are compared with it. For a remote
+    /// file each head would take a round trip; a wrong file is then detected when its frames are
+    /// read.
     ///
     /// # Errors
-    /// [`FormatError::Beside`] where it is damaged, too large or none of this file. Blocks on both.
+    /// [`FormatError::Beside`] where it is damaged, too large or not of this file. Blocks on both.
     pub fn read_beside(
         file: &dyn ReadAt,
         beside: &dyn ReadAt,
@@ -79,7 +80,7 @@ pub fn lacks_index(error: &FormatError) -> bool {
     matches!(error, FormatError::NoIndex { format, .. } if *format == seekable::NAME)
 }
 
-/// Reads the index in `beside`, which is of `file`.
+/// Reads the index in `beside`, which belongs to `file`.
 fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
     let metadata = |file: &File| {
         file.metadata().map_err(|source| FormatError::Io {
@@ -97,7 +98,7 @@ fn open(file: &File, beside: &File) -> Result<Index, FormatError> {
     read(&Bytes::new(file)?, &Bytes::new(beside)?)
 }
 
-/// Reads the index in `beside`, which is of `file`.
+/// Reads the index in `beside`, which belongs to `file`.
 ///
 /// # Errors
 /// [`FormatError::Beside`] where it is damaged or of another file.
@@ -126,7 +127,7 @@ pub(super) fn read(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, Format
     Ok(index)
 }
 
-/// Reads the index in `beside`, which is of a `file` whose parts take a round trip each.
+/// Reads the index in `beside`, which belongs to a `file` whose parts take a round trip each.
 fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> {
     if beside.size > FAR_BYTES_MAX {
         return other("it is larger than 256 MiB");
@@ -146,7 +147,7 @@ fn read_far(file: &Bytes<'_>, beside: &Bytes<'_>) -> Result<Index, FormatError> 
     }
 }
 
-/// Reads the index in `beside`, of a file of this size, and the check of all frames' heads.
+/// Reads the index in `beside`, of a file of this size, and the checksum of all frames' heads.
 fn read_tables(file_bytes: u64, beside: &Bytes<'_>) -> Result<(Index, u64), FormatError> {
     let head = beside.array::<{ HEAD_BYTES as usize }>(0)?;
     let head = head.filter(|head| {
@@ -485,7 +486,7 @@ const FAR_REST_BYTES_MAX: u64 = 256 << 10;
 const CUT_SHORT: &str = "is cut short";
 /// Skippable and empty frames in front of one; pzstd writes one.
 const SKIPPED_MAX: u32 = 8;
-/// A file is read so many bytes at a time.
+/// Bytes of a file that are read at a time.
 const PIECE_BYTES: u64 = 64 << 10;
 /// Mode bit of a file that others may write to.
 const OTHERS_WRITE: u32 = 0o002;

@@ -66,7 +66,7 @@ pub enum FormatError {
         /// The next step for the user.
         next: &'static str,
     },
-    /// The index that stands beside a file is none of it.
+    /// The sidecar index of a file does not belong to it.
     #[error(
         "the index beside it (.sidx) is not to be used: {reason}; `sidecore block index FILE` \
          makes it anew"

@@ -478,7 +478,7 @@ impl Index {
                 next: "`sidecore block pack --tree`, or `--sign KEY`, makes images that have one",
             });
         };
-        // A frame's leaf is kept beside its checksum ([`Self::frame`]).
+        // A frame's leaf is stored with its checksum ([`Self::frame`]).
         if !matches!(self.checks, Checks::Stored(_)) {
             return Err(untrusted("its frames have no checksums of their own"));
         }

@@ -3,8 +3,8 @@
 //! - The crate's root: formats, their index of frames, readers and writers.
 //! - [`codec`]: compressing and decompressing one frame.
 //! - [`inner`]: making a file system out of a directory before it is packed.
-//! - [`trust`]: who vouches for an image.
-//! - [`secret`]: who may read one that is encrypted.
+//! - [`trust`]: root hashes and signatures that vouch for an image.
+//! - [`secret`]: keys and passphrases that open an encrypted image.
 //! - [`source`]: a flat run of bytes, as exports see a device.
 //! - [`output`]: a file that appears under its name only when it is whole.
 //!

@@ -1,14 +1,14 @@
 //! Encrypted images: the head that names their cipher and wraps their key, and the key's use for
 //! frames and index.
 //!
-//! Why here: an encrypted image is one of zstd or LZ4 frames, each of which is encrypted after it
-//! was deflated; only who brings and checks frames need know. Who may have the key is
-//! [`crate::secret`]'s business.
+//! Why here: an encrypted image consists of zstd or LZ4 frames, each of which is encrypted after it
+//! was compressed. Only the code that fetches and checks frames needs to know. [`crate::secret`]
+//! decides which keys and passphrases unwrap the key.
 //!
-//! Must stay true: a key encrypts each frame number once, so that no nonce comes twice: a key is
-//! drawn for one image, or comes of an older image's by a salt that is drawn for the new one
-//! (`Locker::successor`). A frame's number and size are in what is authenticated, and the index
-//! is authenticated as a whole: frames cannot be moved, left out, or called zeros.
+//! Must stay true: a key encrypts each frame number once, so that no nonce is used twice. A key is
+//! drawn for one image, or derived from an older image's key with a salt that is drawn for the new
+//! one (`Locker::successor`). A frame's number and size are authenticated with it, and the index is
+//! authenticated as a whole: frames cannot be moved, left out, or called zeros.
 //! Map: `docs/formats/encrypted.md`.
 //!
 //! Sources: NIST SP 800-38D (AES-GCM), RFC 8439 (ChaCha20-Poly1305), BLAKE3's keyed mode.
@@ -116,7 +116,7 @@ pub enum Slot {
         /// The image's key, encrypted.
         wrapped: [u8; WRAPPED_BYTES],
     },
-    /// For who knows a passphrase, by Argon2id.
+    /// For readers with the passphrase, by Argon2id.
     Passphrase {
         /// Drawn for this slot.
         salt: [u8; 16],
@@ -301,8 +301,9 @@ impl Locker {
         })
     }
 
-    /// A lock for a new image that those open who open the one with `lock`, whose key is `key`. Its
-    /// keys come of a salt that is drawn here. `None` where there are no random bytes.
+    /// A lock for a new image, opened by the same keys and passphrases as the image with `lock`,
+    /// whose key is `key`. The new keys are derived with a salt that is drawn here. `None` where
+    /// there are no random bytes.
     pub fn successor(lock: &Lock, key: &FrameKey) -> Option<Self> {
         let mut salt = [0; SALT_BYTES];
         let drawn = ring::rand::SystemRandom::new().fill(&mut salt);

@@ -1,12 +1,12 @@
-//! A file that appears under its name only when it is whole.
+//! An output file that appears under its name only when it is whole.
 //!
 //! Why here: Ctrl-C, a crash or a full disk during `pack` must not leave half an image where a
 //! whole one is expected. The bytes go to a file without a name (`O_TMPFILE`) in the same
-//! directory, which the kernel drops if we die; where the file system has no such files, to one
-//! with a name that nobody can guess, removed when this value is dropped.
-//! Must stay true: the directory is opened once, and the target's name in it is touched by nothing
-//! but one `link` or `rename`, after the bytes are on disk: another user who exchanges the
-//! directory, or puts a link in the target's place, leads nothing elsewhere.
+//! directory, which the kernel drops if the process dies. Where the file system has no such files,
+//! they go to one with an unpredictable name, removed when this value is dropped.
+//! Must stay true: the directory is opened once, and the target's name in it is changed only by one
+//! `link` or `rename`, after the bytes are on disk. So another user who exchanges the directory, or
+//! puts a link in the target's place, cannot redirect the output.
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
 use rustix::io::Errno;

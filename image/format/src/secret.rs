@@ -1,12 +1,13 @@
-//! Who may read an encrypted image: owners of keys, and those who know a passphrase.
+//! Keys and passphrases that open an encrypted image.
 //!
-//! Why here: the format ([`crate::lock`]) wraps a key and knows no people. Keys are X25519
-//! keys in the text that `age-keygen` writes: `age1...` is for whom an image is encrypted, the line
+//! Why here: the format ([`crate::lock`]) wraps a key and knows no users. Keys are X25519 keys in
+//! the text that `age-keygen` writes: an image is encrypted for recipients `age1...`; the line
 //! `AGE-SECRET-KEY-1...` of an identity file opens it. A passphrase becomes a key by Argon2id (RFC
 //! 9106).
 //!
-//! Must stay true: a secret is read once, zeroed when it goes, and never written or shown; what a
-//! hostile image asks of Argon2 is bounded before memory is taken.
+//! Must stay true: a secret is read once, zeroed when it is dropped, and never written or shown.
+//! The memory and passes that a hostile image requests of Argon2 are bounded before memory is
+//! taken.
 //!
 //! The wrap: X25519 (RFC 7748) of a pair drawn for the slot, HKDF-SHA-256 (RFC 5869) with both
 //! public keys as salt, ChaCha20-Poly1305 (RFC 8439) of the image's key under a nonce of zeros,
@@ -52,7 +53,7 @@ pub enum SecretError {
         /// The file.
         path: PathBuf,
     },
-    /// Nobody could read the image.
+    /// No recipient and no passphrase was given: the image could never be read.
     #[error("name 1 to 64 of whom may read it: --recipient KEY, or --passphrase-file FILE")]
     Nobody,
     /// No random bytes, or no memory for Argon2.

@@ -65,9 +65,9 @@ impl Writer {
         self.shape == Shape::Thin
     }
 
-    /// Writes the whole skippable frame; its bytes, or `None` when its 32-bit length has no room
-    /// for so many entries. With the start of an authentication code it is that of an encrypted
-    /// image, whose frames are of one size.
+    /// Writes the whole skippable frame and returns its size in bytes. `None` when its 32-bit
+    /// length cannot hold all entries. With the start of an authentication code it is the frame of
+    /// an encrypted image, whose frames are of one size.
     pub(super) fn finish(
         &self,
         table: &Table,

@@ -23,8 +23,8 @@ pub(crate) fn is_thin(head: &[u8]) -> bool {
     head.starts_with(ZSTD_HEAD) || head.starts_with(LZ4_HEAD)
 }
 
-/// A frame of zstd's without contents (RFC 8878, section 3.1.1) that asks for a dictionary which
-/// nobody has: a single segment, a dictionary's number of 4 bytes, the size of the contents, and an
+/// A zstd frame without contents (RFC 8878, section 3.1.1) that requires a dictionary that does not
+/// exist: a single segment, a dictionary's number of 4 bytes, the size of the contents, and an
 /// empty last block.
 const ZSTD_HEAD: &[u8] = b"\x28\xB5\x2F\xFD\x23hole\0\x01\0\0";
 

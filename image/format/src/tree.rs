@@ -1,15 +1,15 @@
 //! The hash tree of an image: BLAKE3 of every frame under one root, and signatures of the root, in
 //! a skippable frame that other tools skip.
 //!
-//! Why here: checksums find accidents; anyone can compute them anew for other contents. Who knows
-//! the root, or trusts a key that has signed it, knows every byte of the device: a frame that does
-//! not belong is refused before anything of it is inflated.
-//! Must stay true: a root is computed from the leaves that were read, never believed; leaves count
-//! only once it is the one that was asked for; a leaf binds a frame's place in the device, its size
-//! and its being zeros, so that frames can be neither exchanged nor left out. Map:
+//! Why here: checksums detect accidents; anyone can recompute them for other contents. The root, or
+//! a trusted key that has signed it, vouches for every byte of the device: a frame that does not
+//! belong is refused before any of it is decompressed.
+//! Must stay true: a root is computed from the leaves that were read, never taken from the file.
+//! Leaves count only once that root is the requested one. A leaf binds a frame's place in the
+//! device, its size and its being zeros, so that frames can be neither exchanged nor left out. Map:
 //! `docs/formats/tree.md`.
 //!
-//! The list of leaves is one level; BLAKE3 itself is a binary tree over its kilobytes, so that a
+//! The list of leaves is one level. BLAKE3 itself is a binary tree over its kilobytes, so that a
 //! part of the list could be verified without the rest.
 
 use super::read_at::Bytes;
@@ -149,8 +149,8 @@ impl Writer {
         self.frame_bytes = self.frame_bytes.max(raw_bytes);
     }
 
-    /// Writes the whole skippable frame, with what `sign` makes of the root; the root and the
-    /// frame's bytes. None where its 32-bit length has no room for so many leaves.
+    /// Writes the whole skippable frame, with the signatures that `sign` makes of the root; returns
+    /// the root and the frame's bytes. `None` where its 32-bit length cannot hold all leaves.
     pub(super) fn finish(
         &self,
         sign: &mut dyn FnMut(&Hash) -> Vec<Signature>,
@@ -197,20 +197,21 @@ impl Writer {
     }
 }
 
-/// The tree of an open image: its place, and what it says of itself, which nobody need believe.
+/// The tree of an open image: its place, and its own unverified claims.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tree {
     /// The root that it claims.
     pub root: Hash,
-    /// Signatures that it carries, checked by nobody yet.
+    /// Signatures that it carries, not verified yet.
     pub signatures: Vec<Signature>,
     shape: Shape,
     is_thin: bool,
     leaves_at: u64,
 }
 
-/// Looks for a tree whose frame ends at byte `end` of the file. What only resembles one, a frame's
-/// last bytes or a damaged tree, is none: who needs it is told that there is none.
+/// Looks for a tree whose frame ends at byte `end` of the file. Bytes that only resemble a tree (a
+/// frame's last bytes, or a damaged tree) count as none; a caller that needs one then reports that
+/// there is none.
 ///
 /// # Errors
 /// [`FormatError`]: there is one, and it is newer than this program.

@@ -1,10 +1,10 @@
-//! Who vouches for an image: a root hash that somebody was told, or keys whose signatures count.
+//! Trust in an image: a known root hash, or keys whose signatures count.
 //!
-//! Why here: the hash tree ([`crate::tree`]) knows hashes, not keys; every command that
-//! opens an image asks the same question before the first byte. Keys are Ed25519 (RFC 8032) in the
-//! files that `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout` write (RFC 8410).
-//! Must stay true: with anything asked for, an image is either vouched for or refused; a private
-//! key is read once, and never written or shown.
+//! Why here: the hash tree ([`crate::tree`]) knows hashes, not keys. Every command that opens an
+//! image makes the same check before the first byte. Keys are Ed25519 (RFC 8032) in the files that
+//! `openssl genpkey -algorithm ed25519` and `openssl pkey -pubout` write (RFC 8410).
+//! Must stay true: if a root or a key is required, an image is either vouched for or refused. A
+//! private key is read once, and never written or shown.
 
 use crate::tree::{Hash, Signature, Signer, signed_message};
 use crate::{FormatError, Index, ReadAt};

@@ -105,7 +105,7 @@ pub struct Ending {
     pub root: Option<Hash>,
 }
 
-/// A hash tree that is being written, and who signs its root.
+/// A hash tree that is being written, and the signer of its root.
 pub(super) struct Seal {
     tree: tree::Writer,
     signer: Signer,
@@ -189,7 +189,7 @@ pub trait ImageWriter: Send {
     /// The next frame's compressed bytes have been written.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] when the format cannot count so many.
+    /// [`FormatError::CannotWrite`] when the format cannot count that many frames.
     fn push(&mut self, frame: &Packed) -> Result<(), FormatError>;
 
     /// The next `frames`, with `raw_bytes` of zeros, are not stored. Of a thin image alone.
@@ -209,8 +209,8 @@ pub trait ImageWriter: Send {
     /// Writes the bytes that follow the last frame to `tail`, in pieces. Called once, last.
     ///
     /// # Errors
-    /// [`FormatError::CannotWrite`] when the table has no room for so many frames;
-    /// [`FormatError::Write`] with what `tail` says.
+    /// [`FormatError::CannotWrite`] when the table has no room for all frames;
+    /// [`FormatError::Write`] with the error of `tail`.
     fn finish(&mut self, tail: &mut dyn io::Write) -> Result<Ending, FormatError>;
 }
 

@@ -1,20 +1,19 @@
-//! Frames kept on disk: content-addressed, shared by processes, bounded.
+//! Disk cache of frames: content-addressed, shared by processes, bounded.
 //!
-//! A frame is one file, named by the checksum of its compressed bytes and their number where the
-//! image has such a checksum (so that images share what they have in common), and otherwise by the
-//! image and the frame's place in it. A checksum of the contents ends the file.
+//! A frame is one file. Its name is the checksum and the number of its compressed bytes where the
+//! image has such a checksum (so that images share common frames), and otherwise the image and the
+//! frame's place in it. A checksum of the contents ends the file.
 //!
-//! Must stay true: what [`Disk::get`] gives has passed its checksum, whatever a crash, another
-//! process or the disk did to the file; a file has its name only when it is whole (written under
-//! another one, then renamed); nothing that goes wrong here makes a read fail, for the network has
-//! the bytes, too, but it is said once; the files take at most the limit and one part in [`SLACK`]
-//! of it for each process that writes.
-//! The folder must be this user's or root's and closed to the writing of others, else it is not
-//! used and that is said: who may write there chooses what is read. It is used through its
-//! descriptor, and no link in it is followed.
-//! The checksums are no defence against whoever makes images on purpose that share them: one cache
-//! is for images of makers that are trusted alike.
-//! Called from: any thread.
+//! Must stay true: the bytes that [`Disk::get`] returns have passed their checksum, whatever a
+//! crash, another process or the disk did to the file. A file has its name only when it is whole
+//! (written under another name, then renamed). No fault of the cache fails a read, for the network
+//! has the bytes, too; a fault is logged once. The files take at most the limit, plus one part in
+//! [`SLACK`] of it for each process that writes.
+//! The folder must belong to this user or root, and other users must not be able to write to it.
+//! Otherwise it is not used, with a warning: a user that can write there chooses the bytes that are
+//! read. It is used through its descriptor, and no link in it is followed.
+//! The checksums do not protect against an author who makes colliding images on purpose: share one
+//! cache only among images whose authors are trusted alike.
 
 use crate::origin::Identity;
 use parking_lot::Mutex;
@@ -40,7 +39,7 @@ pub(crate) struct Disk {
     written: AtomicU64,
     /// Held by the thread that counts.
     counting: Mutex<()>,
-    /// True once somebody was told that frames are not kept.
+    /// True once the user was warned that frames are not kept.
     told: AtomicBool,
 }
 
@@ -80,7 +79,7 @@ impl Disk {
             temporaries,
             limit_bytes,
             image: xxh3_64(text.as_bytes()),
-            // Who came before may have left it full.
+            // An earlier process may have left it full.
             written: AtomicU64::new(u64::MAX / 2),
             counting: Mutex::new(()),
             told: AtomicBool::new(false),
@@ -112,7 +111,7 @@ impl Disk {
         let whole = file.read_exact(&mut buffer).is_ok();
         let check = xxh3_64(buffer.get(..bytes)?).to_le_bytes();
         if !whole || buffer[bytes..] != check || !is_sound(frame, &buffer[..bytes]) {
-            // Torn by a crash, or damaged: the next one who has the bytes writes it again.
+            // Torn by a crash, or damaged: the next fetch of the frame writes it again.
             let _ = part.remove_file(&name);
             return None;
         }
@@ -263,9 +262,9 @@ const PROBE_BYTES: usize = 4096;
 const TEMPORARY: &str = "tmp";
 /// Directories of files, so that none gets too long.
 const PARTS: u64 = 256;
-/// One part in so many of the limit is written between two counts, and thrown out at once.
+/// One part in this many of the limit is written between two counts, and evicted at once.
 const SLACK: u64 = 16;
-/// Age at which a temporary file belongs to nobody.
+/// Age at which a temporary file counts as abandoned.
 const TEMPORARY_AGE_MAX: Duration = Duration::from_secs(3600);
 
 fn warn_of(directory: &Path, error: &io::Error) {

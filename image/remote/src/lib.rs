@@ -57,8 +57,8 @@ pub struct Options {
     pub cache: Option<(PathBuf, u64)>,
     /// When requests are made again.
     pub retry: Retry,
-    /// Bytes behind the head that are asked for at once, and not waited for: where the image holds
-    /// a tree, its metadata. 0 for those who only look at the image's tables.
+    /// Bytes behind the head that are prefetched at once: where the image holds a tree, its
+    /// metadata. 0 for callers that only look at the image's tables.
     pub beyond_bytes: u64,
     /// True where redirects to other servers are followed.
     pub may_leave: bool,
@@ -196,7 +196,7 @@ impl RemoteImage {
     }
 
     /// SHA-256 of the whole image in hexadecimal digits, where a registry names it. Reading frames
-    /// does not check it: only who has all bytes can.
+    /// does not check it: that needs all bytes of the image.
     #[must_use]
     pub fn sha256(&self) -> Option<&str> {
         self.fetcher.origin().sha256()

@@ -99,8 +99,8 @@ impl Location {
 }
 
 impl Location {
-    /// Place of the index beside the object: its name with `.sidx` behind it. `None` in a registry,
-    /// where a blob has no neighbours.
+    /// Location of the sidecar index: the object's name with `.sidx` appended. `None` in a
+    /// registry, where a blob has no neighbours.
     #[must_use]
     pub fn beside(&self) -> Option<Self> {
         match self {

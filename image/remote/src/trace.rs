@@ -1,10 +1,11 @@
 //! Traces: which parts of an image were read, in the order in which each was read first.
 //!
-//! Why here: who starts a machine from an image far away reads the same parts each time; asked for
-//! beforehand and in this order, they are there when they are wanted.
+//! Why here: a machine that boots from a remote image reads the same parts each time. Prefetched in
+//! the recorded order, they are local when they are needed.
 //! A trace is text: `sidecore-trace 1`, the size of the contents, then lines `OFFSET LENGTH`, bytes
 //! of contents. So it also serves another image of nearly the same contents, in other frames.
-//! Must stay true: a part is written once; a trace is read whatever it holds, within a bound.
+//! Must stay true: a part is written once. A trace with any contents can be read, within a size
+//! limit.
 
 use parking_lot::Mutex;
 use sidecore_block::device::TraceSink;

@@ -34,7 +34,8 @@ fn read_all(url: &str, options: Options, raw: &[u8]) {
     assert!(found == raw);
 }
 
-/// Frames are written after those who wait got them: waits until a count of files is reached.
+/// Frames are written to disk after the waiting readers got them: waits until `count` files are
+/// there.
 fn wait_for_files(directory: &Path, count: usize) {
     let begun = Instant::now();
     while files(directory).len() < count {
@@ -170,7 +171,8 @@ fn an_update_fetches_the_frames_that_changed() {
         *fetched = remote.counts().fetched_bytes;
     }
     let [even, cut] = fetched;
-    // An even frame behind the insertion is new; of the others a few beside it are.
+    // Even cuts: every frame behind the insertion is new. Content-defined cuts: a few frames around
+    // it.
     assert!(even > 1 << 20, "{even} bytes");
     assert!(cut < 200 << 10 && cut > 0, "{cut} bytes");
 }

@@ -290,7 +290,7 @@ fn frames_that_belong_together_come_with_the_first_of_them() {
         read(0);
         read(100);
         assert_eq!(server.requests(), 3);
-        // Each far from the one before: nobody reads ahead for this reader.
+        // Each read far from the one before, so that no read-ahead starts.
         for step in 0..40 {
             read(step * 17 % 40);
         }

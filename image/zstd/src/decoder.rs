@@ -1,4 +1,4 @@
-//! From frames to their contents: block by block, two at a time where nobody waits for the first.
+//! Decompresses frames block by block, two at a time where no reader waits for the first.
 //!
 //! Must stay true: whatever positions a caller gives, nothing outside the slices of this call is
 //! touched: the frame's start is checked against the output each time. Any thread; a decoder is

@@ -1,6 +1,6 @@
 //! Faults of a frame.
 //!
-//! Must stay true: each message stands by itself; callers show it beside the frame's number.
+//! Must stay true: each message stands by itself; callers show it next to the frame's number.
 
 /// Why a frame was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

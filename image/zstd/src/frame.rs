@@ -167,7 +167,7 @@ pub(crate) struct Block<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum BlockKind<'a> {
     Raw(&'a [u8]),
-    /// One byte, so many times.
+    /// One byte, repeated this many times.
     Run(u8, usize),
     Compressed(&'a [u8]),
 }

@@ -193,10 +193,10 @@ impl Chain<'_> {
     }
 }
 
-/// A sequence as it is coded: how many literals come first, the bytes of the match that follows,
-/// the match's offset, where 1 to 3 name earlier ones and others are 3 more than an offset; the
-/// last word is not used. Plain words, so that new lists are pages that nobody has touched, and
-/// four of them, so that lists are added up whole.
+/// A sequence as it is coded: the number of literals that come first, the bytes of the match that
+/// follows, and the match's offset, where 1 to 3 name earlier ones and others are 3 more than an
+/// offset. The last word is not used. Plain words, so that new lists are untouched pages; four of
+/// them, so that sums add whole sequences at once.
 pub(crate) type Sequence = [u32; 4];
 
 /// All literals and all bytes of matches of some sequences, which must not run over.

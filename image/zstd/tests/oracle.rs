@@ -1,4 +1,5 @@
-//! The decoder beside libzstd: the same bytes from the same frames, and the same frames refused.
+//! Compares the decoder with libzstd: the same bytes from the same frames, and the same frames
+//! refused.
 //!
 //! Contents of several kinds, all levels, sizes from none to several blocks, blocks of all lengths;
 //! then frames with changed bytes, cut short, and put together of others.

@@ -198,7 +198,7 @@ fn foreign_zstd(raw: &[u8], checked: bool) -> Vec<u8> {
     image
 }
 
-/// A zstd file as pzstd makes them, and behind it the index that would stand beside it.
+/// A zstd file as pzstd makes them, followed by its sidecar index.
 #[must_use]
 pub fn beside_seed() -> Vec<u8> {
     let raw = contents(9000);

@@ -21,14 +21,14 @@ pub(super) use fixtures::secret;
 pub use fixtures::{Noise, Seed, beside_seed, seeds};
 pub use mutate::{Mutant, Mutator};
 
-/// Opens any bytes as an image and reads some of its frames; then as a zstd file with an index
-/// beside it.
+/// Opens any bytes as an image and reads some of its frames; then as a zstd file with a sidecar
+/// index.
 pub fn fuzz_image(data: &[u8]) {
     Reader::default().walk(data, &mut |_, _, _| {});
     fuzz_beside(data);
 }
 
-/// A file, up to where an index that stands beside it begins, and that index.
+/// A file and, from the index's tag on, its sidecar index.
 fn fuzz_beside(data: &[u8]) {
     let tag = data.windows(8).rposition(|bytes| bytes == beside::TAG);
     let end = tag.and_then(|at| at.checked_sub(8)).unwrap_or(data.len());

@@ -101,5 +101,5 @@ impl<'f> Chunks<'f> {
 
 /// Bytes that are written at once.
 const WAITING_BYTES: usize = 1 << 20;
-/// Inodes begin at multiples of this: what is between two that are nearer is nobody's.
+/// Inodes begin at multiples of this: a smaller gap between two of them is padding.
 const GAP_BYTES_MAX: u64 = 32;

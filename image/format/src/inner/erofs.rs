@@ -1,12 +1,12 @@
-//! An erofs made of a directory: its names and attributes looked at first, then the contents read
-//! once, file after file.
+//! Makes an erofs of a directory: reads its names and attributes first, then the contents once,
+//! file after file.
 //!
 //! Contents are stored directory by directory, the files of one before those of the directories in
-//! it: who reads a directory's files in order reads the image in order, and what is alike is
-//! compressed together.
+//! it. A reader that goes through a directory's files in order reads the image in order, and
+//! similar contents are compressed together.
 //!
-//! Must stay true: symbolic links are not followed; hard links stay one file; a file's contents are
-//! those that it had, to the length that it had when its name was looked at.
+//! Must stay true: symbolic links are not followed; hard links stay one file. A file's contents are
+//! those at the time of reading, up to the length that it had when its attributes were read.
 
 use super::chunks::Chunks;
 use super::tree::{self, Visit, identity};
@@ -331,7 +331,7 @@ struct Reader<'p> {
 enum Piece {
     /// A number of chunks of zeros.
     Hole(u64),
-    /// One chunk of so many bytes; up to the end of its block the buffer is zeros.
+    /// One chunk of this many bytes; up to the end of its block the buffer is zeros.
     Bytes(usize),
 }
 

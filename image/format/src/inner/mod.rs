@@ -356,8 +356,8 @@ fn run(command: &mut Command, program: Program, directory: &Folder) -> Result<()
     Ok(())
 }
 
-/// Size of a directory's contents, for the one file system that must know beforehand, and for who
-/// has no room.
+/// Size of a directory's contents: for ext4, whose size must be known beforehand, and for the error
+/// when there is no room.
 #[derive(Debug, Default, Clone, Copy)]
 struct Size {
     /// Bytes of contents, each file rounded up to a block.

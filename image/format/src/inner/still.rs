@@ -1,9 +1,9 @@
 //! A directory for a program that walks it by names, as `mksquashfs` and `mkfs.ext4` do.
 //!
-//! Why here: another user who may change the tree could put a link in the place of a directory
-//! while such a program walks, and lead it to files that only this process may read. So it walks
-//! through a mount of its own on which the kernel follows no link; where that cannot be had, a tree
-//! that others may change is refused.
+//! Why here: another user with write access to the tree could replace a directory by a link while
+//! such a program walks, and lead it to files that only this process may read. So the program walks
+//! through a mount of its own on which the kernel follows no link. Where such a mount is not
+//! possible, a tree that others may change is refused.
 
 use super::{InnerError, Program, tree};
 use rustix::fs::{FileType, Stat};
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// See the module.
 pub(super) enum Still<'d> {
-    /// Nobody else may change it.
+    /// No other user may change it.
     Closed(&'d Folder),
     /// No link is followed in it.
     Linkless(Folder),
@@ -59,7 +59,7 @@ impl<'d> Still<'d> {
     }
 }
 
-/// Another user who may exchange what is in a directory, in words.
+/// Describes the other users that may exchange entries of a directory.
 fn changed_by(stat: &Stat) -> Option<String> {
     let own = rustix::process::geteuid().as_raw();
     if stat.st_uid != 0 && stat.st_uid != own {

@@ -137,7 +137,7 @@ fn a_full_disk_is_named_with_what_is_needed() {
         eprintln!("skipped: no tmpfs may be mounted here");
         return;
     }
-    // Beside the copies that are stored once: more than there is room for.
+    // More than there is room for, in addition to the copies that are stored once.
     let noise: Vec<u8> = (0..500_000_u64)
         .flat_map(|at| at.wrapping_mul(0x9E37_79B9_7F4A_7C15).to_le_bytes())
         .collect();

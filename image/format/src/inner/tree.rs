@@ -43,7 +43,8 @@ pub(super) fn walk(
         path: PathBuf::new(),
         listing: Vec::with_capacity(LISTING_BYTES),
     };
-    // A description of its own: where its listing stands is nobody else's business.
+    // A file description of its own, so that its listing position is not shared with other users of
+    // `root`.
     let again = openat(root, ".", DIRECTORY, Mode::empty());
     let opened = again.and_then(|file| fstat(&file).map(|stat| (file, stat)));
     let (file, stat) = opened.map_err(|errno| walk.failed(errno.into()))?;

@@ -23,7 +23,7 @@ fn faults(format: Format, image: &[u8]) -> Option<Vec<String>> {
     Some(audit.finish(&index).unwrap())
 }
 
-/// An image with a hash tree that nobody has signed.
+/// An image with an unsigned hash tree.
 fn with_tree(format: Format, raw: &[u8]) -> Vec<u8> {
     let layout = Layout {
         frame_bytes: 4096,

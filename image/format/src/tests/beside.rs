@@ -1,5 +1,5 @@
-//! Indexes beside files of many zstd frames: the right bytes or an error, whatever is done to
-//! either.
+//! Sidecar indexes of files of many zstd frames: the right bytes or an error, whatever is changed
+//! in either file.
 
 use super::super::beside::{Scan, Walked, read};
 use super::super::read_at::Bytes;
@@ -143,7 +143,7 @@ fn a_file_that_was_changed_gives_errors() {
     for at in 0..end + 100 {
         let mut changed = file.clone();
         changed[at] ^= 1 << (at % 8);
-        // What stands behind the last frame with contents is nobody's.
+        // Bytes behind the last frame with contents belong to no frame.
         let is_whole = reads(&changed, &index, &raw).is_ok_and(|whole| whole);
         assert!(!is_whole || at >= end, "byte {at}");
         if !at.is_multiple_of(13) {
@@ -182,7 +182,7 @@ fn an_index_that_was_forged_is_refused_or_gives_errors() {
             let at = entries + frame * 16 + field;
             let old = u32::from_le_bytes(forged[at..at + 4].try_into().unwrap());
             forged[at..at + 4].copy_from_slice(&(old ^ value).to_le_bytes());
-            // The sum of contents and the checksum, as somebody who forges would have them.
+            // The sum of contents and the checksum, as a forger would set them.
             if field == 12 {
                 let sum = raw.len() as u64 - u64::from(old) + u64::from(old ^ value);
                 forged[40 + 32..40 + 40].copy_from_slice(&sum.to_le_bytes());

@@ -123,7 +123,7 @@ fn an_image_of_nothing_but_holes_is_one() {
     }
 }
 
-/// Who inflates frame by frame would put everything behind a hole at a wrong place.
+/// A decoder that goes frame by frame would place all data behind a hole at a wrong offset.
 #[test]
 fn decoders_that_know_no_holes_refuse_it_at_once() {
     let image = image(Format::Zstd, &[Piece::Holes(1000), Piece::Frame(1)]).0;

@@ -23,8 +23,8 @@ fn deflated(format: Format, number: usize, raw: &[u8]) -> Put {
     Put { stored, packed }
 }
 
-/// An image of `raw`, whose frames `forge` may change: their leaves stay, everything else is made
-/// to fit, as somebody would do who has no key.
+/// An image of `raw`, whose frames `forge` may change: their leaves stay, and everything else is
+/// made consistent, as a forger without a key would do.
 fn image(format: Format, raw: &[u8], forge: &mut dyn FnMut(usize, &mut Put)) -> (Vec<u8>, Hash) {
     let layout = Layout {
         frame_bytes: FRAME_BYTES as u32,
@@ -67,7 +67,7 @@ fn trusted(image: &[u8], root: &Hash) -> Result<Index, FormatError> {
     Ok(index)
 }
 
-/// Contents for a reader who trusts `root`; none where anything was refused.
+/// Contents for a reader that trusts `root`; `None` where anything was refused.
 fn read(image: &[u8], root: &Hash) -> Option<Vec<u8>> {
     let index = trusted(image, root).ok()?;
     let mut reader = FrameReader::new(false);
@@ -96,7 +96,8 @@ fn the_right_image_reads_back() {
         let tree = index.tree().unwrap();
         assert_eq!((tree.root, tree.signatures.len()), (root, 1));
         assert!(!index.is_trusted());
-        // Who asks for nothing reads it as any other, and so do others' tools.
+        // A reader that asks for no verification reads it as any other image, and so do other
+        // tools.
         assert_eq!(super::read_all(&image), raw, "{format}");
     }
     let zstd = image(Format::Zstd, &raw, &mut |_, _| {}).0;
@@ -167,7 +168,7 @@ fn frames_cannot_change_places_or_become_zeros() {
             }
         });
         assert_eq!(read(&swapped, &root), None, "{format}");
-        // Declared to be zeros, which nobody reads.
+        // Declared to be zeros, which are never read from the file.
         let (emptied, _) = image(format, &raw, &mut |number, put| {
             put.packed.zero |= number == 5;
         });
@@ -220,7 +221,7 @@ fn the_tree_of_another_image_is_refused() {
     assert!(trusted(&cut, &[0; 32]).is_err());
 }
 
-/// Whatever is changed anywhere in an image, a reader who trusts the root gets the right bytes or
+/// Whatever is changed anywhere in an image, a reader that trusts the root gets the right bytes or
 /// an error.
 #[test]
 fn no_mutation_gives_wrong_bytes() {

@@ -1,17 +1,18 @@
-//! Frames on their way: who waits for which, what is asked for next, what is kept.
+//! Frames in flight: which threads wait for which frames, the next requests, and the kept frames.
 //!
-//! One lock guards all book-keeping; no network or disk is touched under it. Threads that make
-//! requests are started when all others are busy, up to [`WORKERS_MAX`], and end when idle.
+//! One lock guards all book-keeping; no network or disk is touched under it. Worker threads, which
+//! make the requests, are started when all others are busy, up to [`WORKERS_MAX`], and end when
+//! idle.
 //!
-//! - A frame that somebody waits for goes before one that is only expected; one that was expected
-//!   and is now waited for changes queues.
-//! - A frame is asked for once, however many wait for it.
-//! - Frames that came are kept until their memory is needed: first go those that were used.
+//! - A frame with waiting readers goes before a prefetched one; a queued prefetch that gets a
+//!   waiting reader changes queues.
+//! - A frame is requested once, however many readers wait for it.
+//! - Fetched frames are kept until their memory is needed: used frames are evicted first.
 //!
-//! Must stay true: everybody who waits is answered, for every request ends (its attempts are
-//! bounded, and each has a time limit) and tells of all its frames; kept and expected bytes stay
-//! within `memory_bytes`; a frame whose checksum is wrong on the last attempt is handed out as it
-//! came, so that its neighbours are had: the device checks it again and refuses it.
+//! Must stay true: every waiting reader gets an answer, for every request ends (its attempts are
+//! bounded, and each has a time limit) and settles all its frames. Kept and requested bytes stay
+//! within `memory_bytes`. A frame whose checksum is wrong on the last attempt is handed out as it
+//! came, so that its neighbours are usable: the device checks it again and refuses it.
 //! Called from: any thread.
 
 mod plan;
@@ -84,7 +85,7 @@ struct State {
     fresh: VecDeque<Key>,
     /// Bytes of frames that are here or on their way.
     held_bytes: u64,
-    /// Of which nobody has used yet.
+    /// Part of `held_bytes`: frames that were not used yet.
     fresh_bytes: u64,
     /// Frames that were used since prefetching began, while it goes on: not to be asked for again.
     passed: Option<HashSet<Key>>,
@@ -99,13 +100,13 @@ type Key = (u64, u32);
 struct Entry {
     place: Place,
     waiters: u32,
-    /// Those of them who sleep until the frame comes or fails.
+    /// The threads among them that sleep until the frame comes or fails.
     sleepers: Vec<Arc<Sleeper>>,
     used: bool,
 }
 
-/// Somebody who waits for some frames, and is woken when the last of them has come or failed: one
-/// wake-up for all who wait, with each frame that comes, would cost more than fetching it.
+/// A thread that waits for some frames. It is woken once, when the last of them has come or failed:
+/// waking all waiting threads for each frame would cost more than fetching it.
 #[derive(Default)]
 struct Sleeper {
     /// Frames that are still out.
@@ -114,7 +115,7 @@ struct Sleeper {
 }
 
 impl Entry {
-    /// Changes the place of a frame that came or failed, and tells who waits for it.
+    /// Changes the place of a frame that came or failed, and wakes the threads that wait for it.
     fn settle(&mut self, place: Place) {
         self.place = place;
         for sleeper in self.sleepers.drain(..) {
@@ -126,14 +127,14 @@ impl Entry {
 }
 
 enum Place {
-    /// In a queue, for somebody who waits or for nobody yet.
+    /// In a queue: urgent if a reader waits for it, else a prefetch.
     Queued {
         urgent: bool,
     },
     /// Part of a request under way.
     Asked,
     Here(Stored),
-    /// As it came, and not as its checksum says: for those who wait for it, and for nobody else.
+    /// Its bytes do not match its checksum: only for the readers that wait for it now.
     Unsound(Stored),
     Failed(String),
 }
@@ -280,7 +281,7 @@ impl Fetcher {
         }
     }
 
-    /// Asks for frames that nobody waits for yet, as far as there is room.
+    /// Prefetches frames that no reader waits for yet, as far as there is room.
     fn expect(&self, state: &mut State, ahead: &mut dyn Iterator<Item = Frame>) {
         let limit = self.shared.memory_bytes / 8 * 7;
         let mut frames = Vec::new();
@@ -309,9 +310,9 @@ impl Fetcher {
         self.shared.state.lock().passed = on.then(HashSet::new);
     }
 
-    /// Asks for `frames` in their order, as fast as they come, for as long as `more` says so; what
-    /// is on disk already is passed over. Without a disk it stops when memory is full of frames
-    /// that nobody has used, and goes on when they are.
+    /// Fetches `frames` in their order, as fast as they come, for as long as `more` returns true;
+    /// frames in the disk cache are skipped. Without a disk cache it stops when memory is full of
+    /// unused frames, and goes on when they are used.
     pub(crate) fn prefetch(&self, frames: &[Frame], more: &dyn Fn() -> bool) {
         let shared = &self.shared;
         let mut rest = frames.iter().copied().peekable();
@@ -371,7 +372,7 @@ impl State {
         }
     }
 
-    /// Forgets a frame that nobody waits for.
+    /// Forgets a frame that no reader waits for.
     fn remove(&mut self, key: Key) {
         if let Some(entry) = self.frames.remove(&key) {
             let bytes = u64::from(key.1);
@@ -448,7 +449,7 @@ impl State {
         self.used.extend(busy);
     }
 
-    /// Forgets frames that nobody has used until they take at most `limit`.
+    /// Evicts unused frames until they take at most `limit`.
     fn forget_fresh(&mut self, limit: u64) {
         while self.fresh_bytes > limit {
             let Some(oldest) = self.fresh.pop_front() else {
@@ -562,7 +563,7 @@ impl Shared {
                         .iter()
                         .map(|frame| slice(&reply, frame).unwrap_or_default().into())
                         .collect();
-                    // Who waits goes on while the frames go to disk.
+                    // Waiting readers go on while the frames go to disk.
                     self.publish(request.iter().zip(&stored).map(|(frame, stored)| {
                         let is_sound = is_whole || is_sound(frame, stored);
                         (frame, Arc::clone(stored), is_sound)
@@ -644,7 +645,7 @@ impl Shared {
                     state.fresh.push_back(key(frame));
                 }
                 Some(entry) if entry.waiters > 0 => entry.settle(Place::Unsound(stored)),
-                // Nobody waits: who comes for it has it fetched again.
+                // No reader waits for it: the next reader has it fetched again.
                 _ => state.remove(key(frame)),
             }
         }
@@ -653,7 +654,7 @@ impl Shared {
         self.arrived.notify_all();
     }
 
-    /// Tells all who wait for a frame of `request` that has not come why.
+    /// Gives the reason of a failed `request` to all readers that wait for a missing frame of it.
     fn fail(&self, state: &mut State, request: &[Frame], reason: &str) {
         for frame in request {
             let key = key(frame);
@@ -662,7 +663,7 @@ impl Shared {
                 Some(entry) if entry.waiters > 0 => {
                     entry.settle(Place::Failed(reason.to_owned()));
                 }
-                // It was only expected: who comes for it asks again.
+                // It was only a prefetch: the next reader requests it again.
                 _ => state.remove(key),
             }
         }

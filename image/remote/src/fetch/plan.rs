@@ -1,8 +1,8 @@
-//! Which frames one request asks for: neighbours are joined.
+//! Joins neighbouring frames into one request.
 //!
-//! Must stay true: every frame is in exactly one request; a request spans at most
-//! [`REQUEST_BYTES_MAX`] unless it is a single frame's; between two of its frames lie at most
-//! [`GAP_BYTES_MAX`] that nobody asked for. Pure.
+//! Must stay true: every frame is in exactly one request. A request spans at most
+//! [`REQUEST_BYTES_MAX`] unless it is a single frame's. Between two of its frames lie at most
+//! [`GAP_BYTES_MAX`] bytes that were not asked for. Pure.
 
 use sidecore_block::format::Frame;
 
@@ -45,7 +45,7 @@ fn end_of(frame: &Frame) -> u64 {
 
 /// Long enough that heads of requests do not count, short enough that many are under way.
 const REQUEST_BYTES_MAX: u64 = 1 << 20;
-/// Frames of zeros, which nobody asks for, take some tens of bytes each.
+/// Frames of zeros are never requested and take some tens of bytes each.
 const GAP_BYTES_MAX: u64 = 2048;
 
 #[cfg(test)]

@@ -51,9 +51,9 @@ pub(crate) enum Ask {
     Range(Range<u64>),
     /// As many of these as there are, of an image that is not known yet.
     Part(Range<u64>),
-    /// The first so many, or all if there are fewer.
+    /// The first bytes, this many, or all if there are fewer.
     Head(u64),
-    /// The last so many, or all if there are fewer.
+    /// The last bytes, this many, or all if there are fewer.
     Tail(u64),
 }
 
@@ -146,8 +146,8 @@ impl Origin {
         }
     }
 
-    /// Makes one request, once; `known` is the image that must answer. `on_bytes` is told of bytes
-    /// as they come.
+    /// Makes one request, once; `known` is the image that must answer. `on_bytes` is called with
+    /// the number of bytes as they arrive.
     ///
     /// # Errors
     /// [`Fault`].

@@ -44,7 +44,7 @@ pub(crate) struct Server {
 struct Shared {
     object: Vec<u8>,
     guard: Box<Guard>,
-    /// Of 1000 requests so many go wrong.
+    /// Requests in 1000 that fail.
     faults_per_mille: AtomicU64,
     random: Mutex<Random>,
     requests: AtomicU64,

@@ -255,7 +255,7 @@ unsafe fn copy_long(to: *mut u8, mut distance: usize, length: usize) {
     }
 }
 
-/// Added to a length that goes on in the next byte, so that it is told from a short one.
+/// Added to a length that continues in the next byte, to mark it apart from a complete one.
 const EXTENDED: usize = 100;
 
 /// The distance that an end marker has; a match may have it too. Rare enough to leave both to the

@@ -145,8 +145,8 @@ impl Random {
     }
 }
 
-/// A stream of random instructions of every class with the output length that it has, good but for
-/// what `lies`: one in so many distances reaches back too far.
+/// A stream of random instructions of every class, with the output length that it has. All are
+/// valid, except that one in `lies` distances reaches back too far.
 pub fn random_stream(random: &mut Random, output_max: usize, lies: usize) -> (Vec<u8>, usize) {
     let mut stream = Vec::new();
     let mut output = 1 + random.below(300);

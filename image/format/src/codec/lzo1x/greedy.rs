@@ -86,8 +86,8 @@ impl Greedy {
         Some(Found { length, distance })
     }
 
-    /// Notes that `at` holds its four bytes; returns who held them, or others with the same hash,
-    /// before.
+    /// Notes that `at` holds its four bytes; returns the last position that held them, or others
+    /// with the same hash.
     fn enter(&mut self, raw: &[u8], at: usize) -> Option<usize> {
         let slot = quad(raw, at).wrapping_mul(0x9e37_79b1) >> (32 - TABLE_BITS);
         let before = std::mem::replace(&mut self.table[slot as usize], at as u32 + 1);

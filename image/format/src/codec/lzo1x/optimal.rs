@@ -29,7 +29,7 @@ const NEVER: u32 = u32::MAX / 2;
 /// Matches longer than this are tried at full length only.
 const EVERY_LENGTH_MAX: usize = 40;
 
-/// The states of a position: so many literals since the last match, 4 standing for a run.
+/// The states of a position: the number of literals since the last match, 4 standing for a run.
 const STATES: usize = 5;
 const RUN: usize = 4;
 

@@ -73,7 +73,7 @@ pub(super) mod state {
     pub(in super::super) const RUN: u8 = 4;
     /// Nothing was read yet: the first byte has rules of its own.
     pub(in super::super) const START: u8 = 5;
-    // 1, 2 and 3 stand for themselves: so many literals after a match, then a match of two bytes.
+    // 1, 2 and 3 are counts: that many literals after a match, then a match of two bytes.
 }
 
 /// Position of inflating, always between two instructions.

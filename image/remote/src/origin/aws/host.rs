@@ -112,7 +112,8 @@ impl HttpSend for Requests {
     }
 }
 
-/// Time to reach a service of the machine: where there is none, nobody may answer at all.
+/// Time limit to connect to a metadata service: on a machine without one, packets may get no
+/// answer.
 const NEAR_CONNECT_MAX: Duration = Duration::from_secs(1);
 /// Time for a whole answer.
 const ANSWER_MAX: Duration = Duration::from_secs(5);

@@ -1,14 +1,14 @@
-//! The keys of the moment: found where other tools find them, and found again before they expire
-//! and when the store refuses them.
+//! The current access keys: looked up where other tools find them, and again before they expire and
+//! when the store refuses them.
 //!
 //! The places in their order: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`, `AWS_SESSION_TOKEN`; a
 //! web identity (`AWS_ROLE_ARN`, `AWS_WEB_IDENTITY_TOKEN_FILE`); the profile's keys, sign-on or
 //! `credential_process`; a container's service (`AWS_CONTAINER_CREDENTIALS_RELATIVE_URI` or
 //! `_FULL_URI`); the instance's role. The last one is asked only once the store has refused a
-//! request without keys: elsewhere nobody answers, and public buckets need none.
+//! request without keys: other machines have no such service, and public buckets need no keys.
 //!
-//! Must stay true: keys that can still be used are used while no other ones are to be had; a place
-//! that fails is asked again at most once in [`AGAIN_AFTER`].
+//! Must stay true: valid keys stay in use while no newer ones are available; a place that fails is
+//! asked again at most once in [`AGAIN_AFTER`].
 
 use super::Fault;
 use super::host::wait;

@@ -64,7 +64,7 @@ impl Peer {
         Ok(pairs(&answer)?.into_iter().map(status).collect())
     }
 
-    /// The least seconds, of so many repetitions, that inflating a stream file takes.
+    /// The least time in seconds, of `repetitions` runs, to decompress a stream file.
     pub(crate) fn bench(&self, file: &Path, repetitions: usize) -> Result<f64, Failure> {
         let mut command = Command::new(&self.program);
         run(command.arg("bench").arg(file).arg(repetitions.to_string()))?

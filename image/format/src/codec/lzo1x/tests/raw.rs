@@ -1,5 +1,5 @@
-//! A small encoder of raw instructions: spells exactly what it is told, and keeps what the stream
-//! must inflate to.
+//! A small encoder of raw instructions: writes exactly the given ones, and keeps the expected
+//! output.
 //!
 //! Why here: the boundary tests need streams that no sensible compressor makes. It shares nothing
 //! with `emit`.
