@@ -1,4 +1,4 @@
-//! Alignments that evolved along a tree: for tests, and for users who test their methods.
+//! Simulates alignments along a tree: for tests, and for users that test their methods.
 //!
 //! Must stay true: one seed, one alignment, on every machine: random numbers are ours, exponentials
 //! come from `libm`, and everything else is exact or rounded as IEEE 754 says.
@@ -28,7 +28,8 @@ use crate::msa::{Alignment, MsaError};
 use crate::random::{Random, index};
 use crate::tree::{HalfId, Tree};
 
-/// Evolves `sites` sites along a tree, from a state drawn at the node beside the first taxon.
+/// Evolves `sites` sites along a tree, from a state drawn at the inner node next to the first
+/// taxon.
 ///
 /// # Errors
 /// [`MsaError`] when the names do not make an alignment: duplicates, fewer than 4.

@@ -1,8 +1,8 @@
-//! Compressed files: gzip (bgzip's blocks too) and zstd, told by their first bytes.
+//! Decompresses files: gzip (bgzip's blocks too) and zstd, recognised by their first bytes.
 //!
-//! Alignments and trees are often kept compressed; [`unpack`] stands before their parsers and hands
-//! plain files through as they are. The name of a file says nothing here.
-//! Must stay true: any bytes are taken, and the output is bounded: a few kilobytes may unpack to
+//! Alignments and trees are often kept compressed; [`unpack`] runs before their parsers and returns
+//! plain files unchanged. A file's name is not looked at.
+//! Must stay true: any bytes are accepted, and the output is bounded: a few kilobytes may unpack to
 //! terabytes. Sources: RFC 1952 (gzip, members after one another), RFC 8878 (zstd).
 //!
 //! ```
@@ -179,7 +179,7 @@ impl Output {
 pub const UNPACKED_BYTES_MAX: usize = 2 << 30;
 const GZIP: [u8; 2] = [0x1F, 0x8B];
 const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
-/// Formats that are told, and not read.
+/// Formats that are recognised, for the error, and not read.
 const OTHERS: [(&[u8], &str); 6] = [
     (b"\xFD7zXZ\0", "xz"),
     (b"BZh", "bzip2"),

@@ -120,9 +120,9 @@ impl Classes {
 /// The most patterns that classes are numbered over: their numbers have 16 bits.
 pub(crate) const PATTERNS_MAX: usize = 1 << 15;
 
-/// Lists grow by so many numbers.
+/// Lists grow in steps of this many entries.
 const ROOM: usize = 32;
-/// With more of the patterns apart in one child, none are put together.
+/// With a larger share of distinct patterns in one child, the classes are not merged.
 const SHARE_MAX: [usize; 2] = [7, 8];
 /// Few pairs are looked up in a table of all that there can be (64 KiB), more are hashed.
 const CELLS_MAX: usize = 1 << 14;

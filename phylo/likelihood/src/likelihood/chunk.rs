@@ -38,10 +38,10 @@ pub(super) struct Chunk {
     code_count: usize,
     /// Inner half-edge by inner half-edge.
     classes: Vec<Classes>,
-    /// One direction's values of each inner node, then [`SCRATCH_PLACES`] for values that nobody
-    /// asks for again.
+    /// The CLVs (partials) of each inner node in one direction, then [`SCRATCH_PLACES`] for CLVs
+    /// that are used once.
     values: Vec<Values>,
-    /// Memory of the values above.
+    /// Memory of the CLVs above.
     store: Store,
     /// Each pattern's own number.
     identity: Vec<u16>,

@@ -118,7 +118,7 @@ fn slopes<E>(
     Ok(())
 }
 
-/// Differences to both sides: slopes, and a bend with nothing beside its diagonal.
+/// Central differences: slopes, and an inverse Hessian with only its diagonal set.
 fn bends<E>(
     point: &[Coordinate],
     x: &[f64],

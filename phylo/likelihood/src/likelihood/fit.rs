@@ -95,8 +95,8 @@ impl<R: Runner> Likelihood<R> {
         self.optimise_models_with(epsilon, &mut bends)
     }
 
-    /// `bends` carries what was learnt from one call to the next within one fit. Not beyond it: who
-    /// saves a search and goes on later must get the same bits.
+    /// `bends` carries curvature from one call to the next within one fit. It is not kept beyond
+    /// the fit: a search that is resumed from a checkpoint must get the same bits.
     fn optimise_models_with(
         &mut self,
         epsilon: f64,

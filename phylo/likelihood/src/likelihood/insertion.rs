@@ -131,7 +131,7 @@ impl<R: Runner> Likelihood<R> {
             path.push(parent);
         }
         let steps = path.iter().rev().enumerate();
-        // Each reads its parent's, and nobody else does.
+        // Each visit reads its parent's slot, and no later visit does: two slots suffice.
         let batch = steps.map(|(step, &at)| Visited {
             at,
             slot: step % 2,
@@ -343,7 +343,7 @@ impl<R: Runner> Likelihood<R> {
         let mut visits = std::mem::take(&mut self.scratch.visits);
         let mut ends = std::mem::take(&mut self.scratch.ends);
         visits.clear();
-        // Those beside the old place are looked at in every walk.
+        // The CLVs around the old place are used in every walk.
         ends.clear();
         let own = self.tree.others(half);
         ends.extend([half, own[0], own[1]].map(|own| self.tree.back(own)));

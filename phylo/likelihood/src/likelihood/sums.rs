@@ -60,7 +60,7 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// `width` sums over the chunks of some partitions: `term` gives a chunk's term of the `k`th,
-    /// `tell` is told the `k`th sum.
+    /// `tell` receives the `k`th sum.
     pub(super) fn sums(
         &mut self,
         parts: Range<usize>,

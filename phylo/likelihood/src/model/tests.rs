@@ -280,7 +280,7 @@ fn genotypes_change_base_by_base() {
     assert_eq!(unphased[44], 4);
     let phased = classes("GT16");
     assert_eq!(phased[..15], [0, 0, 0, 1, 2, 3, 0, 0, 0, 1, 2, 3, 0, 0, 0]);
-    // AC to CA is both at once where they are told apart.
+    // AC to CA changes both bases when the phase is known.
     let at = |i: usize, j: usize| 15 * i - i * i.saturating_sub(1) / 2 + j - i - 1;
     assert_eq!(phased[at(4, 10)], 0);
     assert_eq!(phased[119], 4, "TC to TG is C to G");

@@ -8,11 +8,9 @@
 //!
 //! Binary: 0 and 1. Multistate: up to 64 states in the order of [`MULTISTATE`], without case.
 //! Genotypes of diploid cells: the ten unordered pairs of bases in the order AA CC GG TT AC AG AT
-//! CG CT GT, written as DNA's ambiguity codes (`M` is AC); or, where the two are told apart
-//! (phased),
-//! sixteen ordered pairs, of which a heterozygous code may be either of two. In all of them the
-//! last code is the one that says nothing. Source of these: RAxML-NG's manual,
-//! "Evolutionary models".
+//! CG CT GT, written as DNA's ambiguity codes (`M` is AC). Phased genotypes have sixteen ordered
+//! pairs, and a heterozygous code may be either of two. In all of these alphabets the last code is
+//! the missing state. Source of these: RAxML-NG's manual, "Evolutionary models".
 
 use super::codon::GeneticCode;
 

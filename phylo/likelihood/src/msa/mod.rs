@@ -355,7 +355,7 @@ fn check_declared(
     }
 }
 
-/// Refuses names that several sequences have. All are told at once, so that one repair is enough.
+/// Refuses duplicate names. All are reported at once, so that one repair is enough.
 fn check_distinct(names: &[String]) -> Result<(), MsaError> {
     let mut counts: HashMap<&str, usize> = HashMap::with_capacity(names.len());
     for name in names {

@@ -152,7 +152,7 @@ impl Size {
     }
 }
 
-/// The taxa that a file lists beside its matrix.
+/// The taxa that a file lists outside its matrix.
 #[derive(Default)]
 struct Taxa {
     labels: Vec<String>,

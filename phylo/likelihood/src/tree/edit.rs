@@ -36,8 +36,8 @@ pub struct Nni {
 }
 
 impl Tree {
-    /// Cuts the subtree behind `half` off, together with `half`'s node; the two branches beside it
-    /// become one, as long as both.
+    /// Cuts the subtree behind `half` off, together with `half`'s node; the two branches at that
+    /// node become one, whose length is the sum of both.
     ///
     /// # Panics
     /// When `half` is a tip's, or both its neighbours are tips of a tree that has no other.

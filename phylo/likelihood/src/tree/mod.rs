@@ -275,7 +275,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// The tree's text, from the node beside the first taxon.
+    /// The tree's Newick text, from the inner node next to the first taxon.
     #[must_use]
     pub fn to_newick(&self, names: &[String]) -> String {
         let mut text = String::from("(");

@@ -29,8 +29,8 @@ pub struct Support {
     pub gain: f64,
 }
 
-/// The supports of all inner branches, in the order of their numbers. Lengths should have been
-/// fitted. `progress` is told how many of how many branches are done. Blocks.
+/// The supports of all inner branches, in the order of their numbers. Branch lengths should have
+/// been fitted. `progress` receives the number of branches done and their total. Blocks.
 ///
 /// # Errors
 /// [`LikelihoodError`].

@@ -76,7 +76,7 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
-    /// Nobody works yet.
+    /// A coordinator without workers.
     #[must_use]
     pub fn new(ledger: Ledger) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Coordinator {
         pieces.len()
     }
 
-    /// Pieces for those that want some, to who has the fewest first.
+    /// Pieces for the members that want some; the member with the fewest comes first.
     pub fn hand_out(&mut self) -> Vec<(Member, Order)> {
         let mut orders = Vec::new();
         while !self.stopping {
@@ -128,7 +128,7 @@ impl Coordinator {
         orders
     }
 
-    /// Pieces under way that nobody needs any more.
+    /// Pieces in progress that are no longer needed.
     #[must_use]
     pub fn unwanted(&self) -> Vec<(Member, Order)> {
         let all = self.working.iter();
@@ -146,7 +146,7 @@ impl Coordinator {
         members.collect()
     }
 
-    /// True while nobody has a piece.
+    /// True while no member has a piece.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.working.values().all(BTreeSet::is_empty)

@@ -1,12 +1,12 @@
 //! The ledger of an analysis: its pieces of work, which are done, and what comes next.
 //!
-//! Why here: one ledger serves one process and many, a first run and one that goes on. Searches
-//! come before bootstraps: they take longer, and long pieces at the end leave cores idle. Where
+//! Why here: one ledger serves one process and many, a first run and a resumed one. Searches come
+//! before bootstraps: they take longer, and long pieces at the end leave cores idle. Where
 //! bootstraps end by themselves, the next [`Options::every`] are handed out while the test waits
-//! for the last ones of a block, so that nobody is idle; if the test says that there are enough,
-//! what was done beyond is dropped.
-//! Must stay true: how many bootstraps there are in the end depends on their trees alone, not on
-//! when they came in. Pure: no clock, no thread, no I/O.
+//! for the last replicates of a block, so that no worker is idle. If the test says that there are
+//! enough, the surplus is dropped.
+//! Must stay true: the final number of bootstraps depends on their trees alone, not on the order in
+//! which they arrived. Pure: no clock, no thread, no I/O.
 //!
 //! ```
 //! use sidecore_phylo::analysis::plan::{Bootstraps, Goal, Kind, Ledger, Next};

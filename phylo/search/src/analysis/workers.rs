@@ -166,7 +166,7 @@ impl<'j> Workers<'j> {
         }
     }
 
-    /// Parks until there is an order that nobody else has taken; nothing once the workers are
+    /// Parks until there is an order that no other worker has taken; `None` once the workers are
     /// closed.
     fn await_order(&self) -> Option<(Piece, Option<String>)> {
         let Some(own) = task::current() else {

@@ -1,9 +1,9 @@
 //! States of a tree's inner nodes: marginal posterior probabilities, site by site.
 //!
-//! For each inner node the likelihoods of what is behind its three branches are multiplied, state
-//! by state, with the state's frequency, and summed over the rates: divided by their sum these are
-//! the probabilities of the states given the alignment, with all other nodes' states summed out.
-//! Why here: plain loops over what the model gives ([`Process`]); they run once, where a search's
+//! For each inner node the CLVs of its three branches are multiplied, state by state, with the
+//! state's frequency, and summed over the rate categories. Divided by their sum these are the
+//! probabilities of the states given the alignment, with all other nodes' states summed out.
+//! Why here: plain loops over the model's matrices ([`Process`]); they run once, where a search's
 //! kernels run millions of times.
 //! Must stay true: values that grow too small are scaled by powers of two, which changes no digit.
 //! Source: Yang, Kumar and Nei, Genetics 141 (1995), 1641-1650.
@@ -100,7 +100,8 @@ impl Ancestors {
     }
 }
 
-/// The tree with its inner nodes named `Node1`, `Node2`, …, from the node beside the first taxon.
+/// The tree with its inner nodes named `Node1`, `Node2`, …, from the inner node next to the first
+/// taxon.
 #[must_use]
 pub fn labelled(tree: &Tree, names: &[String]) -> Newick {
     let root = tree.back(HalfId(0));

@@ -1,17 +1,16 @@
-//! Convergence of bootstraps: a test whether more replicates would still change the consensus.
+//! Convergence of bootstraps: tests if more replicates would still change the consensus.
 //!
-//! The replicates are cut in two random halves, again and again. Of each half a consensus is made:
-//! splits by falling frequency, each that goes with those taken before (extended majority rule).
-//! Two consensuses are as far apart as their splits' frequencies differ (weighted Robinson-Foulds
-//! distance, in per cent of the sum of both when nothing were shared). There are enough replicates
-//! when that distance is small, on the mean and in nearly all cuts.
+//! The replicates are cut in two random halves, again and again. A consensus is made of each half:
+//! splits by falling frequency, each compatible with those taken before (extended majority rule).
+//! The distance of two consensuses is the weighted Robinson-Foulds distance of their splits'
+//! frequencies, in per cent of its value if no split were shared. There are enough replicates when
+//! that distance is small, on the mean and in nearly all cuts.
 //!
-//! Must stay true: a cut depends on the seed and its number alone; so the answer does not depend on
-//! who made which cut.
+//! Must stay true: a cut depends on the seed and its number alone, so the result does not depend on
+//! the thread that made a cut.
 //! Source: Pattengale and others, Journal of Computational Biology 17 (2010), 337-354: the test WC
 //! with extended majority rule, 1,000 cuts, 3 %, 99 of 100 cuts. A split that a half's trees do not
-//! have is never in its consensus; RAxML-NG fills up with such, which makes it a little more
-//! lenient.
+//! have is never in its consensus; RAxML-NG adds such splits, which makes it a little more lenient.
 //!
 //! ```
 //! use sidecore_phylo::bootstrap::convergence::{Options, Replicates};

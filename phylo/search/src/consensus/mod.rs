@@ -68,9 +68,9 @@ pub enum Rule {
 /// A consensus tree.
 #[derive(Debug, Clone)]
 pub struct Consensus {
-    /// The tree, its root beside the first taxon. Labels of inner nodes: the share of the trees
-    /// that have the branch, in whole per cent. Lengths: means over the trees that have the branch,
-    /// where all of them give it a length.
+    /// The tree, rooted at the inner node next to the first taxon. Labels of inner nodes: the share
+    /// of the trees that have the branch, in whole per cent. Lengths: means over the trees that
+    /// have the branch, where all of them give it a length.
     pub tree: Newick,
     /// The same shares, from 0 to 1: in the order of the tree's nodes, one for each inner branch.
     pub shares: Vec<f64>,

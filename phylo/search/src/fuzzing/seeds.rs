@@ -16,7 +16,7 @@ pub enum Kind {
     Partitions,
     /// A model's name.
     Model,
-    /// A run's checkpoint, without the lines' check sums: who reads it adds them.
+    /// A run's checkpoint, without the lines' checksums: the fuzz target adds them.
     Checkpoint,
     /// A search's state, as a checkpoint has it in a string.
     State,

@@ -1,12 +1,11 @@
 //! The checkpoint: everything that a run must not lose.
 //!
-//! A file of lines, each with its own check sum: what the run is, then what it came to, in the
-//! order that it did (`docs/formats/phylo-checkpoint.md`). A change is one line at the end; so a
-//! run that is killed loses at most the line that it was writing, which the next run cuts off. When
-//! half of the file is states that later ones replaced, it is written anew beside itself and
-//! renamed.
+//! A file of lines, each with its own checksum: first the run's identity, then its results in order
+//! (`docs/formats/phylo-checkpoint.md`). A change is one appended line; so a killed run loses at
+//! most the line that it was writing, which the next run cuts off. When half of the file is states
+//! that later ones replaced, a new file is written next to it and renamed over it.
 //!
-//! Must stay true: who has the file has its lock; a line is on the disk before
+//! Must stay true: the process that has the file open has its lock; a line is on the disk before
 //! [`Checkpoint::append`] returns.
 
 use super::{FilesError, io_error};
@@ -22,9 +21,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use xxhash_rust::xxh3::xxh3_64;
 
-/// Identity of a run: names and values of its settings, in order. The numbers of searches and
-/// bootstraps are is not among them, nor who does the work: a run can be asked for more later,
-/// elsewhere.
+/// Identity of a run: names and values of its settings, in order. The numbers of searches,
+/// bootstraps and processes are not among them: a later run may ask for more, on another machine.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Settings(Vec<(String, String)>);
 
@@ -237,8 +235,8 @@ impl Checkpoint {
     }
 }
 
-/// Opens a checkpoint, or makes an empty one, and locks it. Where another run renamed a new file
-/// over it between the two, once more: a lock on a file without a name keeps nobody out.
+/// Opens a checkpoint, or makes an empty one, and locks it. If another run renamed a new file over
+/// it between the two steps, it tries again: a lock on a file without a name excludes no other run.
 fn claim(path: &Path) -> Result<File, FilesError> {
     let flags = OFlags::RDWR | OFlags::CREATE;
     loop {
@@ -262,7 +260,7 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     Folder::of_file(path)?.0.sync()
 }
 
-/// An empty file beside a checkpoint, locked.
+/// A new, empty, locked file next to a checkpoint.
 fn beside(path: &Path) -> Result<File, FilesError> {
     let new = new_name(path);
     // One that an earlier run left, or another user put there, is not written to.

@@ -1,4 +1,4 @@
-//! A run's files: `PREFIX.bestTree` and the others, each written beside itself and renamed.
+//! A run's files: `PREFIX.bestTree` and the others, each written to a temporary file and renamed.
 //!
 //! | file | what |
 //! |---|---|
@@ -238,7 +238,7 @@ impl Keeper for FilesKeeper<'_> {
     }
 }
 
-/// Tries to write a file of this size beside the one at `path`, and removes it.
+/// Tries to write a file of this size in the folder of `path`, and removes it.
 fn probe(path: &Path, bytes: u64) -> std::io::Result<()> {
     let (folder, _) = Folder::of_file(path)?;
     let (hidden, mut file) = folder.temporary(0o600)?;

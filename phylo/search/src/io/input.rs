@@ -207,7 +207,7 @@ impl Input {
 /// Those of the file system; `InvalidInput` where it is no such file.
 pub fn model_file(path: &str) -> std::io::Result<String> {
     let wrong = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
-    // A pipe without a writer holds nobody up.
+    // Opening a pipe without a writer must not block.
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits();
     let flags = i32::try_from(nonblock).unwrap_or_default();
     let file = OpenOptions::new()

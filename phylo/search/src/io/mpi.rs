@@ -1,18 +1,18 @@
-//! Ranks started by `mpirun`, `srun` or the like: their messages, their meetings, their cores.
+//! Ranks started by `mpirun`, `srun` or the like: their messages, their barriers, their cores.
 //!
-//! All of it goes over MPI: orders, events and states point to point ([`Post`]), the sums of one
-//! search that several ranks do together as gathers of a team's communicator ([`Peers`]).
+//! All communication goes over MPI. Orders, events and states go point to point ([`Post`]). The
+//! sums of one search that several ranks share are gathers on a team's communicator ([`Peers`]).
 //!
-//! Must stay true: MPI is begun for calls by the one thread that began it (`MPI_THREAD_FUNNELED`:
-//! the level that every library has at full speed, and enough here, since a rank's coordinator and
-//! tasks talk to that thread by channels, and a team's search runs on it). [`Job`] cannot leave
-//! that thread, and a team's communicator is that thread's own variable, so that no other can call.
-//! Nobody waits in a blocking receive: it would spin, as MPI's waits do. In a gather all ranks of a
-//! team are at work, so there spinning is right.
+//! Must stay true: only the thread that initialised MPI calls it (`MPI_THREAD_FUNNELED`: the level
+//! that every library supports at full speed). That suffices: a rank's coordinator and tasks talk
+//! to that thread by channels, and a team's search runs on it. [`Job`] cannot leave that thread,
+//! and a team's communicator is a local variable of that thread, so that no other thread can call.
+//! No thread waits in a blocking receive: it would spin, as MPI's waits do. In a gather all ranks
+//! of a team are at work, so there spinning is right.
 //!
-//! A rank that dies ends the job: the launcher ends the others, and the checkpoint goes on.
-//! (Under `mpirun --enable-recovery` of Open MPI 4.1 a trial program hung after a rank's death; and
-//! recovery by ULFM needs calls that the `mpi` crate lacks.)
+//! A rank that dies ends the job: the launcher ends the others, and a new job resumes from the
+//! checkpoint. (Under `mpirun --enable-recovery` of Open MPI 4.1 a trial program hung after a
+//! rank's death; and recovery by ULFM needs calls that the `mpi` crate lacks.)
 
 use super::ranks::layout::Layout;
 use super::ranks::post::{Mail, Pause, Post};
@@ -117,7 +117,7 @@ impl Job {
         &self.cpus
     }
 
-    /// Rank 0's number, told to all. Blocks until all ranks have called it.
+    /// Broadcasts rank 0's number. Blocks until all ranks have called it.
     #[must_use]
     pub fn agree(&self, number: u32) -> u32 {
         let mut agreed = number;

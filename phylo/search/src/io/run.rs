@@ -51,8 +51,8 @@ pub struct Run<'r> {
 }
 
 impl Run<'_> {
-    /// Does what the ledger has open. Blocks until all is done or it was stopped; the other ranks
-    /// are told then.
+    /// Does the open work of the ledger. Blocks until all is done or it was stopped, which then
+    /// ends the other ranks, too.
     ///
     /// # Errors
     /// [`AnalysisError`].
@@ -95,7 +95,7 @@ pub fn alone(
     }
     let (sender, mailbox) = mpsc::channel();
     let tell = |event: Event| {
-        // Nobody listens any more only when the run is over.
+        // The send fails only when the run is over and the receiver is dropped.
         let _ = sender.send(Message::From(0, event));
     };
     let Crew {

@@ -114,7 +114,7 @@ pub fn start_tree(
     tree
 }
 
-/// Observer of a search's progress, who may stop it.
+/// Observer of a search's progress; it may stop the search.
 pub trait Watch {
     /// Called at least once a round, and every few prunings within one. What it is shown may be
     /// saved, and run on from.

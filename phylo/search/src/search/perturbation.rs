@@ -190,7 +190,7 @@ impl<R: Runner> Search<'_, R> {
     }
 }
 
-/// Share of the patience, one in so many, until a perturbation has gained something.
+/// Divisor of the patience until a perturbation has gained something.
 const EASY_SHARE: u32 = 4;
 /// Times that a trial's moves are drawn anew where they lead to a tree that was seen before.
 const DRAWS_MAX: usize = 4;

@@ -67,7 +67,7 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
         }
     }
 
-    /// Prices parameters as of so many columns.
+    /// Penalises parameters as for `sites` columns.
     pub(super) fn with_sites(self, sites: usize) -> Self {
         Self { sites, ..self }
     }

@@ -58,7 +58,7 @@ pub struct Scheme {
 pub enum Step<'f> {
     /// A candidate was fitted for a part or a subset.
     Fit(&'f Fit),
-    /// So many of so many pairs were tried.
+    /// Pairs tried, of this many pairs.
     Pairs(usize, usize),
 }
 

@@ -124,8 +124,8 @@ pub struct Verdict {
     pub p_au: f64,
 }
 
-/// Applies all tests to the trees of a table. `progress` is told how many of how many sets of
-/// replicates are done. Blocks.
+/// Applies all tests to the trees of a table. `progress` receives the number of replicate sets that
+/// are done and their total. Blocks.
 ///
 /// # Errors
 /// [`TopologyError::TooMany`], [`TopologyError::Offload`].

@@ -1,7 +1,7 @@
 //! Sites' log-likelihoods under several trees, and replicates drawn from them.
 //!
-//! Must stay true: a block of replicates draws from a seed of its own, so that it does not matter
-//! who draws it.
+//! Must stay true: a block of replicates draws from a seed of its own, so the drawing thread does
+//! not matter.
 
 use super::TopologyError;
 use crate::random::Random;
@@ -93,7 +93,7 @@ impl SiteTable {
         self.values.len() / self.trees
     }
 
-    /// Adds to each tree's sum its values, so many times each.
+    /// Adds each pattern's values, `counts` times each, to the trees' sums.
     fn add(&self, counts: &[u32], sums: &mut [f64]) {
         for (&count, values) in counts.iter().zip(self.values.chunks(self.trees)) {
             if count > 0 {

@@ -59,8 +59,8 @@ pub struct Found {
     pub lnl: f64,
 }
 
-/// Makes ultrafast bootstraps from the likelihood's tree, which should be the best that a search
-/// found, with its lengths and parameters fitted. `progress` is told the rounds. Blocks.
+/// Makes ultrafast bootstraps from the likelihood's tree, which should be the best tree of a
+/// search, with its lengths and parameters fitted. `progress` receives the rounds. Blocks.
 ///
 /// # Errors
 /// [`LikelihoodError`].
@@ -274,7 +274,7 @@ fn inner_edges(tree: &Tree) -> Vec<EdgeId> {
     tree.edges_depth_first().into_iter().filter(inner).collect()
 }
 
-/// Those of the branches between inner nodes that are among some branches or beside one.
+/// The branches between inner nodes that are among `branches` or adjacent to one of them.
 fn near(tree: &Tree, branches: &[EdgeId]) -> Vec<EdgeId> {
     let mut inner = inner_edges(tree);
     inner.retain(|&edge| {

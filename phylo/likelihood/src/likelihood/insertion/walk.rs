@@ -26,7 +26,7 @@ pub(super) struct Visited {
     pub(super) at: usize,
     /// Where its near side goes.
     pub(super) slot: usize,
-    /// Where the near side of the one before it is; None beside the old place.
+    /// Slot of the near side of the insertion before it; `None` next to the old place.
     pub(super) from: Option<usize>,
 }
 

@@ -16,7 +16,7 @@ struct Fake<'p> {
     steps: u64,
     begun: AtomicU32,
     stop: &'p AtomicBool,
-    /// Raises `stop` after so many steps of all.
+    /// Raises `stop` after this many steps of all pieces.
     stop_after: u32,
     all_steps: AtomicU32,
 }

@@ -33,7 +33,7 @@ fn searches_of(models: [&str; 2], rapid: bool, seed: u64) -> Searches<Serial> {
     }
 }
 
-/// Breaks off after so many steps, with the state.
+/// Breaks off after `left` steps, with the state.
 struct Breaker {
     left: usize,
     state: Option<String>,

@@ -43,7 +43,7 @@ pub struct Crew<'c> {
 }
 
 /// Leads all ranks from rank 0, whose own workers are `crew`. Blocks until all is done, or it was
-/// stopped, or something failed; then the others are told that nothing more will come.
+/// stopped, or something failed; then it ends the other ranks.
 ///
 /// # Errors
 /// [`AnalysisError`].
@@ -56,7 +56,7 @@ pub fn lead<R: Runner>(
     let (mailed, mailbox) = channel();
     let own = mailed.clone();
     let tell = move |event: Event| {
-        // Nobody listens any more only when the run is over.
+        // The send fails only when the run is over and the receiver is dropped.
         let _ = own.send(Message::From(0, event));
     };
     let ended = crew.run(&tell, |workers| {

@@ -92,7 +92,7 @@ impl Branch<'_> {
                     return decode(&bytes).map(Some).ok_or(RankError::Gone);
                 }
                 Some(Mail::Gone(0)) => return Err(RankError::Gone),
-                // Nobody else has orders.
+                // Only rank 0 gives orders.
                 Some(_) => (),
                 None => return Ok(None),
             }
@@ -111,7 +111,7 @@ impl Line for Branch<'_> {
         match self.events.recv_timeout(wait) {
             Ok(event) => self.forward(&event),
             Err(RecvTimeoutError::Timeout) => (),
-            // Nobody here says anything any more.
+            // All senders of events in this process are gone; only rank 0 may still send.
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(wait),
         }
         Ok(None)

@@ -1,9 +1,9 @@
 //! Messages between ranks.
 //!
-//! Why here: the farm and its teams do not know whether their messages go over MPI or between
-//! threads; so a test without MPI covers everything but MPI itself.
-//! Must stay true: from one rank to another messages arrive in order, each whole, or the receiver
-//! is told that the sender is gone.
+//! Why here: the farm and its teams do not depend on the transport (MPI, or channels between
+//! threads), so a test without MPI covers everything but MPI itself.
+//! Must stay true: messages from one rank to another arrive in order, each whole, or the receiver
+//! learns that the sender is gone.
 
 use crate::analysis::coordinator::Member;
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::time::Duration;
 /// A delivery.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Mail {
-    /// A message, and who sent it.
+    /// A message and its sender.
     From(Member, Vec<u8>),
     /// A rank is gone: nothing more comes from it.
     Gone(Member),

@@ -67,7 +67,7 @@ impl Team<'_> {
         if self.rank != self.ranks.0 {
             return self.follow(post);
         }
-        // Events go out where they are told: nothing comes by the channel.
+        // Events are sent where they occur: none comes by the channel.
         let (_, events) = channel();
         self.lead(&mut Branch { post, events })
     }

@@ -15,7 +15,7 @@ use sidecore_offload::{OffloadError, Pool, PoolConfig, task};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Takes some steps, and says who it was.
+/// Takes some steps, and reports its name.
 struct Stepper {
     name: &'static str,
     pieces: AtomicU32,
@@ -262,7 +262,7 @@ fn ranks_notice_that_their_leader_is_gone() {
 struct Together<'t> {
     seat: &'t Seat,
     steps: u32,
-    /// Raised by the leader after so many steps of all its pieces.
+    /// Raised by the leader after this many steps of all its pieces.
     stop: Option<(&'t AtomicBool, u32)>,
     taken: AtomicU32,
 }
