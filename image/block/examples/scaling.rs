@@ -62,7 +62,7 @@ fn stages(device: &Device) -> String {
     format!("{hand_over:.0}+{get:.0}+{:.0} us", of(Stage::Inflate))
 }
 
-/// Frames inflated by threads, each into a buffer of its own.
+/// Frames decompressed by threads, each into a buffer of its own.
 fn plain(image: &str, device: &Device, threads: usize, span: Duration) -> Result<f64> {
     let file = File::open(image)?;
     let index = device.index();

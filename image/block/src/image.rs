@@ -21,19 +21,19 @@ pub type Stored = Arc<[u8]>;
 /// A source whose bytes come over a network. Its [`ReadAt`] serves the image's tables and single
 /// frames that were not fetched ahead of time.
 pub trait Far: ReadAt + Send {
-    /// Brings the compressed bytes of `wanted`, which are in the image's order, and blocks until
-    /// all are there. Asks for those of `ahead`, too, behind the wanted ones, without waiting.
+    /// Fetches the compressed bytes of `wanted`, which are in the image's order, and blocks until
+    /// all are there. Prefetches those of `ahead`, after the wanted ones, without waiting.
     ///
     /// # Errors
-    /// The reason why one of `wanted` cannot be had, after what retries the source makes.
+    /// The reason why one of `wanted` cannot be fetched, after the source's retries.
     fn bring(
         &self,
         wanted: &[Frame],
         ahead: &mut dyn Iterator<Item = Frame>,
     ) -> io::Result<Vec<Stored>>;
 
-    /// Compressed bytes that should be under way ahead of a sequential reader, so that the link is
-    /// never idle. Changes as the source learns about the link.
+    /// Compressed bytes that should be in flight ahead of a sequential reader, so that the link is
+    /// never idle. Changes as the source measures the link.
     fn window_bytes(&self) -> u64;
 }
 
@@ -58,7 +58,7 @@ impl Image {
         }
     }
 
-    /// The file, where it is one.
+    /// The file, if the image is local.
     #[must_use]
     pub fn file(&self) -> Option<&File> {
         match self {
@@ -67,7 +67,7 @@ impl Image {
         }
     }
 
-    /// The source far away, where it is one.
+    /// The source, if the image is remote.
     #[must_use]
     pub fn far(&self) -> Option<&dyn Far> {
         match self {

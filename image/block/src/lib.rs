@@ -12,7 +12,7 @@
 //! passed on here; the exports (FUSE, loop, ublk, NBD) are `sidecore-export`'s.
 //!
 //! Source: the user-mode SPE driver of 2007 (a compressed loop device whose 64 KiB blocks were
-//! inflated by SPEs).
+//! decompressed by SPEs).
 
 pub mod device;
 pub mod image;

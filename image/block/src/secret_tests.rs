@@ -171,7 +171,7 @@ fn those_for_whom_it_is_encrypted_read_it_and_nobody_else() {
             let error = scratch.refused(&bytes, &secrets);
             assert!(error.contains("none of the keys"), "{error}");
         }
-        // Nothing of the contents is left in it, and no image is like another.
+        // No contents are left in plain text, and no two images are alike.
         let text = 1000_u32.to_le_bytes().repeat(3);
         assert!(!bytes.windows(text.len()).any(|it| it == text));
         let again = scratch.pack_for(&readers, format, cipher, true);

@@ -220,7 +220,7 @@ fn write_early(file: &FileStore, waiting: &Waiting, mut random: u64) -> ! {
         {
             let waiting = waiting.lock().unwrap();
             let skip = split_mix(&mut random) as usize % waiting.len().max(1);
-            // It waits on, too: a sync writes it once more.
+            // It stays in the list: the next sync writes it again.
             if let Some((number, bytes)) = waiting.iter().nth(skip) {
                 file.write_at(bytes, number * SECTOR).unwrap();
             }

@@ -1,7 +1,7 @@
 //! Access to an image's bytes, and little-endian numbers out of them.
 //!
-//! Why here: the reader does no I/O of its own; whoever has the bytes lends them through [`Bytes`].
-//! Callable from any thread.
+//! Why here: the reader does no I/O of its own; the owner of the bytes lends them through
+//! [`Bytes`]. Callable from any thread.
 
 use crate::{Corrupt, Error};
 

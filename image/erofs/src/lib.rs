@@ -180,7 +180,7 @@ impl<B: Bytes> Erofs<B> {
         Ok(names)
     }
 
-    /// Value of an extended attribute; none if the inode has none of that name.
+    /// Value of an extended attribute; `None` if the inode has no attribute of that name.
     ///
     /// # Errors
     /// [`Error`].
@@ -209,9 +209,9 @@ impl<B: Bytes> Erofs<B> {
     }
 }
 
-/// Byte behind an image's metadata, where the superblock says it: the beginning of its shared
-/// attributes, behind which our [writer](mod@write) puts nothing but contents. A hint, for whoever
-/// reads ahead; none where the bytes are no erofs, or one that is not read here.
+/// Byte behind an image's metadata, if the superblock gives it: the beginning of its shared
+/// attributes, behind which our [writer](mod@write) puts only contents. A hint for read-ahead;
+/// `None` where the bytes are no erofs, or one that is not read here.
 ///
 /// ```
 /// assert_eq!(sidecore_erofs::metadata_end(&&[0; 4096][..]), None);

@@ -117,7 +117,7 @@ pub enum ExportError {
          first"
     )]
     TooMany(usize),
-    /// Nothing of ours is there.
+    /// No image of ours is mounted there.
     #[error("no image is mounted on {0}; `umount` is for other mounts")]
     NotMounted(PathBuf),
     /// Not in this mount namespace, or not any more.
@@ -209,7 +209,7 @@ impl ExportError {
     }
 }
 
-/// The module that brings a file system.
+/// The kernel module of a file system.
 fn module(file_system: &str) -> &str {
     match file_system {
         "iso9660" => "isofs",

@@ -19,13 +19,14 @@
 //! goes. [`MountPoint::At`] is for people without root, through `fusermount3`.
 //!
 //! After an administrator has set `fuse.enable_uring` (Linux 6.14), requests come by queues over
-//! io_uring, one for each processor. Answers are then copied once more, into memory that the kernel
-//! takes them from, and switches of process are saved: on two cores neither showed.
+//! io_uring, one for each processor. That saves context switches, but replies are copied a second
+//! time, into memory that the kernel takes them from. On two cores neither effect was measurable.
 //!
-//! - `abi` (pure): the bytes of requests and answers; `session`: reads and dispatches them;
-//!   `queued`: requests of queues; `outlet`: the way back; `nodes`: what a session asks a file
-//!   system.
-//! - `place`: mounting, with and without root; `connection`: ending what somebody still holds.
+//! - `abi` (pure): the bytes of requests and replies; `session`: reads and dispatches them;
+//!   `queued`: requests of queues; `outlet`: sends replies; `nodes`: the file system's side of a
+//!   session.
+//! - `place`: mounting, with and without root; `connection`: aborts a connection that is still in
+//!   use.
 //! - `image_fs`: the one file; `gather`: its reads; `behind`: dropping its pages.
 //! - `tree_fs`: the files inside an image, without the kernel's parsers; `ahead` (pure) and
 //!   `store`: their pages before they are read.
@@ -348,7 +349,7 @@ impl FuseServer {
         drop(self.place.lock().take());
     }
 
-    /// Lets go of a hidden mount, so that only the users of the file keep it alive.
+    /// Releases a hidden mount, so that only the users of the file keep it alive.
     #[must_use]
     pub fn release(self) -> JoinHandle<io::Result<()>> {
         self.thread
@@ -400,7 +401,7 @@ fn os(what: &'static str, hint: &'static str, source: io::Error) -> FuseError {
     FuseError::Os { what, hint, source }
 }
 
-/// One thread a core, within bounds: a thread waits while engines inflate, and more wait for
+/// One thread a core, within bounds: a thread waits while engines decompress, and more wait for
 /// nothing.
 fn threads_default() -> usize {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);

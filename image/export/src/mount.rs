@@ -1,6 +1,6 @@
 //! Mounting the file system inside an image, and undoing it.
 //!
-//! Why here: the export that needs nothing of its users: they see a directory. [`serve`] runs in
+//! Why here: the export that needs no tools of its users: they see a directory. [`serve`] runs in
 //! the server's process (see `server.rs` for the order of things), [`umount`] in any other.
 //!
 //! Must stay true: after `umount`, or after the next command when a server was killed, nothing is
@@ -33,8 +33,8 @@ pub enum Undone {
     Completely,
     /// Its users get errors now, and the rest goes when they do. Nothing was written to it.
     TakenAway,
-    /// Others have it still, and can go on; its server ends when they let go of it. What was
-    /// written so far is safe.
+    /// Others still use it, and can go on; its server ends when they release it. All data written
+    /// so far is safe.
     StillUsed(By),
     /// Its server had died. What was written and not flushed before is lost.
     ServerDied,

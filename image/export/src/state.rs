@@ -51,7 +51,7 @@ pub struct Record {
     /// It takes writes; so do records that do not say.
     #[serde(default = "yes")]
     pub writable: bool,
-    /// The kernel has let go of all that was set up: the server makes durable what it has, and
+    /// The kernel has released everything that was set up: the server makes its data durable, and
     /// ends.
     #[serde(default)]
     pub released: bool,

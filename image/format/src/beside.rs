@@ -423,7 +423,7 @@ pub struct Walked {
 }
 
 impl Walked {
-    /// The next frame, which inflates to `raw_bytes`.
+    /// The next frame, which decompresses to `raw_bytes`.
     pub fn push(&mut self, stored: &[u8], check: u64, raw_bytes: u32) {
         let head = &stored[..stored.len().min(HEADER_BYTES_MAX)];
         self.heads.update(head);
@@ -481,7 +481,7 @@ const VERSION: u8 = 1;
 const HEAD_BYTES: u64 = 40;
 /// Largest index that is fetched.
 const FAR_BYTES_MAX: u64 = 256 << 20;
-/// Most bytes behind the last frame of a file far away.
+/// Most bytes behind the last frame of a remote file.
 const FAR_REST_BYTES_MAX: u64 = 256 << 10;
 const CUT_SHORT: &str = "is cut short";
 /// Skippable and empty frames in front of one; pzstd writes one.

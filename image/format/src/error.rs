@@ -113,7 +113,7 @@ pub enum FormatError {
         /// The offending value.
         value: u64,
     },
-    /// A frame that inflates to more than this build takes.
+    /// A frame that decompresses to more than this build takes.
     #[error(
         "{format}: frame {frame} inflates to {bytes} bytes, the limit is {limit}; pack the \
          contents again (`sidecore block pack --decompress FILE -o IMAGE` where it is zstd)"
@@ -123,7 +123,7 @@ pub enum FormatError {
         format: &'static str,
         /// Index of the frame.
         frame: u64,
-        /// Its inflated size.
+        /// Its decompressed size.
         bytes: u64,
         /// The limit.
         limit: u64,

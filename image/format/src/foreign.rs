@@ -1,9 +1,9 @@
 //! Files that hold a disk, a file system or an archive in a form that is not read here.
 //!
-//! Why here: taken for raw images they would be served, or packed with `--decompress`, as they are,
-//! and the first message would be that no file system begins them.
-//! Must stay true: a form is known by at least four bytes, or by fewer that the rest of its head
-//! confirms, so that no file system and no partition table is taken for one.
+//! Why here: without this check such files would be served as raw images, or packed with
+//! `--decompress`, unchanged, and the first error would be that no file system begins them.
+//! Must stay true: a form is recognised by at least four bytes, or by fewer that the rest of its
+//! head confirms, so that no file system and no partition table is mistaken for one.
 //! Source: each format's own description; magic numbers as `file(1)` knows them.
 
 /// A form that another program reads.

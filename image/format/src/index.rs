@@ -5,7 +5,7 @@
 //! not stored. A thin image ([`super::thin`]) has runs of frames that are not stored at all, the
 //! holes; a run takes 24 bytes, however long it is.
 //! Must stay true: [`Builder::finish`] is the only way to an [`Index`], and checks what the module
-//! above promises: every frame lies inside the file, none inflates to nothing or to more than
+//! above promises: every frame lies inside the file, none decompresses to nothing or to more than
 //! [`FRAME_BYTES_MAX`], and raw offsets have no gaps. Lookups are O(1), or O(log frames) where
 //! frames differ in size, or O(log runs) where there are holes. Memory follows the entries that
 //! were read, never a number that a head claims.
@@ -74,10 +74,10 @@ enum Places {
 #[derive(Debug, Clone, Copy)]
 struct Place(u64);
 
-/// Offsets of the inflated bytes.
+/// Offsets of the decompressed bytes.
 #[derive(Debug)]
 enum Raws {
-    /// All frames but the last inflate to `frame_bytes`.
+    /// All frames but the last decompress to `frame_bytes`.
     Even,
     /// Frame `i` begins at entry `i`; one entry more than frames.
     Uneven(Box<[u64]>),
@@ -121,7 +121,7 @@ impl Index {
         self.stored_bytes
     }
 
-    /// Inflated size of most frames in bytes; none inflates to more.
+    /// Decompressed size of most frames in bytes; none decompresses to more.
     #[must_use]
     pub fn frame_bytes(&self) -> u32 {
         self.frame_bytes
@@ -139,13 +139,13 @@ impl Index {
         self.codec
     }
 
-    /// True when every frame carries a checksum of its compressed or inflated bytes.
+    /// True when every frame carries a checksum of its compressed or decompressed bytes.
     #[must_use]
     pub fn is_checked(&self) -> bool {
         !matches!(self.checks, Checks::None)
     }
 
-    /// True when all frames but the last inflate to the same size.
+    /// True when all frames but the last decompress to the same size.
     #[must_use]
     pub fn is_even(&self) -> bool {
         matches!(self.raws, Raws::Even)

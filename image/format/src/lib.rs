@@ -57,7 +57,7 @@ pub use index::Index;
 pub use read_at::ReadAt;
 pub use reader::{FrameError, FrameReader};
 
-/// No frame may inflate to more than this. Bounds what a hostile image can make us allocate.
+/// No frame may decompress to more than this. Bounds what a hostile image can make us allocate.
 pub const FRAME_BYTES_MAX: u32 = 64 << 20;
 
 /// An image format, as `--format` names it.
@@ -80,14 +80,14 @@ pub enum Format {
 pub enum FrameCheck {
     /// Nothing (the codec may still carry a checksum of its own, as zlib does).
     None,
-    /// XXH3-64 of the *compressed* bytes. Checked before inflating: bytes may be delivered while
-    /// the rest inflates.
+    /// XXH3-64 of the *compressed* bytes. Checked before decompressing: bytes may be delivered
+    /// while the rest decompresses.
     Stored(u64),
-    /// The same, and the frame's leaf in the hash tree whose root was asked for
-    /// ([`Index::trust`]): the leaf is what is checked, before inflating.
+    /// The same, and the frame's leaf in the hash tree whose root was asked for ([`Index::trust`]):
+    /// the leaf is what is checked, before decompressing.
     Sealed(u64, Leaf),
-    /// The low 32 bits of XXH64 of the *inflated* bytes (the standard zstd seek table): whole frame
-    /// first.
+    /// The low 32 bits of XXH64 of the *decompressed* bytes (the standard zstd seek table): whole
+    /// frame first.
     Raw(u32),
 }
 
@@ -103,7 +103,7 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// True if these are the compressed bytes of the frame, which inflates to `raw_bytes`.
+    /// True if these are the compressed bytes of the frame, which decompresses to `raw_bytes`.
     #[must_use]
     pub fn is_of(&self, raw_bytes: u32, stored: &[u8]) -> bool {
         tree::leaf(self.number, raw_bytes, self.zero, stored) == self.hash
@@ -119,9 +119,9 @@ pub struct Frame {
     pub offset: u64,
     /// Their number; 0 of a hole, which is zeros and not stored.
     pub stored_bytes: u32,
-    /// Inflated size in bytes.
+    /// Decompressed size in bytes.
     pub raw_bytes: u32,
-    /// Offset of the inflated bytes in the device.
+    /// Offset of the decompressed bytes in the device.
     pub raw_offset: u64,
     /// Its compression.
     pub codec: CodecId,

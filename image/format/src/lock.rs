@@ -214,8 +214,8 @@ impl FrameKey {
         self.cipher
     }
 
-    /// Encrypts the compressed bytes of frame `number`, which inflate to `raw_bytes`. To be called
-    /// once for each number in the life of a key.
+    /// Encrypts the compressed bytes of frame `number`, which decompress to `raw_bytes`. To be
+    /// called once for each number in the life of a key.
     ///
     /// # Errors
     /// [`NotAuthentic`]: the cipher takes no frame of that size.
@@ -232,11 +232,11 @@ impl FrameKey {
         sealed.map_err(|_| NotAuthentic)
     }
 
-    /// Decrypts frame `number`, which inflates to `raw_bytes`, in `buffer`; returns its compressed
-    /// bytes. They stay in that memory until another frame comes there.
+    /// Decrypts frame `number`, which decompresses to `raw_bytes`, in `buffer`; returns its
+    /// compressed bytes. They stay in that memory until another frame comes there.
     ///
     /// # Errors
-    /// [`NotAuthentic`]; nothing of it is returned.
+    /// [`NotAuthentic`]; no bytes are returned.
     pub fn decrypt<'b>(
         &self,
         number: u64,
@@ -344,7 +344,7 @@ fn derived(context: &str, secret: &ImageKey) -> ImageKey {
     Zeroizing::new(blake3::derive_key(context, &**secret))
 }
 
-/// The secret that an image's keys come of, and the one for images that follow it.
+/// The secret from which an image's keys are derived, and the one for images that follow it.
 struct Keys {
     secret: ImageKey,
     successors: ImageKey,
@@ -493,7 +493,7 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Option<Index>, FormatError> {
         });
         slots.push(slot.ok_or_else(|| damaged(head_bytes))?);
     }
-    // Each would take memory and seconds before it is known whether the image is anybody's.
+    // Each would take memory and seconds before it is known if any passphrase fits.
     let is_passphrase = |slot: &&Slot| matches!(slot, Slot::Passphrase { .. });
     let passphrases = slots.iter().filter(is_passphrase).count() as u64;
     if passphrases > 1 {

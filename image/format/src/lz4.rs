@@ -1,6 +1,6 @@
 //! LZ4: one standard LZ4 frame per frame of the image, and our index frame at the end.
 //!
-//! Why here: the fastest codec to inflate. Any `lz4 -d` unpacks such a file: frames follow one
+//! Why here: the fastest codec to decompress. Any `lz4 -d` unpacks such a file: frames follow one
 //! another, and it skips the index. Without the index (a plain `.lz4` file) nothing says where
 //! frames begin, and the file is refused.
 //! Source: LZ4 Frame Format Description 1.6.4. Map: `docs/formats/lz4.md`.

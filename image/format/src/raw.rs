@@ -8,8 +8,8 @@ use super::{FormatError, Index, foreign};
 use crate::codec::CodecId;
 use std::io;
 
-/// Takes any bytes that no other format claimed, unless they are known to be in need of another
-/// program first: whoever mounts a qcow2 image wants the disk in it, not its bytes.
+/// Accepts any bytes that no other format claimed, unless another program has to convert them
+/// first: a user that mounts a qcow2 image wants the disk in it, not its bytes.
 pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
     let mut head = [0; foreign::HEAD_BYTES];
     // A file may be shorter than that, and be compressed all the same.

@@ -60,7 +60,7 @@ pub enum FrameError {
     NotZero,
 }
 
-/// Reads frames; holds the buffers and inflaters that takes.
+/// Reads frames; holds the buffers and decompressors that takes.
 pub struct FrameReader {
     inflaters: [Option<Box<dyn Inflater>>; CodecId::ALL.len()],
     stored: Vec<u8>,
@@ -103,10 +103,10 @@ impl FrameReader {
         self.lock = index.key().cloned();
     }
 
-    /// Reads, checks and inflates `frame`; returns its contents. Blocks on the source.
+    /// Reads, checks and decompresses `frame`; returns its contents. Blocks on the source.
     ///
     /// # Errors
-    /// [`FrameError`]: nothing of the frame is handed out.
+    /// [`FrameError`]: no bytes of the frame are handed out.
     pub fn read(&mut self, source: &dyn ReadAt, frame: &Frame) -> Result<&[u8], FrameError> {
         if frame.is_hole() {
             self.raw.clear();
@@ -123,7 +123,7 @@ impl FrameReader {
         result.map(|()| &*self.raw)
     }
 
-    /// As [`Self::read_stored`], with the contents in `out`, whose memory is taken for them.
+    /// As [`Self::read_stored`], with the contents in `out`, whose memory is reused.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -155,7 +155,7 @@ impl FrameReader {
         self.inflate(stored, frame).map(|()| &*self.raw)
     }
 
-    /// Checks and inflates `stored` into `raw`.
+    /// Checks and decompresses `stored` into `raw`.
     fn inflate(&mut self, stored: &[u8], frame: &Frame) -> Result<(), FrameError> {
         let end = stored.last_chunk::<4>().copied().unwrap_or_default();
         self.stored_end = u32::from_le_bytes(end);

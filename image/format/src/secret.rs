@@ -61,7 +61,7 @@ pub enum SecretError {
     Wrap(&'static str),
 }
 
-/// Those for whom an image is encrypted.
+/// The recipients of an encrypted image.
 #[derive(Default)]
 pub struct Readers {
     recipients: Vec<PublicKey>,
@@ -80,7 +80,7 @@ impl Readers {
         Ok(())
     }
 
-    /// Whoever knows the passphrase that is the first line of this file. Blocks on it.
+    /// A recipient with the passphrase that is the first line of this file. Blocks on the file.
     ///
     /// # Errors
     /// [`SecretError`].
@@ -156,7 +156,7 @@ impl Secrets {
     /// at most the work of four passes over that: seconds. An image has at most one.
     ///
     /// # Errors
-    /// [`FormatError::Locked`], [`FormatError::Untrusted`]: nothing of the image is to be used.
+    /// [`FormatError::Locked`], [`FormatError::Untrusted`]: the image must not be used.
     pub fn apply(&self, index: &mut Index) -> Result<(), FormatError> {
         let untrusted = |reason: &str, next| FormatError::Untrusted {
             reason: reason.to_owned(),

@@ -5,7 +5,7 @@
 //! the same specification are read, whatever the sizes of their frames and with or without
 //! checksums.
 //! Must stay true: the table's entries cover *every* frame of the file, ours included: our index
-//! frame is entered as a frame that inflates to nothing, as the specification asks.
+//! frame is entered as a frame that decompresses to nothing, as the specification asks.
 //! Source: zstd's contrib/seekable_format/zstd_seekable_compression_format.md, version 0.1.0. Map:
 //! `docs/formats/seekable-zstd.md`.
 
@@ -76,8 +76,8 @@ pub(super) fn parse(bytes: &Bytes<'_>) -> Result<Index, FormatError> {
                 value: offset,
             });
         }
-        // Skippable and empty frames stand in the table too; they hold nothing of the device. An
-        // entry that calls a frame empty which is not would move all those after it.
+        // Skippable and empty frames are entries of the table too, without contents. An entry that
+        // falsely calls a frame empty would move all those after it.
         if raw_bytes != 0 {
             return builder.push(frame, false);
         }

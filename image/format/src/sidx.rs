@@ -1,14 +1,14 @@
 //! Our own index frame: what the standard tables have no room for, in a skippable frame that other
 //! tools skip.
 //!
-//! Why here: the seekable zstd table checks a frame's *contents*, so nothing of a frame could be
-//! delivered before all of it is inflated; LZ4 has no table at all. This frame holds every frame's
-//! size and the XXH3-64 of its *compressed* bytes, says which frames are all zeros, and checks
-//! itself. It stands before the seek table of a zstd image and at the end of an LZ4 image or an
-//! encrypted one ([`super::lock`]); the bytes are the same, but that the last has an authentication
-//! code as well. Map: `docs/formats/lz4.md`. Must stay true: its own checksum is verified before
-//! anything in it is believed; entries are then still checked against the file, because anyone can
-//! compute a checksum.
+//! Why here: the seekable zstd table checks a frame's *contents*, so no part of a frame could be
+//! delivered before all of it is decompressed; LZ4 has no table at all. This frame holds every
+//! frame's size and the XXH3-64 of its *compressed* bytes, marks frames that are all zeros, and has
+//! a checksum of its own. It precedes the seek table of a zstd image and ends an LZ4 image or an
+//! encrypted one ([`super::lock`]). The bytes are the same, except that an encrypted image's frame
+//! has an authentication code as well. Map: `docs/formats/lz4.md`.
+//! Must stay true: its own checksum is verified before anything in it is believed. The entries are
+//! then still checked against the file, because anyone can compute a checksum.
 
 use super::read_at::{Bytes, PIECE_BYTES};
 pub(super) use super::skippable::{MAGIC, SKIPPABLE_BYTES, le32, le64};

@@ -107,7 +107,7 @@ pub trait BlockWrites: Send + Sync {
     /// [`WriteError`].
     fn write_zeroes(&self, offset: u64, len: u64) -> Result<(), WriteError>;
 
-    /// Forgets `len` bytes from `offset`: they read as zeros, or as before, afterwards.
+    /// Discards `len` bytes from `offset`: they read as zeros, or as before, afterwards.
     ///
     /// # Errors
     /// [`WriteError`].

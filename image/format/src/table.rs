@@ -26,7 +26,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// One frame, of `raw_bytes`, all zeros where `zero` says so.
+    /// One frame, of `raw_bytes`; with `zero`, all of them are zeros.
     pub(super) fn new(
         check: u64,
         stored_bytes: u32,

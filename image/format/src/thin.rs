@@ -1,8 +1,8 @@
 //! Thin images: runs of frames that are zeros are named in the index and not stored.
 //!
 //! Why here: a frame of zeros takes some tens of bytes in the image and in its tables, which is 50
-//! MiB for a TiB of nothing; and a program without our index that inflates what is stored would put
-//! everything behind a hole at a wrong place. So a thin image begins with a frame that every
+//! MiB for a TiB of nothing; and a program without our index that decompresses what is stored would
+//! put everything behind a hole at a wrong place. So a thin image begins with a frame that every
 //! decoder refuses: `zstd -d` and `lz4 -d` say so before they have written a byte.
 //! Must stay true: the head is what versions of this program before thin images take for the
 //! image's format, so that they come to the index and refuse its version.
@@ -28,5 +28,5 @@ pub(crate) fn is_thin(head: &[u8]) -> bool {
 /// empty last block.
 const ZSTD_HEAD: &[u8] = b"\x28\xB5\x2F\xFD\x23hole\0\x01\0\0";
 
-/// The magic number of LZ4 frames, and a version that there is none of.
+/// The magic number of LZ4 frames, and a version that does not exist.
 const LZ4_HEAD: &[u8] = b"\x04\x22\x4D\x18\xC0\x40\0sidethin\0";

@@ -22,7 +22,7 @@ use std::ops::Range;
 /// A BLAKE3 hash.
 pub type Hash = [u8; 32];
 
-/// A signature of a root, and the key that is said to have made it (Ed25519, RFC 8032).
+/// A signature of a root, and the key that it names (Ed25519, RFC 8032).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signature {
     /// The public key.

@@ -83,7 +83,7 @@ impl Trust {
     /// nothing where nothing is asked for. Blocks on the source.
     ///
     /// # Errors
-    /// [`FormatError::Untrusted`]: nothing of the image is to be used.
+    /// [`FormatError::Untrusted`]: the image must not be used.
     pub fn apply(&self, index: &mut Index, source: &dyn ReadAt) -> Result<(), FormatError> {
         if self.is_empty() {
             return Ok(());

@@ -27,7 +27,7 @@ pub struct Layout {
     pub thin: bool,
 }
 
-/// One frame, deflated.
+/// One frame, compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Packed {
     /// Compressed bytes.
@@ -46,7 +46,7 @@ pub struct Packed {
 }
 
 impl Packed {
-    /// Describes `stored`, which holds `raw` compressed. Runs where the frame was deflated, on an
+    /// Describes `stored`, which holds `raw` compressed. Runs where the frame was compressed, on an
     /// engine.
     #[must_use]
     pub fn of(stored: &[u8], raw: &[u8]) -> Self {

@@ -44,8 +44,8 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Opens or makes the cache in `directory`, for the image `name`; none, which is said, where
-    /// other users may change what lies there.
+    /// Opens or makes the cache in `directory`, for the image `name`; `None`, with a warning, where
+    /// other users may change its files.
     ///
     /// # Errors
     /// The directory cannot be made or written in.
@@ -84,7 +84,7 @@ impl Disk {
             counting: Mutex::new(()),
             told: AtomicBool::new(false),
         };
-        // Now, and not at the first frame: whoever starts a server still listens.
+        // Now, and not at the first frame: the user that starts a server still reads its output.
         if let Err(error) = disk.probe() {
             disk.tell(&error);
         }
@@ -115,7 +115,7 @@ impl Disk {
             let _ = part.remove_file(&name);
             return None;
         }
-        // The time of its last use; refused, it is only thrown out sooner.
+        // The time of its last use; if the call is refused, the file is only evicted sooner.
         let _ = file.set_modified(SystemTime::now());
         buffer.truncate(bytes);
         Some(buffer)

@@ -76,7 +76,7 @@ impl Default for Options {
     }
 }
 
-/// Why an image far away cannot be opened.
+/// Why a remote image cannot be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RemoteError {
@@ -252,8 +252,8 @@ impl RemoteImage {
         }
     }
 
-    /// Has `frames` of `index`, in order, asked for all at once as soon as one of them is read that
-    /// is not here yet: whoever reads one of them will come to others, each a round trip later.
+    /// Prefetches `frames` of `index`, in order, all at once as soon as one of them that is not
+    /// here yet is read: a reader of one of them will come to others, each a round trip later.
     pub fn bring_together(&self, index: &Index, frames: &[u64]) {
         let frames = (frames.iter().copied())
             .filter(|&frame| frame < index.frames() && !index.is_zero(frame))
@@ -368,5 +368,5 @@ fn patiently<T>(retry: &Retry, seed: u64, make: impl Fn() -> Result<T, Fault>) -
 const HEAD_BYTES: u64 = 128 << 10;
 /// Bytes of its end: tables of some ten thousand frames.
 const TAIL_BYTES: u64 = 384 << 10;
-/// Frames that are prefetched between two looks if the image is still there.
+/// Frames that are prefetched between two checks that the image is still there.
 const PREFETCH_FRAMES: usize = 4096;

@@ -61,8 +61,8 @@ impl Link {
         // Times of several threads may come a little out of order.
         for passed in (self.slice + 1..=slice).take(SLICES) {
             let slot = (passed % SLICES as u64) as usize;
-            // After a pause what was known is still the best guess: a slice is forgotten only
-            // when another takes its place, and a whole turn keeps the last one.
+            // After a pause the old values are still the best guess: a slice is dropped only when
+            // another takes its place, and a whole turn keeps the last one.
             self.round_trips[slot] = None;
             self.bytes[slot] = 0;
         }

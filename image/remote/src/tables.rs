@@ -112,7 +112,7 @@ impl Beyond {
 /// A frame that came when the image was opened.
 pub(crate) struct Found {
     pub(crate) stored: Stored,
-    /// True where it lies in the head or the tail, which every opening brings.
+    /// True where it lies in the head or the tail, which every opening fetches.
     pub(crate) is_end: bool,
 }
 

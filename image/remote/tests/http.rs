@@ -286,7 +286,7 @@ fn frames_that_belong_together_come_with_the_first_of_them() {
             device.read_into(frame << 16, &mut found).unwrap();
             assert!(found == raw[frame as usize * (64 << 10)..][..512]);
         };
-        // One that came with the head, and one that is none of them.
+        // A frame that came with the head, and one that did not.
         read(0);
         read(100);
         assert_eq!(server.requests(), 3);

@@ -56,8 +56,8 @@ fn main() -> Result<(), Box<dyn Error>> {
             return Err("other bytes came out".into());
         }
     }
-    // Of each portion the quickest of the rounds, so that whoever else works on the machine counts
-    // little; portions are short, and the two take turns.
+    // The fastest round of each portion counts, so that other load on the machine matters little;
+    // portions are short, and the two decoders take turns.
     let mut seconds = [0.0; 2];
     for portion in frames.chunks(PORTION) {
         let mut best = [f64::INFINITY; 2];

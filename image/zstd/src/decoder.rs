@@ -79,7 +79,7 @@ impl Decoder {
         self.checks_contents = checks;
     }
 
-    /// Forgets the frame in progress; what comes next begins one.
+    /// Drops the frame in progress; the next bytes begin a new one.
     pub fn reset(&mut self) {
         self.inside = None;
     }
@@ -301,7 +301,7 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// The block at `at`, if it is a compressed one. A damaged one is left to whoever comes to it.
+/// The block at `at`, if it is a compressed one. A damaged block is left to its own decoding step.
 fn compressed(input: &[u8], at: usize, block_max: usize) -> Option<(Block<'_>, &[u8])> {
     let block = frame::block(input, at, block_max).ok()?;
     match block.kind {

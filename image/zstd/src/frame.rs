@@ -1,6 +1,6 @@
 //! Headers of frames and of blocks.
 //!
-//! Why here: the decoder reads them, and so does whoever looks for frames without decoding them.
+//! Why here: the decoder reads them, and so do callers that look for frames without decoding them.
 //! Must stay true: bounded work, no allocation. Pure. Source: RFC 8878, sections 3.1.1 and 3.1.2.
 
 use crate::Error;

@@ -58,7 +58,7 @@ impl Tree {
         self.log != 0
     }
 
-    /// Forgets the tree.
+    /// Drops the tree.
     pub(crate) const fn clear(&mut self) {
         self.log = 0;
     }

@@ -61,7 +61,7 @@ impl Lanes {
         Self { tables, current }
     }
 
-    /// Forgets the tables: another frame begins.
+    /// Drops the tables: another frame begins.
     pub(crate) const fn clear(&mut self) {
         self.current = None;
     }

@@ -20,7 +20,7 @@ enum Contents {
     Records,
     /// Runs of one byte and of short patterns: matches that overlap.
     Runs,
-    /// Noise and repeats of it from far away.
+    /// Noise, and repeats of it at large distances.
     Far,
     /// Few symbols, badly distributed: literals in a Huffman tree, few matches.
     Skewed,

@@ -26,8 +26,8 @@ impl Brought {
 }
 
 impl Device {
-    /// Brings what is missing of `frames`, and asks for those that hold the bytes `ahead`. Returns
-    /// at once where the image is a file.
+    /// Fetches those of `frames` that are not cached, and prefetches the frames of the bytes
+    /// `ahead`. Returns at once for a local file.
     ///
     /// # Errors
     /// [`ReadError::Io`]: a frame cannot be had.
@@ -37,7 +37,7 @@ impl Device {
         ahead: &Range<u64>,
     ) -> Result<Brought, ReadError> {
         if let Some(trace) = self.trace.get() {
-            // Holes are nothing that anybody asks for.
+            // Holes are never requested.
             let mut run: Option<Range<u64>> = None;
             for frame in self.index.stored_in(frames.clone()) {
                 match &mut run {
@@ -112,5 +112,5 @@ impl Device {
 }
 
 /// Contents that are asked for ahead of one reader at most: images that hold almost nothing but
-/// zeros inflate to much.
+/// zeros decompress to much.
 const FAR_WINDOW_BYTES_MAX: u64 = 1 << 30;

@@ -27,7 +27,7 @@ pub(crate) struct SlotId(pub u32);
 enum State {
     /// Nothing.
     Empty,
-    /// A frame that someone is inflating.
+    /// A frame that another reader is decompressing.
     Filling,
     /// A frame of which this many bytes are valid, from its beginning.
     Ready(u32),
@@ -55,17 +55,17 @@ struct Slot {
 pub(crate) enum Lookup {
     /// The wanted bytes are in this slot, which is now pinned.
     Hit(SlotId),
-    /// Someone is inflating the frame into this slot, which is now pinned: wait for its bytes, then
-    /// ask [`Cache::is_ready`].
+    /// Another reader is decompressing the frame into this slot, which is now pinned: wait for its
+    /// bytes, then ask [`Cache::is_ready`].
     Filling(SlotId),
-    /// The caller must inflate the frame into this slot, which is now pinned and filling.
+    /// The caller must decompress the frame into this slot, which is now pinned and filling.
     Claimed {
         /// The slot.
         slot: SlotId,
         /// True when the beginning of the frame was there before: it is being read again.
         again: bool,
     },
-    /// Every slot is pinned: inflate somewhere else. Not a reason to wait: the caller itself may
+    /// Every slot is pinned: decompress somewhere else. Not a reason to wait: the caller itself may
     /// hold pins.
     Full,
 }
@@ -75,11 +75,11 @@ pub(crate) enum Lookup {
 pub struct CacheCounts {
     /// Lookups that found the bytes.
     pub hits: u64,
-    /// Lookups that found someone inflating them.
+    /// Lookups that found another reader decompressing them.
     pub joins: u64,
-    /// Lookups that had to inflate.
+    /// Lookups that had to decompress.
     pub misses: u64,
-    /// Frames that were pushed out.
+    /// Frames that were evicted.
     pub evictions: u64,
 }
 
@@ -93,8 +93,8 @@ pub(crate) struct Cache {
     hand: usize,
     /// Number of slots that may be taken, counted from the first.
     open: usize,
-    /// True when the cache came into use, or the clock came round, since a request for growth was
-    /// last taken for.
+    /// True when the cache came into use, or the clock's hand completed a turn, since the last
+    /// request for growth was taken.
     wants_growth: bool,
     tick: u64,
     counts: CacheCounts,
@@ -154,7 +154,7 @@ impl Cache {
                     return Lookup::Filling(SlotId(slot));
                 }
                 State::Ready(_) if entry.pins == 0 => {
-                    // Only a beginning is there: inflate again, in place.
+                    // Only a beginning is there: decompress again, in place.
                     entry.state = State::Filling;
                     entry.pins = 1;
                     entry.released = false;
@@ -219,7 +219,7 @@ impl Cache {
     pub(crate) fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
-        // The filler's own pin. Whoever joins after this sees how far it got.
+        // The filler's own pin. A reader that joins later sees how many bytes are valid.
         let alone = entry.pins == 1;
         if alone {
             entry.state = State::Ready(valid);
@@ -259,7 +259,7 @@ impl Cache {
         }
     }
 
-    /// Takes a look-up back, as if it had not been made; what a claim pushed out stays out.
+    /// Undoes a look-up; a frame that a claim evicted stays evicted.
     pub(crate) fn undo(&mut self, lookup: &Lookup) {
         match *lookup {
             Lookup::Hit(slot) | Lookup::Filling(slot) => self.unpin(slot, false),
@@ -313,8 +313,7 @@ impl Cache {
         self.open
     }
 
-    /// True when the cache could do with more open slots; says so once for each time it came to
-    /// need them.
+    /// True when the cache needs more open slots; true only once for each such need.
     #[must_use]
     pub(crate) fn take_growth_request(&mut self) -> bool {
         std::mem::take(&mut self.wants_growth)

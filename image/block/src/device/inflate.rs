@@ -1,18 +1,19 @@
-//! The kernel that runs on an engine: brings a frame's compressed bytes, checks them, inflates.
+//! The kernel that runs on an engine: gets a frame's compressed bytes, checks and decompresses
+//! them.
 //!
-//! The output is written where it is wanted (a slot or the caller's buffer), so the local store
-//! holds what the codec needs, its tables and state, and stays in the core's second-level cache.
+//! The output is written where it is wanted (a slot or the caller's buffer). So the local store
+//! holds only the codec's tables and state, and stays in the core's second-level cache.
 //!
 //! **Where the compressed bytes come from.** An image that fits its share of the memory is mapped,
 //! and stays mapped: the engine's `get` is then a borrow after a prefetch. A larger one is read
-//! with `pread` into a buffer of the engine's. Mapping it would mean to let go of pages all the
-//! time: on random reads of a 380 MB image a copy of 25 KB cost 6 us, the page faults for them 9
-//! us, and letting the pages go 4 to 6 us a frame, which one read in hundreds paid for all, 2 ms at
+//! with `pread` into a buffer of the engine's. Mapping it would mean unmapping pages all the time.
+//! Measured on random reads of a 380 MB image: a copy of 25 KB took 6 us, the page faults for them
+//! 9 us, and unmapping 4 to 6 us a frame. One read in hundreds paid for all the unmapping, 2 ms at
 //! a time.
 //!
 //! Must stay true: nothing is delivered from a frame whose check has not passed. With a checksum of
-//! the compressed bytes the wanted bytes may leave as soon as they are out; otherwise only the
-//! whole frame will do.
+//! the compressed bytes the wanted bytes are delivered as soon as they are decompressed; without
+//! one the whole frame has to be decompressed and checked first.
 
 use super::Device;
 use super::stages::Stage;
@@ -31,7 +32,7 @@ use xxhash_rust::xxh64::xxh64;
 /// Choice for the rest of a frame once the wanted bytes are delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
-    /// Inflate it to its end.
+    /// Decompress it to its end.
     Finish,
     /// Leave it; what is there stays valid.
     Leave,
@@ -51,7 +52,7 @@ pub(crate) struct InflateState {
     stored: Vec<u8>,
     /// Of an encrypted one, decrypted.
     opened: Vec<u8>,
-    /// One inflated frame that has no place in the cache; see [`Out::Spare`].
+    /// One decompressed frame that has no place in the cache; see [`Out::Spare`].
     spare: Vec<u8>,
 }
 
@@ -63,10 +64,10 @@ impl InflateState {
     }
 }
 
-/// Inflates one frame. See the module's head.
+/// Decompresses one frame. See the module's head.
 pub(crate) struct InflateFrame;
 
-/// Destination of an inflated frame.
+/// Destination of a decompressed frame.
 #[derive(Debug)]
 pub(crate) enum Out<'j> {
     /// Memory of the caller's: at least the frame's raw size.
@@ -81,9 +82,9 @@ pub(crate) struct InflateArgs<'j> {
     pub device: &'j Device,
     /// Which frame.
     pub index: u64,
-    /// Its compressed bytes, where they were brought before.
+    /// Its compressed bytes, if they were fetched before.
     pub stored: Option<&'j [u8]>,
-    /// Destination of the inflated bytes.
+    /// Destination of the decompressed bytes.
     pub out: Out<'j>,
     /// Length in bytes of the prefix waited for, at least 1.
     pub want: usize,
@@ -108,9 +109,8 @@ impl Kernel for InflateFrame {
 }
 
 impl Device {
-    /// Inflates a frame on this engine, from the bytes that were brought where there are such; see
-    /// [`InflateArgs`]. Returns how many bytes of it are
-    /// valid.
+    /// Decompresses a frame on this engine, from the fetched bytes if there are any; see
+    /// [`InflateArgs`]. Returns how many bytes of it are valid.
     pub(super) fn inflate(
         &self,
         core: &mut Core,
@@ -209,7 +209,7 @@ impl Work<'_> {
         let frame = device.index.frame(index);
         let raw_bytes = frame.raw_bytes as usize;
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
-        // Nothing to check and nothing to inflate: a copy through `stored` would be for nothing.
+        // Nothing to check and nothing to decompress: a copy through `stored` would be for nothing.
         if plain && frame.check == FrameCheck::None && source == Source::File {
             return self.read_plain(&frame);
         }
@@ -257,7 +257,7 @@ impl Work<'_> {
             device
                 .stages()
                 .record(Stage::Get, nanos_between(self.begun, got));
-            // A checksum of the inflated bytes can only be had at the end, so all of it first.
+            // A checksum of the decompressed bytes can only be had at the end, so all of it first.
             let early = matches!(frame.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..));
             let inflater = state.inflater(frame.codec);
             // The codec need not check again what this check covers.
@@ -277,7 +277,7 @@ impl Work<'_> {
                 return Err(damaged(index, "its contents do not match their checksum"));
             }
             // Asked after the last access and before anything leaves: pages that went away read as
-            // zeros, and zeros may even inflate to something.
+            // zeros, and zeros may even decompress to something.
             let map = device.map.as_ref().filter(|_| source == Source::Map);
             if map.is_some_and(FileMap::damaged) {
                 return Err(damaged(index, "the image lost pages while it was read"));
@@ -316,7 +316,7 @@ impl Work<'_> {
 }
 
 impl Device {
-    /// Brings a frame's compressed bytes to this engine.
+    /// Gets a frame's compressed bytes from the map or the file.
     fn get<'s>(
         &'s self,
         frame: &Frame,

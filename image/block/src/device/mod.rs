@@ -22,7 +22,7 @@
 //! none decompresses past the cache.
 //!
 //! Must stay true: bytes are delivered only after the frame's check (its compressed bytes', or its
-//! inflated bytes' as a whole); memory stays within `memory_bytes`.
+//! decompressed bytes' as a whole); memory stays within `memory_bytes`.
 
 mod brought;
 mod cache;
@@ -57,7 +57,7 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// The class under which the scheduler keeps what inflating frames costs.
+/// The class under which the scheduler keeps what decompressing frames costs.
 pub const INFLATE_CLASS: ClassId = ClassId(1);
 
 /// The most that [`Device::read_with`] serves in one piece.
@@ -163,8 +163,7 @@ pub trait TraceSink: Send + Sync {
 }
 
 impl Device {
-    /// Opens `image`, a file or something far away, on the engines of `pool`. Blocks while the
-    /// tables are read.
+    /// Opens `image`, local or remote, on the engines of `pool`. Blocks while the tables are read.
     ///
     /// # Errors
     /// [`DeviceError`].
@@ -212,7 +211,7 @@ impl Device {
         let slots: Box<[_]> = std::iter::from_fn(|| slab.take())
             .map(RwLock::new)
             .collect();
-        // All or nothing: a map of a part would have to be let go of and renewed while reading.
+        // All or nothing: a map of a part would have to be moved while reading.
         let image = image.into();
         let map = match (image.file(), usize::try_from(index.stored_bytes())) {
             (Some(file), Ok(bytes)) if budget.maps => Some(FileMap::new(file, 0, bytes)?),
@@ -240,7 +239,7 @@ impl Device {
             background: OnceLock::new(),
             trace: OnceLock::new(),
         });
-        // Weak: the pool may hold posted work longer than anybody holds the device.
+        // Weak: the pool may hold posted work longer than any caller holds the device.
         let ahead: Arc<dyn Background> = Arc::new(Ahead(Arc::downgrade(&device)));
         let _ = device.background.set(ahead);
         if let Err(error) = device.growth.start(Arc::downgrade(&device)) {
@@ -396,7 +395,7 @@ impl BlockSource for Device {
         let zero = self.index.is_zero(first);
         let frames = self.index.frames();
         // A run of holes is one step. Bounded, since a client may ask for the extents of an image
-        // of many frames; whoever wants to know more asks again from where this ends.
+        // of many frames; a client that needs more asks again from the end.
         let mut end = first;
         for _ in 0..EXTENT_FRAMES_MAX {
             if end >= frames || self.index.is_zero(end) != zero {

@@ -32,8 +32,8 @@ use sidecore_sys::SlotBuf;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-/// Fills of a frame by others that a reader joins in vain before it inflates the frame
-/// by itself and for itself.
+/// Fills of a frame by others that a reader joins in vain before it decompresses the frame by
+/// itself and for itself.
 const JOINS_MAX: usize = 4;
 
 /// Read-ahead stops posting when so much background work waits per engine.
@@ -56,7 +56,7 @@ struct Claim<'d> {
     again: bool,
     /// The cache already knows that only the frame's beginning will come; see [`Cache::leave`].
     left: bool,
-    /// Result of inflating: bytes that are valid from the frame's beginning.
+    /// Result of decompressing: bytes that are valid from the frame's beginning.
     result: Option<Result<usize, ReadError>>,
 }
 
@@ -76,7 +76,7 @@ enum Taken<'d> {
     Claimed(Claim<'d>),
 }
 
-/// A whole frame that is inflated straight into the caller's buffer.
+/// A whole frame that is decompressed straight into the caller's buffer.
 struct Direct<'b> {
     frame: u64,
     out: &'b mut [u8],
@@ -87,7 +87,7 @@ impl<'d> Pin<'d> {
     fn lock(&self) -> RwLockReadGuard<'d, SlotBuf> {
         let slot = &self.device.slots[self.slot.0 as usize];
         if task::is_task() {
-            // Whoever fills the slot may be a task of this very thread, parked: it must go on.
+            // The filler of the slot may be a task of this very thread, parked: it must go on.
             return task::wait_for(|| slot.try_read());
         }
         slot.read()
@@ -200,7 +200,7 @@ impl Device {
         self.inflate_into(&brought, offset, dst)
     }
 
-    /// As [`Self::read_into_buffer`], of a range inside the device whose frames were brought.
+    /// As [`Self::read_into_buffer`], of a range inside the device whose frames were fetched.
     fn inflate_into(
         &self,
         brought: &Brought,
@@ -231,7 +231,7 @@ impl Device {
         Ok(())
     }
 
-    /// Background: inflates a frame into the cache, unless it is there.
+    /// Background: decompresses a frame into the cache, unless it is there.
     pub(super) fn fill_ahead(&self, core: &mut Core, frame: u64) {
         if frame >= self.index.frames() || self.index.is_zero(frame) {
             return;
@@ -247,9 +247,9 @@ impl Device {
         }
     }
 
-    /// True when the read is part of a stream, and which bytes to inflate ahead of it.
+    /// True when the read is part of a stream, and which bytes to decompress ahead of it.
     fn observe(&self, offset: u64, len: usize) -> (bool, Range<u64>) {
-        // Off, for a file and for whatever is far away.
+        // Off, for local and remote images alike.
         if self.read_ahead_bytes == 0 {
             return (false, 0..0);
         }
@@ -259,9 +259,9 @@ impl Device {
         (advice.sequential, advice.ahead)
     }
 
-    /// Gives whatever engines are left something to inflate ahead of a sequential reader.
+    /// Gives whatever engines are left something to decompress ahead of a sequential reader.
     fn post_ahead(&self, ahead: Range<u64>) {
-        // Of an image far away the bytes are on their way; an engine would only wait for them.
+        // Frames of a remote image are already in flight; an engine would only wait for them.
         if self.image.far().is_some() {
             return;
         }
@@ -351,7 +351,7 @@ impl Device {
         self.read_aside(frame, brought, range, begun, deliver);
     }
 
-    /// Inflates a frame in the engine's spare frame, past the cache, and delivers from there.
+    /// Decompresses a frame in the engine's spare frame, past the cache, and delivers from there.
     fn read_aside(
         &self,
         frame: u64,
@@ -389,7 +389,7 @@ impl Device {
         }
     }
 
-    /// Inflates a claimed frame and delivers as soon as the wanted bytes are there. What then
+    /// Decompresses a claimed frame and delivers as soon as the wanted bytes are there. What then
     /// happens with the rest: it is finished for the cache if the reader is sequential, came back
     /// to this frame, or is not alone with it; a random reader's frame is left as it is, because
     /// the next read is elsewhere and waits for this engine.
@@ -579,7 +579,7 @@ impl Device {
         true
     }
 
-    /// Inflates the whole of a claimed frame; the claim keeps the result.
+    /// Decompresses the whole of a claimed frame; the claim keeps the result.
     fn fill(&self, core: &mut Core, claim: &mut Claim<'_>, brought: &Brought, claimed: Instant) {
         let whole = self.index.frame(claim.frame).raw_bytes as usize;
         if let Some(bytes) = claim.bytes.as_mut() {
@@ -591,8 +591,8 @@ impl Device {
     }
 
     /// A read that is served through a buffer of its own: more frames than fit one delivery, more
-    /// than there are slots, or a frame that another reader failed to inflate. The caller holds no
-    /// pins.
+    /// than there are slots, or a frame that another reader failed to decompress. The caller holds
+    /// no pins.
     fn read_buffered(&self, brought: &Brought, offset: u64, len: usize, deliver: &mut Deliver<'_>) {
         let mut buffer = vec![0; len];
         match self.inflate_into(brought, offset, &mut buffer) {
@@ -650,8 +650,8 @@ impl Device {
             if self.index.is_zero(frame) {
                 out.fill(0);
             } else if self.cache.lock().contains(frame) {
-                // A copy is cheaper than inflating. Not taken now: a pin held across the loop below
-                // would be one more that others run short of.
+                // A copy is cheaper than decompressing. Not taken now: a pin held across the loop
+                // below would be one more that others run short of.
                 cached.push((frame, out));
             } else {
                 direct.push(Direct {
@@ -685,7 +685,7 @@ impl Device {
                 return Err(error);
             }
         }
-        // It may have been pushed out meanwhile; then this inflates it after all.
+        // It may have been evicted meanwhile; then this decompresses it after all.
         for (frame, out) in cached {
             self.copy_one(frame, brought, 0, out, begun)?;
         }

@@ -21,7 +21,7 @@ pub(crate) const SLACK_BYTES: u64 = 1 << 20;
 /// Exact continuations that establish a stream.
 const RUN_MIN: u32 = 2;
 
-/// Reads, of all streams, after which a stream that had none of them is taken to have ended.
+/// A stream without a read among this many reads of all streams is taken to have ended.
 const BUSY_READS: u64 = 256;
 
 /// The first window.
@@ -105,7 +105,7 @@ pub(crate) struct ReadAhead {
 pub(crate) struct Advice {
     /// True when the read belongs to an established stream.
     pub sequential: bool,
-    /// Bytes to inflate ahead of time; empty for random readers.
+    /// Bytes to decompress ahead of time; empty for random readers.
     pub ahead: Range<u64>,
 }
 

@@ -5,7 +5,7 @@
 //! | CLOOP driver -> ULD daemon | request to this device (measured by the export) |
 //! | set-up in ULD daemon | `set_up`: range, cache, claim of a slot |
 //! | ULD daemon -> SPE | `hand_over`: waiting for an engine, or waking one |
-//! | set-up in SPE | `get`: bringing the compressed bytes, checking them |
+//! | set-up in SPE | `get`: getting the compressed bytes, checking them |
 //! | decompression | `inflate` |
 //!
 //! Must stay true: recording is a few relaxed additions; reading the clock is the caller's cost
@@ -20,9 +20,9 @@ pub enum Stage {
     SetUp,
     /// From the claimed slot to the kernel running on an engine.
     HandOver,
-    /// Bringing the compressed bytes to the engine and checking them.
+    /// Getting the compressed bytes to the engine and checking them.
     Get,
-    /// Inflating, until the wanted bytes are there.
+    /// Decompressing, until the wanted bytes are there.
     Inflate,
 }
 

@@ -208,7 +208,7 @@ fn a_cache_of_the_least_size_still_serves_everyone() {
     assert!((device.cache_slots() * FRAME_BYTES as usize) < packed.raw.len());
 }
 
-/// The device knows nothing of tasks; readers that are tasks of one or two threads wait for one
+/// The device does not depend on tasks; readers that are tasks of one or two threads wait for one
 /// another's frames, in a cache that is too small for all.
 #[test]
 fn readers_that_are_tasks_of_few_threads_never_wait_for_themselves() {
@@ -332,8 +332,8 @@ fn damage_fails_the_reads_that_touch_it_and_no_others() {
     }
 }
 
-/// The check covers the whole frame: nothing of one that is damaged only at its end is delivered,
-/// not even the bytes before the damage.
+/// The check covers the whole frame: a frame that is damaged only at its end delivers no bytes, not
+/// even those before the damage.
 #[test]
 fn damage_at_a_frames_end_keeps_its_beginning_back() {
     for format in [Format::Zstd, Format::Lz4] {
@@ -356,7 +356,7 @@ fn damage_at_a_frames_end_keeps_its_beginning_back() {
                 assert_eq!(refused.errno(), libc::EIO, "{format:?}: {refused}");
             }
             packed.image.write_all_at(&byte, last).unwrap();
-            // Nothing of it was kept.
+            // None of its bytes were cached.
             assert!(read_with(&device, start, 4096).unwrap() == expected);
         }
     }

@@ -192,7 +192,7 @@ impl Overlay {
                 Err(Miss::Again) => {}
             }
         }
-        // Somebody writes these grains again and again: he waits for once.
+        // A writer changes these grains again and again: this time the read locks it out.
         let _held = (!held).then(|| self.ranges.hold(self.grains_of(offset, dst.len())));
         match self.try_window(offset, dst) {
             Ok(()) => Ok(()),
@@ -433,7 +433,7 @@ impl BlockSource for Overlay {
         let grain = offset / self.grain_bytes;
         let mut end = self.size_bytes.div_ceil(self.grain_bytes);
         for layer in &self.layers {
-            // A damaged map counts as data, whose reads then say so.
+            // A damaged map counts as data, whose reads then report the error.
             let (entry, run) = layer
                 .run(grain, end)
                 .unwrap_or((Entry::Data { slot: 0, check: 0 }, 1));

@@ -3,8 +3,7 @@
 //! Why here: an overlay on the wrong base reads as a mixture of two disks. The whole contents
 //! cannot be hashed whenever an image is opened; its index can, and holds a checksum of every frame
 //! in the formats that Sidecore writes.
-//! Must stay true: the same image has the same identity wherever it lies and whoever vouches for
-//! it.
+//! Must stay true: the same image has the same identity, independent of its path and of signatures.
 
 use crate::format::lock::FrameKey;
 use crate::format::{FrameCheck, Index, ReadAt};

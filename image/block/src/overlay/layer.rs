@@ -42,7 +42,7 @@ pub(super) struct Layer {
     state: Mutex<State>,
 }
 
-/// State of the file; held by whoever writes the log.
+/// State of the file; locked by the thread that writes the log.
 struct Log {
     superblock: Superblock,
     /// Number of the next group.
@@ -675,7 +675,7 @@ fn run_of(bytes: u64, slot_bytes: u64) -> u64 {
 
 /// Changes in memory that no group holds: a flush is made where more would be. 3 MiB.
 pub(super) const PENDING_MAX: usize = 128 << 10;
-/// Grains that are written between two looks at the room in the log.
+/// Grains that are written between two checks of the room in the log.
 const PART_GRAINS_MAX: usize = 1024;
 /// Bytes that are sealed at once.
 const SEALED_RUN_BYTES: usize = 1 << 20;

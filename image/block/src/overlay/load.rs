@@ -111,7 +111,7 @@ pub(super) fn seal_of(
 ) -> Result<Seal, OverlayError> {
     match (&superblock.lock, key) {
         (None, None) => Ok(Seal::Open),
-        // Anybody can have written it, to have it taken for what the key's owner wrote.
+        // Anyone may have written it, to have it accepted as a file of the key's owner.
         (None, Some(_)) => Err(OverlayError::NotSealed),
         (Some(_), None) => Err(OverlayError::WrongBase {
             name: superblock.base_name.clone(),

@@ -3,9 +3,8 @@
 //! Why here: a device of a terabyte has 268 million grains of 4 KiB; their entries lie in leaves of
 //! one slot each, of which a bounded number is in memory. The pointers to leaves are in memory all
 //! the time, those of stretches that are all alike as one ([`Pointers`]).
-//! Must stay true: a leaf that differs from the file is never let go of; a leaf that is read is
-//! checked against its pointer.
-//! One thread at a time uses it (the layer's lock).
+//! Must stay true: a leaf that differs from the file is never evicted; a leaf that is read is
+//! checked against its pointer. One thread at a time uses it (the layer's lock).
 
 use super::format::{ENTRY_BYTES, Entry, SLOTS_AT};
 use super::pointers::Pointers;
@@ -202,7 +201,7 @@ impl Map {
         Ok(())
     }
 
-    /// A leaf, brought into memory.
+    /// A leaf, read into memory if it is not there.
     fn leaf(&mut self, store: &dyn Store, number: u64) -> Result<&mut Leaf, OverlayError> {
         if !self.leaves.contains_key(&number) {
             let entries = match self.root.get(number) {
@@ -251,7 +250,7 @@ impl Map {
         entries.collect::<Option<_>>().ok_or_else(damaged)
     }
 
-    /// Lets go of leaves that were not used lately, where too many are in memory.
+    /// Evicts the least recently used leaves while too many are in memory.
     fn make_room(&mut self) {
         let mut looks = self.queue.len();
         while self.leaves.len() >= self.leaves_max && looks > 0 {

@@ -52,7 +52,7 @@ impl Pointers {
         }
         if let Chunk::Each(entries) = chunk {
             entries[at as usize % CHUNK] = new;
-            // Whoever zeroes a device goes over its leaves in order.
+            // A writer that zeroes a device goes over its leaves in order.
             let is_last = at as usize % CHUNK == CHUNK - 1;
             if is_last && let Some(same) = same(entries) {
                 *chunk = Chunk::Same(same);

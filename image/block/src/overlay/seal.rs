@@ -28,7 +28,7 @@ use zeroize::Zeroizing;
 pub(super) struct LayerLock {
     /// Cipher of its grains.
     pub(super) cipher: Cipher,
-    /// Drawn for the layer: its key comes of it and of the image's.
+    /// Drawn for the layer: its key is derived from this and from the image's key.
     pub(super) salt: [u8; 32],
     /// Authentication code of the superblock; of one that was made here, nothing yet.
     pub(super) code: [u8; 32],

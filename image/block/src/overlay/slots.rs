@@ -1,7 +1,8 @@
 //! Slots of an overlay's file: which are in use.
 //!
-//! Why here: writes never go where bytes lie that a crash may bring back, so slots come and go; one
-//! bit a slot (32 KiB for each GiB of grains of 4 KiB) is the price. Pure.
+//! Why here: writes never overwrite bytes that a crash may make current again, so slots are
+//! allocated and freed all the time. The price is one bit for each slot (32 KiB for each GiB of
+//! grains of 4 KiB). Pure.
 //! Must stay true: a slot is given out once until it is given back; memory follows the slots in
 //! use, not the number that a file claims.
 

@@ -1,7 +1,7 @@
 //! The bytes of an overlay's file, behind a trait.
 //!
-//! Why here: crash tests put a disk under a layer that forgets what was not made durable, or keeps
-//! parts of it.
+//! Why here: crash tests replace the disk under a layer by one that loses, wholly or partly, the
+//! bytes that were not made durable.
 //! Called from: any thread; every call may block on the disk.
 
 use rustix::fs::{FallocateFlags, FlockOperation};

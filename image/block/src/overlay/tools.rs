@@ -100,8 +100,8 @@ pub fn open_in(
     Ok(Overlay::new(base, vec![layer], writable))
 }
 
-/// Opens an overlay and the layers below it. Without `writable`, nothing of it is written, and
-/// others may read it at the same time.
+/// Opens an overlay and the layers below it. Without `writable`, the file is not written to, and
+/// other processes may read it at the same time.
 ///
 /// # Errors
 /// [`OverlayError`].
@@ -466,7 +466,7 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
 /// True when the file at `path` begins as an overlay does; false also where there is no such file.
 ///
 /// # Errors
-/// [`OverlayError`] where the file cannot be read: an overlay must not be taken for an image.
+/// [`OverlayError`] where the file cannot be read: an overlay must not be treated as an image.
 pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     let mut head = [0; 8];
     let opened = open_named(path, access(false) | OFlags::NONBLOCK, 0);

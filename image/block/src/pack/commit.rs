@@ -1,10 +1,9 @@
 //! An image and the overlays above it, as a new image: only frames that were written to are
-//! deflated, the others are copied as they are.
+//! compressed, the others are copied as they are.
 //!
 //! Why here: it is packing with another source; what is copied has to be checked like what is
-//! unpacked.
-//! An encrypted image becomes an encrypted one, whose key is another: frames are decrypted and
-//! encrypted again, and what is deflated stays deflated.
+//! unpacked. An encrypted image becomes an encrypted one, whose key is another: frames are
+//! decrypted and encrypted again, and what is compressed stays compressed.
 //!
 //! Must stay true: a frame is copied only after its checksum in the image's table (and its leaf,
 //! where the image is trusted) has matched; the new image appears under its name only when it is
@@ -235,7 +234,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Makes the bytes of a frame of the old image those that are deflated.
+    /// Makes the bytes of a frame of the old image those that are compressed.
     fn decrypt(&self, frame: u64, raw_bytes: u32, stored: &mut Vec<u8>) -> Result<(), FrameError> {
         let Some(key) = &self.old else { return Ok(()) };
         let mut buffer = Vec::new();
@@ -263,7 +262,7 @@ struct Job {
     packed: Option<Packed>,
 }
 
-/// The kernel: deflates a frame, or checks one that is copied.
+/// The kernel: compresses a frame, or checks one that is copied.
 fn finish(
     deflater: &mut Box<dyn Deflater>,
     job: &mut Job,

@@ -126,8 +126,8 @@ fn peek(mut stream: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read +
     Ok((head, Box::new(again)))
 }
 
-/// A stream that ends with an error where its last bytes are those of a disk in a form that is not
-/// read here: nothing before them says so.
+/// A stream that ends with an error if its last bytes mark a disk in an unsupported form: only the
+/// last bytes show it.
 struct Tailed<R> {
     stream: R,
     end: Vec<u8>,
@@ -237,7 +237,7 @@ struct ZstdDecoder<R> {
     source: R,
     context: DCtx<'static>,
     piece: Box<[u8]>,
-    /// The bytes of `piece` that are not inflated yet.
+    /// The bytes of `piece` that are not decompressed yet.
     rest: std::ops::Range<usize>,
     /// A frame has begun and is not over.
     is_inside: bool,

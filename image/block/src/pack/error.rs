@@ -101,7 +101,7 @@ pub enum PackError {
     /// The engines cannot be started.
     #[error(transparent)]
     Engines(#[from] sidecore_offload::OffloadError),
-    /// A frame cannot be deflated.
+    /// A frame cannot be compressed.
     #[error("frame {frame}: {source}")]
     Deflate {
         /// Which.

@@ -1,7 +1,7 @@
 //! Bounds of what one command holds and of how long it works.
 //!
 //! Why here: whole images are walked by several commands, each of which holds frames on their way;
-//! a frame may have 64 MiB, and a file of a few KiB may inflate to TiBs.
+//! a frame may have 64 MiB, and a file of a few KiB may decompress to TiBs.
 //! Must stay true: what is held is counted before it is allocated; at least one frame is on its
 //! way, or the command refuses.
 

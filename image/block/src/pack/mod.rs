@@ -1,4 +1,4 @@
-//! Making an image, all engines deflating; and the way back.
+//! Packing an image, compressed on all engines; and unpacking it.
 //!
 //! Why here: `pack`, `unpack` and `verify` are the same walk over frames with different kernels;
 //! formats (`format::write`) and codecs do the rest.
@@ -60,7 +60,7 @@ pub struct Options {
     pub level: Option<i32>,
     /// Aim of the image.
     pub tune: Tune,
-    /// Number of engines that deflate.
+    /// Number of engines that compress.
     pub engines: usize,
     /// Treatment of runs of zeros.
     pub thin: Thin,
@@ -135,8 +135,8 @@ pub struct Guard {
 /// As [`pack`], of an image that is guarded; the root of its hash tree is in the report.
 ///
 /// # Errors
-/// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree, or is
-/// none of those that are encrypted.
+/// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree, or cannot
+/// be encrypted.
 pub fn pack_guarded(
     mut source: Source,
     target: Target<'_>,
@@ -345,7 +345,7 @@ impl Job {
 /// State of an engine from frame to frame.
 struct Kernel {
     deflater: Box<dyn Deflater>,
-    /// A whole frame of zeros, once one has been deflated: all are the same.
+    /// A whole frame of zeros, once one has been compressed: all are the same.
     zeros: Option<(Vec<u8>, Packed)>,
     /// Frames are to have leaves.
     is_sealed: bool,
@@ -355,7 +355,7 @@ struct Kernel {
     key: Option<Arc<FrameKey>>,
 }
 
-/// The kernel: deflates and describes one frame.
+/// The kernel: compresses and describes one frame.
 fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     if kernel.is_thin {
         // Of one that was read, too.

@@ -259,7 +259,7 @@ fn open_named(path: &Path) -> io::Result<File> {
     }
     let uid = metadata.uid();
     let is_own = uid == 0 || uid == rustix::process::geteuid().as_raw();
-    // One without a name was handed over (`/dev/stdin`), whoever made it.
+    // A file without a name was passed by descriptor (`/dev/stdin`): its owner does not matter.
     let is_named = rustix::fs::fstatfs(&file)?.f_type != PIPES_MAGIC;
     if is_named && !is_own {
         let text = format!("it is a pipe of user {uid}, who may never write to it");

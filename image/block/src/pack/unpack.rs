@@ -12,7 +12,7 @@ use std::path::Path;
 pub struct Unpacked {
     /// Bytes of contents.
     pub raw_bytes: u64,
-    /// Frames that were inflated.
+    /// Frames that were decompressed.
     pub frames: u64,
     /// Frames that are all zeros: holes in the file where the file system has those.
     pub zero_frames: u64,

@@ -1,4 +1,4 @@
-//! Inflating every frame of an image and checking it against everything that the image carries.
+//! Decompressing every frame of an image and checking it against everything that the image carries.
 
 use super::unpack::{job_bytes, run_bytes};
 use super::walk::{Step, Walk};
@@ -34,7 +34,7 @@ pub struct Verified {
     pub bad_frames_total: u64,
     /// Faults of tables that the image was read without, a line each.
     pub table_faults: Vec<String>,
-    /// Bytes of contents that were inflated and checked.
+    /// Bytes of contents that were decompressed and checked.
     pub raw_bytes: u64,
     /// Checksums that frames were checked with, for people.
     pub checksums: &'static str,

@@ -20,7 +20,7 @@ pub(super) struct Step {
     pub(super) holes: u64,
     /// Its compressed bytes, of an image here.
     stored: Vec<u8>,
-    /// Its compressed bytes, of an image far away, or why they cannot be had.
+    /// Its compressed bytes, fetched from a remote image, or the error of the fetch.
     brought: Option<io::Result<Stored>>,
 }
 
@@ -45,8 +45,8 @@ impl Step {
         }
     }
 
-    /// Reads, checks and inflates the frame into `raw`. What that takes belongs to this step, so
-    /// that steps bound the memory.
+    /// Reads, checks and decompresses the frame into `raw`. What that takes belongs to this step,
+    /// so that steps bound the memory.
     pub(super) fn read(
         &mut self,
         reader: &mut FrameReader,

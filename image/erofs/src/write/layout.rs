@@ -145,7 +145,7 @@ impl Layout {
     /// [`Unfit`]: no place, or no chunks of that file.
     ///
     /// # Panics
-    /// If the number is none of the tree's.
+    /// If the tree has no such number.
     pub fn place(&mut self, id: Id, chunks: u64, at: Option<u64>) -> Result<(), Unfit> {
         let unfit = |what| Unfit { id, what };
         let block = match at {

@@ -25,7 +25,7 @@ pub struct Meta {
     pub gid: u32,
     /// Time of the last change: seconds since 1970, negative before.
     pub mtime_s: i64,
-    /// And nanoseconds; 999,999,999 is taken for more.
+    /// And nanoseconds; larger values count as 999,999,999.
     pub mtime_ns: u32,
 }
 
@@ -174,7 +174,7 @@ impl Tree {
     /// [`super::Layout::new`].
     ///
     /// # Panics
-    /// If one of the numbers is none of [`Self::add`]'s.
+    /// If one of the numbers was not returned by [`Self::add`].
     pub fn link(&mut self, directory: Id, name: &[u8], id: Id) -> Result<(), Unfit> {
         let unfit = |what| Unfit { id, what };
         let is_name =

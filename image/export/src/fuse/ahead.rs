@@ -43,7 +43,7 @@ struct Stream {
     used: u64,
 }
 
-/// Files to store, for whoever asks one by one.
+/// Files to store, for a thread that takes one after another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Run {
     /// The run's mark: its files come after it.
@@ -53,8 +53,8 @@ pub(super) struct Run {
 }
 
 impl Ahead {
-    /// Takes in files in the order in which they were listed. Those of the next directory that is
-    /// listed come after them: whoever walks a tree reads them in that order.
+    /// Takes in files in the order in which they were listed. Those of the directory that is listed
+    /// next follow them: a walk over the tree reads them in that order.
     pub(super) fn listed(&mut self, files: &[u64]) {
         for &file in files {
             if self.next.len() >= FILES_MAX {

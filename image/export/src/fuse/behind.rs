@@ -43,7 +43,7 @@ impl Behind {
 }
 
 impl Delivered {
-    /// Starts the thread that has the kernel forget pages of `node`.
+    /// Starts the thread that has the kernel drop pages of `node`.
     ///
     /// # Errors
     /// The system gives no thread.
@@ -95,7 +95,7 @@ impl Kept {
 
 /// Bytes whose pages are kept: more than a few streams have read ahead.
 const KEPT_BYTES: usize = 16 << 20;
-/// Stretches that follow one another are forgotten together, up to this length.
+/// Adjacent ranges are dropped together, up to this length.
 const JOINED_BYTES: usize = 1 << 20;
 /// Stretches that wait for the thread.
 const WAITING_MAX: usize = 4096;

@@ -1,4 +1,4 @@
-//! Ending a FUSE file system that somebody still holds.
+//! Aborts a FUSE connection that is still in use.
 //!
 //! Why here: a mount in another namespace, or a program with an open file, keeps a server alive
 //! after `umount`; an abort gives those users an error and lets the server go.

@@ -16,8 +16,8 @@ use std::os::fd::BorrowedFd;
 /// Result of a request; an error is the number that the program sees.
 pub(super) type Answer<T> = Result<T, Errno>;
 
-/// A file system that a session shows. Methods that are not given say that there is nothing of the
-/// kind, and the kernel stops asking.
+/// A file system that a session shows. The default methods answer that the operation is not
+/// supported, and the kernel stops asking.
 pub(super) trait Nodes: Send + Sync + 'static {
     /// Agrees with the kernel on what each of both does. Called once, before all others.
     fn agree(&mut self, terms: &mut Terms);
@@ -103,7 +103,7 @@ pub(super) struct Terms {
     offered: u64,
     /// Of [`super::abi::flag`].
     pub taken: u64,
-    /// The most that one write may bring, in bytes.
+    /// Largest write in bytes.
     pub write_bytes_max: u32,
 }
 

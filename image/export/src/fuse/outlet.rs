@@ -149,7 +149,7 @@ impl Notices {
         Self(device)
     }
 
-    /// Has the kernel forget pages of a node. Waits for those that are being read.
+    /// Has the kernel drop pages of a node. Waits for those that are being read.
     ///
     /// # Errors
     /// The system's; not found where the kernel does not know the node.

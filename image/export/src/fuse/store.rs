@@ -1,7 +1,7 @@
 //! Storing files of a tree in the page cache before their reader comes to them.
 //!
-//! Why here: the thread that does what [`super::ahead`] says. It inflates a run of files at once,
-//! on all engines that are free, while the reader goes through the run before.
+//! Why here: the thread that does what [`super::ahead`] says. It decompresses a run of files at
+//! once, on all engines that are free, while the reader goes through the run before.
 //!
 //! Must stay true: a page that is being read is waited for, so nothing is held meanwhile that its
 //! answer could need: bytes are copied out of the source first, and no thread of the session's does

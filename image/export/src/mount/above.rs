@@ -1,5 +1,5 @@
-//! The file system that stands on an image's file or device: written out, and shut down in order,
-//! whoever has it mounted where.
+//! The file system on an image's file or device: written out, and shut down in order, wherever it
+//! is mounted.
 //!
 //! Why here: a server has to reach it after the last directory of its own has gone: other mount
 //! namespaces and open files keep it. A second mount of the same device is the same file system.
@@ -104,7 +104,7 @@ pub(super) fn write_out_device(record: &Record) -> io::Result<()> {
     };
     for mount in mounts_on(record, table::read()?) {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        // One that is hidden below another is reached by none of its names.
+        // A mount that is hidden below another cannot be reached by any of its names.
         if let Ok(root) = rustix::fs::open(&mount.dir, flags, Mode::empty())
             && is_on(&root, &mount)
         {

@@ -26,7 +26,7 @@ pub(super) struct Ending {
 pub(super) struct Terms {
     /// It takes writes.
     pub writable: bool,
-    /// Time that programs have, from the first signal on, to let go of it.
+    /// Time that programs have, from the first signal on, to close it.
     pub patience: Duration,
 }
 
@@ -48,13 +48,13 @@ enum Phase {
         until: Duration,
     },
     PuttingBack,
-    /// Taken away here; somebody may still have it. Without a time as long as they do.
+    /// Taken away here, perhaps still in use elsewhere. Without a time, it waits for the last user.
     Leaving {
         until: Option<Duration>,
     },
     Pulling,
     Aborting,
-    /// The kernel has let go.
+    /// The kernel has released it.
     Closing,
     /// Written data could not be made durable yet.
     Retrying {
@@ -68,7 +68,7 @@ enum Phase {
 pub(super) enum Event {
     /// A signal asked it to end.
     Signal,
-    /// The kernel has let go of what was served.
+    /// The kernel has released the export.
     Released,
     /// The time that [`Act::Wait`] gave is over.
     Time,
@@ -139,7 +139,7 @@ impl Ending {
         Act::Wait(None)
     }
 
-    /// The kernel has let go, and all that was acknowledged is being made durable.
+    /// The kernel has released it, and all acknowledged writes are being made durable.
     pub(super) fn is_released(&self) -> bool {
         use Phase::{Closing, Ended, Retrying};
         matches!(self.phase, Closing | Retrying { .. } | Ended)

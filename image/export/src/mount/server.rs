@@ -3,11 +3,11 @@
 //! Why here: mounting on a directory, showing one file and making a device differ in a few lines
 //! between the same start and the same end.
 //!
-//! The order: check everything that can be checked; clean up after the dead; claim a record; serve
-//! the FUSE file; set up what is wanted, each step recorded before others can see it; tell whoever
-//! waits; then wait. What was set up holds the FUSE file, and nothing else does: when it goes, by
-//! `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends the server.
-//! A failure half-way drops descriptors, which undoes what they hold.
+//! The order: check everything that can be checked; clean up after dead servers; claim a record;
+//! serve the FUSE file; set up the mount or device, each step recorded before others can see it;
+//! notify the waiting caller; then wait. Only the mount or device holds the FUSE file. When it
+//! goes, by `umount`, by `umount(8)` or `losetup -d`, the kernel ends the session, and that ends
+//! the server. A failure half-way drops descriptors, which undoes what they hold.
 //!
 //! Signals: SIGINT, SIGTERM or SIGHUP undoes the mount, what was written flushed before; programs
 //! that have files open keep them for [`PATIENCE`] ([`PATIENCE_READING`] where nothing is written),
@@ -292,7 +292,7 @@ pub(crate) fn on_signals(mut act: impl FnMut() + Send + 'static) -> Result<(), E
 
 /// The image's path as the records name it.
 pub(crate) fn absolute(image: &Path) -> PathBuf {
-    // The name of something far away is no path.
+    // The name of a remote image is no path.
     if image.to_string_lossy().contains("://") {
         return image.to_owned();
     }
@@ -652,8 +652,8 @@ impl Server {
         }
     }
 
-    /// Takes the mount or the device away, unless programs have files of the mount open; whoever
-    /// has the device open keeps it.
+    /// Removes the mount or the device, unless programs have files of the mount open; programs that
+    /// have the device open keep it.
     fn unmount(&self) -> Unmounted {
         let Some(mount) = &self.record.mount else {
             if let Some(number) = self.record.loop_number
@@ -764,9 +764,9 @@ fn set_loop_read_ahead(number: u32, bytes: u32) {
     }
 }
 
-/// Read-ahead in the one file of an image far away, unless another than the default is asked for:
-/// half of what a link of 1 Gb/s and 200 ms holds. Trees keep the default: of files that are
-/// shorter than a window the rest of it would come in vain.
+/// Read-ahead in the one file of a remote image, by default: half of the bandwidth-delay product of
+/// a link of 1 Gb/s and 200 ms. Trees keep the general default: for files shorter than a window the
+/// rest of it would be fetched in vain.
 const FAR_FILE_READ_AHEAD_BYTES: u32 = 16 << 20;
 /// Events that wait for the server's thread.
 const EVENTS_MAX: usize = 16;

@@ -384,7 +384,7 @@ impl Hands for Mount<'_> {
                 Err(Errno::PERM) => unmount_by_helper(self.dir),
                 result => result,
             };
-            // Somebody else was faster.
+            // Another process was faster.
             if matches!(result, Ok(()) | Err(Errno::INVAL)) {
                 return Unmounted::Gone;
             }

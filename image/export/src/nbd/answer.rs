@@ -36,8 +36,8 @@ pub(crate) trait Sink {
 pub(crate) enum Gone {
     /// The client left, or took no bytes for too long.
     Client,
-    /// Half a simple reply was sent when the device failed; the protocol leaves no way to say so
-    /// but to close.
+    /// Half a simple reply was sent when the device failed; the protocol can report that only by
+    /// closing the connection.
     HalfReply,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn answer(
             len,
         } => cache(source, structured, cookie, Range { offset, len }, sink)?,
         Work::Write { cookie, .. } => {
-            // Whoever has the payload writes it, and answers by `changed`.
+            // The function that receives the payload writes it, and replies by `changed`.
             refuse(structured, cookie, errno::EINVAL, "no payload", sink)?;
         }
         Work::Zero { cookie, .. } | Work::Trim { cookie, .. } | Work::Flush { cookie } => {

@@ -99,8 +99,8 @@ impl Connection {
     /// Serves until the connection ends and every reply under way is sent. The calling thread is
     /// the first worker; others join when they are needed.
     pub(super) fn serve(self: &Arc<Self>) {
-        // Also when the device panics here: whoever counts clients must not count this one as gone
-        // while others still work for it.
+        // Also when the device panics here: the client count must not drop while other workers
+        // still serve this client.
         let _wait = WaitOnDrop(self);
         self.work();
     }
@@ -108,8 +108,8 @@ impl Connection {
     fn work(self: &Arc<Self>) {
         let mut outlet = Outlet::new(self.socket.as_fd(), &self.writer, self.patience);
         // Whatever ends this worker, a panic of the device included, must not leave the others
-        // waiting for it; and it must be at an end before the outlet lets go of the write lock, for
-        // it may have sent half a message.
+        // waiting for it. It must count as ended before the outlet releases the write lock, for it
+        // may have sent half a message.
         let _end = EndOnDrop(self);
         let mut payload = Vec::new();
         while let Some(mut reader) = self.take_lead() {
@@ -175,7 +175,7 @@ impl Connection {
         }
     }
 
-    /// The lead, or `None` when the connection has ended. Parks while someone else leads.
+    /// The lead, or `None` when the connection has ended. Parks while another worker leads.
     fn take_lead(&self) -> Option<MutexGuard<'_, Reader>> {
         loop {
             // Pairs with the store in `end`; a worker that misses it finds the socket at its end.
@@ -202,7 +202,7 @@ impl Connection {
         }
     }
 
-    /// Gets someone else to take the lead: a parked worker, or a new one while there are too few.
+    /// Gets another worker to take the lead: a parked one, or a new one while there are too few.
     fn call_follower(self: &Arc<Self>) {
         let mut turn = self.turn.lock();
         if turn.parked > turn.calls {

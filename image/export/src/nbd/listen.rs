@@ -130,7 +130,7 @@ pub(super) enum Peer {
 }
 
 impl Peer {
-    /// True for those for whom room is kept: root and the server's own user.
+    /// True for the users with reserved places: root and the server's own user.
     pub(super) fn is_preferred(self) -> bool {
         let own = rustix::process::geteuid().as_raw();
         matches!(self, Self::User(uid) if uid == 0 || uid == own)

@@ -14,7 +14,7 @@
 //! - `connection`: the workers of a connection; `outlet`: sending; `tls`: what carries for them.
 //! - [`client`]: a small client that measures any NBD server.
 //!
-//! Must stay true: no thread that inflates for others ever waits for a client.
+//! Must stay true: no thread that decompresses for others ever waits for a client.
 //! Not supported: extended headers, several exports.
 //! Source: the NBD protocol document (`doc/proto.md` of the reference implementation).
 

@@ -115,7 +115,7 @@ impl Sink for Outlet<'_> {
             return Ok(());
         }
         if self.held.is_none() {
-            // Whoever holds the lock gives its client up after the same patience.
+            // The holder of the lock gives its client up after the same patience.
             let guard = self.lock.try_lock_for(self.patience * 2);
             self.held = Some(guard.ok_or(Gone::Client)?);
         }

@@ -333,7 +333,7 @@ impl Shared {
                     return Some((socket, session, input));
                 }
                 Step::StartTls(used) => {
-                    // Whoever stands between could have put it there, to be taken for the client's.
+                    // A man in the middle could have sent it, to be taken for the client's.
                     if input.len() > used {
                         let what = "it sent something in plain behind the start of TLS";
                         tracing::warn!("NBD client {number}: {what}; closing it");

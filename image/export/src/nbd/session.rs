@@ -38,7 +38,7 @@ pub(crate) enum Work {
         /// One extent only.
         one: bool,
     },
-    /// Bring these bytes into the cache.
+    /// Read these bytes into the cache.
     Cache {
         /// The client's mark.
         cookie: u64,
@@ -71,7 +71,7 @@ pub(crate) enum Work {
         /// Answer once they are durable.
         durable: bool,
     },
-    /// Forget these bytes.
+    /// Discard these bytes.
     Trim {
         /// The client's mark.
         cookie: u64,

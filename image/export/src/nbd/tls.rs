@@ -142,7 +142,7 @@ impl Carrier {
         if let Err(error) = self.carry() {
             tracing::warn!("NBD client {number}: TLS: {error}; closing it");
         }
-        // Both learn of it, also where somebody else still has the client's socket.
+        // Both sides see the end, even if another process still has the client's socket.
         let _ = shutdown(&*self.client, Shutdown::Both);
         let _ = shutdown(&self.server, Shutdown::Both);
     }
@@ -219,7 +219,7 @@ impl Carrier {
         let state = match state {
             Ok(state) => state,
             Err(error) => {
-                // The alert that says so.
+                // Sends the TLS alert.
                 let _ = self.tls.write_tls(&mut Socket(&self.client));
                 return Err(io::Error::other(error));
             }
@@ -309,7 +309,7 @@ impl Write for Socket<'_> {
 
 /// Bytes that are taken from the server at a time: four records.
 const PIECE_BYTES: usize = 64 << 10;
-/// Longest time between two looks.
+/// Longest time between two polls.
 const TICK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,

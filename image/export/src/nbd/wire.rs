@@ -133,9 +133,9 @@ pub(crate) mod command {
     pub(crate) const DISC: u16 = 2;
     /// Make writes durable; offered where the export takes writes.
     pub(crate) const FLUSH: u16 = 3;
-    /// Forget a range.
+    /// Discard a range.
     pub(crate) const TRIM: u16 = 4;
-    /// Bring a range into the server's cache.
+    /// Read a range into the server's cache.
     pub(crate) const CACHE: u16 = 5;
     /// Write zeros.
     pub(crate) const WRITE_ZEROES: u16 = 6;

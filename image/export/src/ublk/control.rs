@@ -231,7 +231,7 @@ pub fn recover(dev_id: u32, source: Arc<dyn BlockSource>) -> Result<UblkServer, 
     Ok(server)
 }
 
-/// Stops and removes device `dev_id`, whoever serves it or served it. Returns when it is gone,
+/// Stops and removes device `dev_id`, with or without a living server. Returns when it is gone,
 /// after at most 10 s. With `force` a mounted device goes too, and its users get I/O errors.
 ///
 /// # Errors

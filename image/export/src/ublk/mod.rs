@@ -1,15 +1,15 @@
 //! ublk: a block device `/dev/ublkbN` whose requests a process answers over io_uring.
 //!
 //! Why here: it is the export that is closest to the papers' own driver: the kernel hands a request
-//! to user space, user space inflates, and no file system or loop device stands between. It is used
-//! where the kernel has it ([`available`] says why not); elsewhere the same image goes through FUSE
-//! and a loop device.
+//! to user space, user space decompresses, and no file system or loop device stands between. It is
+//! used where the kernel has it ([`available`] says why not); elsewhere the same image goes through
+//! FUSE and a loop device.
 //!
 //! - [`start`] makes a device, [`recover`] takes over one whose server died, [`stop`] removes one,
 //!   [`attached`] lists.
 //! - The kernel's blk-mq queue on each CPU maps to one of our queues; each queue is one thread that
-//!   answers one request at a time (`queue.rs`). Parallel inflating is the source's business, not
-//!   this module's.
+//!   answers one request at a time (`queue.rs`). Parallel decompressing is the source's business,
+//!   not this module's.
 //!
 //! Must stay true:
 //! - The device is read-only, and no request is ever answered with bytes that the source did not
@@ -81,7 +81,7 @@ pub struct Attached {
     pub image: PathBuf,
     /// Process that serves it, or served it last.
     pub server_pid: i32,
-    /// True when its server died: readers wait until somebody calls [`recover`] or [`stop`].
+    /// True when its server died: readers wait until [`recover`] or [`stop`] is called.
     pub quiesced: bool,
 }
 

@@ -64,7 +64,7 @@ impl Answerer<'_> {
             }
             // Nothing is ever dirty.
             sys::UBLK_IO_OP_FLUSH => complete(queue, tag, 0),
-            // The device is read-only, so the block layer sends none of these.
+            // The device is read-only, so the block layer sends no such request.
             _ => complete(queue, tag, -libc::EROFS),
         }
     }

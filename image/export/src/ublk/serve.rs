@@ -3,9 +3,9 @@
 //! Why here: what `attach` does in its server where the kernel has ublk; the loop device's
 //! counterpart is `mount/server.rs`.
 //! Must stay true: a killed server leaves its device quiesced, and the next `attach` of the same
-//! image takes it over; an ordered end takes the device away. Signals: SIGINT, SIGTERM or SIGHUP
-//! ends the server; whoever has the device mounted has [`PATIENCE`] to unmount it, and gets errors
-//! then. Nothing is written to such a device, so nothing can be lost.
+//! image takes it over; an orderly end removes the device. Signals: SIGINT, SIGTERM or SIGHUP ends
+//! the server. Users of a mount have [`PATIENCE`] to unmount the device, and get errors then.
+//! Nothing is written to such a device, so nothing can be lost.
 //!
 //! [`serve`] belongs to the thread that calls it, which must not serve reads.
 

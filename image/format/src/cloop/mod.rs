@@ -493,7 +493,7 @@ fn be64(bytes: &[u8]) -> u64 {
 
 /// Preamble, block size, number of blocks.
 const HEAD: usize = 136;
-/// A block is inflated as a whole.
+/// A block is decompressed as a whole.
 const BLOCK_BYTES_MAX: u32 = 16 << 20;
 /// Compressors of blocks that are read at once.
 const FLAGS_AT_ONCE: u64 = 16 << 10;

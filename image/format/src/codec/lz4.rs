@@ -2,7 +2,7 @@
 //!
 //! Why here: liblz4's block decoder is the fastest there is; its frame decoder copies through
 //! buffers of its own and cannot stop where a reader has enough. A frame of ours is therefore cut
-//! into linked blocks, each inflated straight to its place, with the bytes before it as its
+//! into linked blocks, each decompressed straight to its place, with the bytes before it as its
 //! dictionary.
 //! Must stay true: the dictionary handed to liblz4 is the part of `out` that this frame has filled,
 //! nothing else.
@@ -37,7 +37,7 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Inflates bare LZ4 blocks; whole ones only.
+/// Decompresses bare LZ4 blocks; whole ones only.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Lz4BlockInflater;
 
@@ -74,7 +74,7 @@ impl Inflater for Lz4BlockInflater {
     }
 }
 
-/// Inflates LZ4 frames, block by block.
+/// Decompresses LZ4 frames, block by block.
 #[derive(Debug, Default)]
 pub(crate) struct Lz4FrameInflater {
     position: Position,
@@ -144,7 +144,7 @@ impl Lz4FrameInflater {
         }
     }
 
-    /// Inflates the block whose head is `word`.
+    /// Decompresses the block whose head is `word`.
     fn block(
         &mut self,
         head: &Head,
@@ -285,7 +285,7 @@ impl Head {
     }
 }
 
-/// Deflates each frame into one LZ4 frame that carries its size and a checksum of its contents.
+/// Compresses each frame into one LZ4 frame that carries its size and a checksum of its contents.
 pub(crate) struct Lz4FrameDeflater {
     stream: *mut c_void,
     level: c_int,
@@ -297,7 +297,7 @@ unsafe impl Send for Lz4FrameDeflater {}
 
 impl Lz4FrameDeflater {
     /// `level` is liblz4's HC, [`LEVELS`]. Frames are cut into linked blocks of `block_bytes` (at
-    /// most 64 KiB), at whose ends an inflater can stop.
+    /// most 64 KiB), at whose ends a decompressor can stop.
     ///
     /// # Errors
     /// [`CodecError::Deflate`] without memory.
@@ -380,7 +380,7 @@ impl Deflater for Lz4FrameDeflater {
     }
 }
 
-/// Deflates each frame into one bare block.
+/// Compresses each frame into one bare block.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Lz4BlockDeflater {
     level: c_int,

@@ -1,4 +1,4 @@
-//! Inflating and deflating one frame.
+//! Decompressing and compressing one frame.
 //!
 //! Why here: formats say *which* codec a frame uses, engines run it; both meet at these two traits.
 //! LZO1X is ours ([`lzo1x`]); the others wrap well-kept libraries. One conformance suite
@@ -79,7 +79,7 @@ pub enum CodecError {
         /// Its own message.
         reason: &'static str,
     },
-    /// The frame inflates to a different number of bytes than the image says.
+    /// The frame decompresses to a different number of bytes than the image says.
     #[error(
         "{codec}: inflates to {}{got} bytes, the image says {expected}",
         if *.at_least { "at least " } else { "" }
@@ -104,7 +104,7 @@ pub enum CodecError {
     },
 }
 
-/// Inflates frames of one codec, one after another. Holds the codec's scratch memory: one per
+/// Decompresses frames of one codec, one after another. Holds the codec's scratch memory: one per
 /// engine, made at start-up.
 pub trait Inflater: Send {
     /// Which codec this is.
@@ -112,7 +112,7 @@ pub trait Inflater: Send {
 
     /// Says whether the compressed bytes of the frames to come have been checked already
     /// ([`FrameCheck::Stored`]): a codec that carries a checksum of its own may then leave it out.
-    /// Forgets any frame in progress.
+    /// Drops any frame in progress.
     ///
     /// [`FrameCheck::Stored`]: crate::FrameCheck::Stored
     fn set_verified(&mut self, verified: bool) {
@@ -120,12 +120,12 @@ pub trait Inflater: Send {
         self.reset();
     }
 
-    /// Forgets any frame in progress; the next [`Self::advance`] starts on a new one.
+    /// Drops any frame in progress; the next [`Self::advance`] starts a new one.
     fn reset(&mut self);
 
-    /// Inflates `frame` into `out` until at least `target` bytes of `out` are final (all of them
-    /// for a codec that cannot stop half-way), and returns how many are. Called again with *the
-    /// same* `frame` and `out` and a larger target it goes on from there. `out.len()` is the
+    /// Decompresses `frame` into `out` until at least `target` bytes of `out` are final (all of
+    /// them for a codec that cannot stop half-way), and returns how many are. Called again with
+    /// *the same* `frame` and `out` and a larger target it goes on from there. `out.len()` is the
     /// frame's exact raw size; when the result equals it the frame is done and has been checked to
     /// end there. `0 < target <= out.len()`.
     ///
@@ -135,7 +135,7 @@ pub trait Inflater: Send {
     fn advance(&mut self, frame: &[u8], out: &mut [u8], target: usize)
     -> Result<usize, CodecError>;
 
-    /// Inflates a whole frame.
+    /// Decompresses a whole frame.
     ///
     /// # Errors
     /// As [`Self::advance`].
@@ -149,7 +149,7 @@ pub trait Inflater: Send {
     }
 }
 
-/// Deflates frames of one codec at one level. Holds scratch memory: one per engine.
+/// Compresses frames of one codec at one level. Holds scratch memory: one per engine.
 pub trait Deflater: Send {
     /// Which codec this is.
     fn codec(&self) -> CodecId;
@@ -161,7 +161,7 @@ pub trait Deflater: Send {
     fn deflate(&mut self, raw: &[u8], out: &mut Vec<u8>) -> Result<(), CodecError>;
 }
 
-/// Makes the inflater of a codec. Allocates what it will ever need (save for xz): do it at
+/// Makes the decompressor of a codec. Allocates what it will ever need (save for xz): do it at
 /// start-up.
 #[must_use]
 pub fn make_inflater(codec: CodecId) -> Box<dyn Inflater> {
@@ -182,8 +182,8 @@ pub enum Tune {
     /// The smallest frames: zstd then works harder, too ([`default_level_for`]).
     #[default]
     Size,
-    /// Frames that inflate fast: zstd then makes do without short matches, which inflates about a
-    /// quarter faster and takes about 6 % more room.
+    /// Frames that decompress fast: zstd then makes do without short matches, which decompresses
+    /// about a quarter faster and takes about 6 % more room.
     Speed,
 }
 
@@ -205,7 +205,7 @@ pub fn make_tuned_deflater(
     Ok(Box::new(deflater.without_short_matches()?))
 }
 
-/// Makes the deflater of a codec at a level, [`levels`]; without one at [`default_level`].
+/// Makes the compressor of a codec at a level, [`levels`]; without one at [`default_level`].
 ///
 /// # Errors
 /// [`CodecError::Deflate`] when the level is not one of the codec's, or memory is short.

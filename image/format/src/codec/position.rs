@@ -1,4 +1,5 @@
-//! Position of an inflater in a frame, and the check that the caller still gives it the same frame.
+//! Position of a decompressor in a frame, and the check that the caller still gives it the same
+//! frame.
 //!
 //! Why here: [`super::Inflater::advance`] goes on where it stopped. The libraries behind it keep
 //! addresses of what they wrote before; a caller that hands in another buffer must get an error,
@@ -6,7 +7,7 @@
 
 use super::{CodecError, CodecId, corrupt};
 
-/// Position of an inflater.
+/// Position of a decompressor.
 #[derive(Debug, Default)]
 pub(super) struct Position {
     /// Bytes of the frame that have been consumed.

@@ -9,7 +9,7 @@
 use super::{CodecError, CodecId, Deflater, Inflater, Position, corrupt};
 use liblzma::stream::{Action, Check, Error, Status, Stream};
 
-/// Inflates xz streams; stops at any byte.
+/// Decompresses xz streams; stops at any byte.
 #[derive(Default)]
 pub(crate) struct XzInflater {
     stream: Option<Stream>,
@@ -106,8 +106,8 @@ fn refused(error: Error) -> CodecError {
     )
 }
 
-/// Deflates each frame into one xz stream. For tests and for completeness: no format of ours writes
-/// it.
+/// Compresses each frame into one xz stream. For tests and for completeness: no format of ours
+/// writes it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct XzDeflater {
     level: u32,
@@ -146,5 +146,5 @@ impl Deflater for XzDeflater {
     }
 }
 
-/// Memory limit for liblzma to inflate one frame.
+/// Memory limit for liblzma to decompress one frame.
 pub(crate) const MEMORY_BYTES_MAX: u64 = 80 << 20;

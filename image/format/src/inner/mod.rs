@@ -228,8 +228,8 @@ pub fn make(directory: &Folder, kind: Kind, scratch: &Path) -> Result<File, Inne
     })
 }
 
-/// Byte behind the metadata of the erofs whose first bytes `head` are, as far as its superblock
-/// says it: a hint for reading ahead. None of anything else.
+/// Byte behind the metadata of the erofs that begins with `head`, if its superblock gives it: a
+/// hint for read-ahead. `None` for anything else.
 #[must_use]
 pub fn metadata_end(head: &[u8]) -> Option<u64> {
     sidecore_erofs::metadata_end(&head)

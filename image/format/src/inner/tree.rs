@@ -2,8 +2,8 @@
 //! from it.
 //!
 //! Why here: another user may change the tree while it is packed, so that a path that is looked up
-//! twice may lead to two files, the second one outside. Each entry is opened once, in its directory
-//! that is open, without following a link; all that is said of it comes from that descriptor.
+//! twice may lead to two files, the second one outside. Each entry is opened once, in its open
+//! parent directory, without following a link; all its attributes are read from that descriptor.
 //!
 //! Must stay true: the order is that of sorted paths; at most [`OPEN_MAX`] directories are open,
 //! however deep the tree. A directory that has to be opened again is reached from the root without

@@ -89,7 +89,7 @@ fn a_file_is_read_by_the_index_beside_it() {
     }
 }
 
-/// No head is read far away: the frames' own checksums tell.
+/// Heads of remote files are not read: the frames' own checksums detect a wrong file.
 #[test]
 fn a_file_far_away_that_was_changed_gives_errors_when_it_is_read() {
     let (file, raw) = file(false);

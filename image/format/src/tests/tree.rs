@@ -104,7 +104,7 @@ fn the_right_image_reads_back() {
     assert_eq!(zstd::decode_all(&zstd), raw);
 }
 
-/// The `zstd` library's own streaming decoder, which knows nothing of us.
+/// The `zstd` library's own streaming decoder, as an independent reader.
 mod zstd {
     pub(super) fn decode_all(mut image: &[u8]) -> Vec<u8> {
         let mut all = Vec::new();

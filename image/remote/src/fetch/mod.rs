@@ -80,7 +80,7 @@ struct State {
     frames: HashMap<Key, Entry>,
     urgent: VecDeque<Vec<Frame>>,
     expected: VecDeque<Vec<Frame>>,
-    /// Frames that came, the first to be forgotten first; some are gone already.
+    /// Fetched frames, the first to be evicted first; some are gone already.
     used: VecDeque<Key>,
     fresh: VecDeque<Key>,
     /// Bytes of frames that are here or on their way.
@@ -372,7 +372,7 @@ impl State {
         }
     }
 
-    /// Forgets a frame that no reader waits for.
+    /// Removes a frame that no reader waits for.
     fn remove(&mut self, key: Key) {
         if let Some(entry) = self.frames.remove(&key) {
             let bytes = u64::from(key.1);
@@ -434,7 +434,7 @@ impl State {
         }
     }
 
-    /// Forgets frames until those held take at most `limit`; used ones first.
+    /// Evicts frames until those held take at most `limit`; used ones first.
     fn make_room(&mut self, limit: u64) {
         let mut busy = Vec::new();
         while self.held_bytes > limit {
@@ -445,7 +445,7 @@ impl State {
                 busy.push(oldest);
             }
         }
-        // Somebody is about to take these; they go another time.
+        // Readers are about to take these; they are evicted another time.
         self.used.extend(busy);
     }
 
@@ -461,7 +461,7 @@ impl State {
         }
     }
 
-    /// Forgets a frame unless somebody waits for it. True when it is gone.
+    /// Removes a frame unless a reader waits for it. True when it is gone.
     fn remove_if_idle(&mut self, key: Key) -> bool {
         let Some(entry) = self.frames.get(&key) else {
             return true;
@@ -475,7 +475,7 @@ impl State {
 }
 
 impl Shared {
-    /// Sees to it that somebody makes the request that was queued.
+    /// Makes sure that a worker makes the queued request.
     fn call_worker(self: &Arc<Self>, state: &mut State) {
         let queued = state.urgent.len() + state.expected.len();
         self.asked.notify_one();
@@ -520,7 +520,7 @@ impl Shared {
                     }
                 }
                 drop(state);
-                // A bug of ours in there must not leave anybody waiting.
+                // A bug of ours in there must not leave a reader waiting.
                 let served = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     self.serve(&request);
                 }));
@@ -543,7 +543,7 @@ impl Shared {
         state.workers -= 1;
     }
 
-    /// Brings the frames of one request, from disk or over the network.
+    /// Gets the frames of one request, from disk or over the network.
     fn serve(&self, request: &[Frame]) {
         let mut missing = Vec::with_capacity(request.len());
         for frame in request {

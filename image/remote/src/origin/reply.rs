@@ -1,8 +1,10 @@
-//! Checks of a reply: its head, its body's length, where it leads, and what it says of a refusal.
+//! Checks of a reply: its head, its body's length, its redirect's target, and the message of a
+//! refusal.
 //!
-//! Why here: pure, so that a fuzzer can play the server. Must stay true: nothing of a reply is used
-//! before it passed these checks, and nothing is allocated by a length that it claims: a body takes
-//! at most twice the memory of the bytes that have come, or [`BODY_STEP_BYTES`].
+//! Why here: pure, so that a fuzzer can play the server.
+//! Must stay true: no part of a reply is used before it passed these checks, and no allocation
+//! follows a length that it claims: a body takes at most twice the memory of the bytes received, or
+//! [`BODY_STEP_BYTES`].
 //! Source: RFC 9110, sections 8.8 (validators), 14 (range requests), 15.4 (redirection).
 
 use super::{Ask, Identity};

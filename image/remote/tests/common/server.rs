@@ -124,7 +124,7 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        // The acceptor looks at the flag when somebody comes.
+        // The acceptor checks the flag at the next connection.
         let _ = TcpStream::connect(self.address);
         if let Some(acceptor) = self.acceptor.take() {
             acceptor.join().unwrap();

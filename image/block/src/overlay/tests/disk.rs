@@ -1,4 +1,4 @@
-//! A disk that forgets: what was not synced may be there after a crash, or not, sector by sector.
+//! A disk that loses writes: unsynced bytes may be there after a crash, or not, sector by sector.
 
 use crate::overlay::store::Store;
 use parking_lot::Mutex;

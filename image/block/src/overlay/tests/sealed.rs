@@ -193,7 +193,7 @@ fn every_byte_that_is_changed_is_an_error_or_makes_no_difference() {
     assert!(layer(&disk, false, 1 << 20).is_ok());
 }
 
-/// Whoever has no key can still compute checksums, and put back what once was there.
+/// An attacker without a key can still compute checksums, and restore older bytes.
 #[test]
 fn what_is_forged_or_put_back_is_refused() {
     let disk = written(Cipher::fastest());
@@ -401,7 +401,7 @@ fn clones_have_keys_of_their_own_and_need_the_images() {
         assert_eq!(read(&over, 1).unwrap(), grain_of(byte));
         assert!(!holds(&std::fs::read(path(name)).unwrap(), WORDS));
     }
-    // One in the clear under the same image: anybody could have made it.
+    // An unencrypted overlay of the same image: anyone could have made it.
     let open_one = Identity {
         key: None,
         ..identity.clone()

@@ -135,7 +135,7 @@ impl World {
         self.is_alive && self.write_out() && self.make_durable()
     }
 
-    /// Looks whether anybody still has the superblock.
+    /// Frees the superblock if it has no users left.
     fn let_go(&mut self) {
         let users = self.open_here + self.open_elsewhere + self.held;
         if !self.is_alive || users > 0 || !self.namespaces.is_empty() {
@@ -285,7 +285,7 @@ impl World {
                 }
                 17 => self.disk_full = !self.disk_full && self.random.below(2) == 0,
                 18 => {
-                    // umount(8), which knows nothing of us.
+                    // umount(8), which does not know Sidecore.
                     self.unmount_here();
                 }
                 19 if self.random.below(4) == 0 => self.detach_here(),
@@ -303,8 +303,8 @@ impl World {
         }
     }
 
-    /// `kill -9`: what was not made durable is gone, as from a disk that is pulled, and the next
-    /// command says so.
+    /// `kill -9`: data that was not made durable is lost, as from a disk that is pulled, and the
+    /// next command reports it.
     fn kill(&mut self) {
         self.say("  kill -9");
         self.server = None;

@@ -367,7 +367,7 @@ fn a_client_that_stops_within_a_request_is_given_up() {
             .unwrap();
         assert!(is_closed(stream));
     }
-    // Whoever is quiet between requests stays.
+    // A client that is quiet between requests stays connected.
     std::thread::sleep(Duration::from_millis(700));
     quiet.read_at(0, &mut [0; 512]).unwrap();
 }

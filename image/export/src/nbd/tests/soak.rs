@@ -98,8 +98,8 @@ fn small_and_large_readers_of_a_small_cache_all_get_there() {
         });
     }
     drop(done);
-    // Every reader has a fixed number of reads: if one waits for ever, all others end, and nothing
-    // is heard any more.
+    // Every reader has a fixed number of reads: if one waits for ever, all others end, and no more
+    // results arrive.
     let mut last = [0; 8];
     for _ in 0..8 * READS {
         let heard = reads.recv_timeout(Duration::from_secs(30));

@@ -1,10 +1,10 @@
 //! The fast loop: one match and the literals behind it per turn, almost without branches.
 //!
-//! Why here: what inflating LZO1X costs is mispredicted branches, about two per match in a decoder
-//! that branches on the class of each instruction. Here a table turns all four classes into one
-//! shape, and the literals that follow a match (none, one to three, or a run that is an instruction
-//! of its own) are one copy of sixteen bytes whatever their number. What is left of branches is
-//! nearly always taken the same way.
+//! Why here: what decompressing LZO1X costs is mispredicted branches, about two per match in a
+//! decoder that branches on the class of each instruction. Here a table turns all four classes into
+//! one shape, and the literals that follow a match (none, one to three, or a run that is an
+//! instruction of its own) are one copy of sixteen bytes whatever their number. What is left of
+//! branches is nearly always taken the same way.
 //!
 //! Must stay true: **the margin invariant** (README.md). At the top of a turn at least
 //! [`INPUT_MARGIN`] bytes of the stream and [`OUTPUT_MARGIN`] bytes of the output lie ahead; a turn

@@ -48,7 +48,7 @@ impl Finder {
         }
     }
 
-    /// Forgets the frame before.
+    /// Clears the positions of the frame before.
     pub(super) fn reset(&mut self) {
         // The chain needs no clearing: it is entered through the tables, and each link is older
         // than the one before.

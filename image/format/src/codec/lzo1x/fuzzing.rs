@@ -1,4 +1,4 @@
-//! Holds the fast inflater to the plain one, for the fuzzer and for the bounded run of
+//! Holds the fast decompressor to the plain one, for the fuzzer and for the bounded run of
 //! `lab/fuzz/src/bin/seeded`.
 //!
 //! Why here: both must see what is private to the codec. Not part of the crate's promises.
@@ -19,7 +19,8 @@ const FENCE_BYTE: u8 = 0xa5;
 /// The largest output tried.
 const ROOM_MAX: usize = (1 << 16) + 512;
 
-/// Inflates `data`, of which the first four bytes choose the room and the targets, in both ways.
+/// Decompresses `data`, of which the first four bytes choose the room and the targets, in both
+/// ways.
 ///
 /// # Panics
 /// If the two differ.
@@ -27,7 +28,7 @@ pub fn fuzz_inflate(data: &[u8]) {
     Differ::new().compare(data);
 }
 
-/// The buffers of [`fuzz_inflate`], for whoever calls it often.
+/// The buffers of [`fuzz_inflate`], reused from call to call.
 pub struct Differ {
     plain: Vec<u8>,
     fast: Vec<u8>,
@@ -101,8 +102,8 @@ impl Differ {
     }
 }
 
-/// Deflates `raw` at `level`, checks the stream's bound, and inflates it again; leaves the stream
-/// in `stream`.
+/// Compresses `raw` at `level`, checks the stream's bound, and decompresses it again; leaves the
+/// stream in `stream`.
 ///
 /// # Panics
 /// If what comes back is not `raw`, or the stream is longer than the bound.

@@ -1,7 +1,8 @@
-//! Inflating LZO1X frames: the fast loop where there is room, the plain step where there is not.
+//! Decompressing LZO1X frames: the fast loop where there is room, the plain step where there is
+//! not.
 //!
 //! Why here: [`Inflate`] is what the device's engines hold. It can stop at any target and go on
-//! later, which is what inflating a frame only as far as a read needs is made of.
+//! later, which is what decompressing a frame only as far as a read needs is made of.
 //!
 //! Must stay true: the state between two calls is a `Cursor` (two positions and the literals just
 //! copied) and nothing else; bytes reported as final are never written again. Time is linear: every
@@ -13,7 +14,7 @@ use super::fast;
 use super::reference::{self, Cursor, Lzo1xError, Step};
 use crate::codec::{CodecError, CodecId, Inflater};
 
-/// Inflates LZO1X streams, one after another. Holds no memory but its position.
+/// Decompresses LZO1X streams, one after another. Holds no memory but its position.
 #[derive(Debug)]
 pub struct Inflate {
     cursor: Cursor,

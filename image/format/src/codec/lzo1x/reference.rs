@@ -76,7 +76,7 @@ pub(super) mod state {
     // 1, 2 and 3 are counts: that many literals after a match, then a match of two bytes.
 }
 
-/// Position of inflating, always between two instructions.
+/// Position of decompressing, always between two instructions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Cursor {
     /// Bytes of the stream that were used.
@@ -104,7 +104,7 @@ pub(super) enum Step {
     End,
 }
 
-/// Inflates a whole stream; returns how many bytes of `out` it filled.
+/// Decompresses a whole stream; returns how many bytes of `out` it filled.
 ///
 /// # Errors
 /// The first thing wrong with the stream. `out` is then unspecified.

@@ -1,7 +1,7 @@
-//! Variables, files, commands and requests of this process, for the finding of keys.
+//! Environment variables, files, commands and requests of this process, for the credentials lookup.
 //!
-//! Why here: the library that knows the places of keys does nothing of this itself, and is written
-//! for callers that poll; here every answer is ready at the first poll, since each call blocks.
+//! Why here: the library that implements the lookup does no I/O itself, and is written for callers
+//! that poll. Here every result is ready at the first poll, since each call blocks.
 //! Must stay true: no call blocks for longer than [`ANSWER_MAX`], but for a command of the user's
 //! own; no error has a header, a body or a query in it.
 
@@ -21,7 +21,7 @@ use std::time::Duration;
 /// The process's own.
 pub(super) fn context(client: &Client) -> std::result::Result<Context, Fault> {
     let near = Client::builder()
-        // Whoever has keys on a machine or in its task's neighbour is not behind a proxy.
+        // A metadata service on the machine or next to its task is not behind a proxy.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .dns_resolver(Arc::new(Resolver))
@@ -44,7 +44,7 @@ pub(super) fn wait<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(value) = future.as_mut().poll(&mut context) {
             return value;
         }
-        // Not seen: nothing that is waited for here is anybody else's to finish.
+        // Not expected: no future that is awaited here depends on another thread.
         std::thread::yield_now();
     }
 }

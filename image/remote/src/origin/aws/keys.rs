@@ -28,7 +28,8 @@ type Place = Box<dyn ProvideCredentialDyn<Credential = Credential>>;
 pub(super) struct Keys {
     context: Context,
     places: Vec<(&'static str, Place)>,
-    /// Also held while places are asked: whoever needs keys meanwhile waits for the answer.
+    /// Also held while places are asked: other threads that need keys meanwhile wait for the
+    /// result.
     known: Mutex<Known>,
 }
 
@@ -122,7 +123,7 @@ impl Keys {
             _ => false,
         };
         if !same(known.keys.as_ref()) {
-            // Somebody else has found them meanwhile.
+            // Another thread has found them meanwhile.
             return true;
         }
         if known.refused.is_some_and(|at| at.elapsed() < AGAIN_AFTER) {

@@ -158,7 +158,7 @@ fn resumes_at_every_target() {
     let tail = room - 1500;
     let mut inflate = Inflate::new();
     for target in (1..=room).filter(|&target| target < 300 || target > tail || target % 977 == 0) {
-        // Once to the target and on to the end in one go, and step by step in another inflater.
+        // Once to the target and on to the end in one go, and step by step in another decompressor.
         let mut out = vec![0; room];
         let mut once = Inflate::new();
         let done = once.try_advance(&raw.stream, &mut out, target).unwrap();

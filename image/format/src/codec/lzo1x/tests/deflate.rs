@@ -1,4 +1,4 @@
-//! Deflating: round trips, bounds, and sizes against what the levels promise.
+//! Compressing: round trips, bounds, and sizes against what the levels promise.
 
 use super::super::fuzzing::round_trip;
 use super::super::{LEVEL_MAX, LEVEL_MIN};

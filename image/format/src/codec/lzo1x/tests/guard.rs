@@ -9,7 +9,7 @@ use super::super::fuzzing::{Random, mutate, random_stream};
 use super::{deflated, frames, inflate, samples};
 use guarded::Guarded;
 
-/// Inflates with both slices against the guard, at targets `step` apart.
+/// Decompresses with both slices against the guard, at targets `step` apart.
 fn guarded(pages: &mut [Guarded; 2], stream: &[u8], room: usize, step: usize) {
     let expected = inflate(stream, room);
     let [input, output] = pages;

@@ -17,7 +17,7 @@ use super::reference;
 use super::{Deflate, Inflate, Lzo1xError};
 use crate::codec::{CodecError, Deflater, Inflater};
 
-/// Inflates with the fast inflater and asserts that the plain one says the same.
+/// Decompresses with the fast decompressor and asserts that the plain one says the same.
 fn inflate(stream: &[u8], room: usize) -> Result<Vec<u8>, Lzo1xError> {
     let mut out = vec![0; room];
     let mut inflate = Inflate::new();
@@ -94,7 +94,7 @@ fn deflated(level: u8, raw: &[u8]) -> Vec<u8> {
     stream
 }
 
-/// Result of inflating a stream through the trait.
+/// Result of decompressing a stream through the trait.
 fn through_trait(stream: &[u8], room: usize) -> Result<Vec<u8>, CodecError> {
     let mut out = vec![0; room];
     Inflate::new().inflate(stream, &mut out).map(|()| out)

@@ -54,7 +54,8 @@ impl Peer {
             .collect())
     }
 
-    /// Inflates streams, each into so much room: liblzo2's status, 0 for good, and the bytes.
+    /// Decompresses streams, each with a given output size: liblzo2's status, 0 for success, and
+    /// the bytes.
     pub(crate) fn decompress(
         &self,
         streams: &[(usize, &[u8])],
