@@ -223,7 +223,7 @@ impl Counts {
         counts
     }
 
-    /// True where all of one side are below the branch, and none of the other.
+    /// True if all of one side are below the branch, and none of the other side.
     fn separates(&self, edge: EdgeId) -> bool {
         let below = self.below[edge.index()];
         below == [self.all[0], 0] || below == [0, self.all[1]]

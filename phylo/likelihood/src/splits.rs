@@ -155,7 +155,7 @@ impl Split {
 /// For each node of a tree the split that the branch above it makes; the root's has no taxon.
 ///
 /// # Panics
-/// When the tree has a tip that is none of `taxa`: see [`Taxa::check`].
+/// When the tree has a tip that is not in `taxa`: see [`Taxa::check`].
 #[must_use]
 pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
     let words = taxa.len().div_ceil(64);
@@ -229,7 +229,7 @@ impl Span {
 /// For each node of a tree the span of the branch above it, in the numbers of `taxa`.
 ///
 /// # Panics
-/// When the tree has a tip that is none of `taxa`: see [`Taxa::check`].
+/// When the tree has a tip that is not in `taxa`: see [`Taxa::check`].
 pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
     let nodes = tree.nodes();
     let mut below = vec![Span::EMPTY; nodes.len()];

@@ -1,8 +1,8 @@
-//! Model parameters: all of a partition's together, or one by itself.
+//! Fits of model parameters: all of a partition's together, or one by itself.
 //!
-//! A partition's parameters depend on one another, and on how long the tree is as a whole; so they
-//! are fitted together ([`super::climb`]), with the partition's scale. What one partition's
-//! parameters change is its own likelihood, so only that is made.
+//! A partition's parameters depend on one another, and on the total tree length. So they are fitted
+//! together ([`super::climb`]), with the partition's scale. A partition's parameters change only
+//! its own likelihood, so only that is computed.
 //! Source for one parameter: Brent, "Algorithms for minimization without derivatives" (1973),
 //! chapter 5.
 
@@ -67,7 +67,7 @@ impl<R: Runner> Likelihood<R> {
         self.evaluate_once()
     }
 
-    /// Says how partitions' lengths go together from now on.
+    /// Sets the linkage of the partitions' branch lengths.
     pub fn set_lengths(&mut self, lengths: Lengths) {
         self.lengths = lengths;
     }
@@ -78,15 +78,15 @@ impl<R: Runner> Likelihood<R> {
         self.lengths
     }
 
-    /// Sets the scale of a partition's branch lengths, brought into 0.01 to 100.
+    /// Sets the scale of a partition's branch lengths, clamped to 0.01..=100.
     pub fn set_scale(&mut self, part: usize, scale: f64) {
         let scale = scale.clamp(SCALER_RANGE[0], SCALER_RANGE[1]);
         self.parts[part].set_scale(scale);
         self.forget_values();
     }
 
-    /// Improves all parameters of all partitions, and the tree's length as a whole, until a step
-    /// promises less than `epsilon`; returns the log-likelihood. Blocks.
+    /// Improves all parameters of all partitions, and the total tree length, until the predicted
+    /// gain of a step is less than `epsilon`; returns the log-likelihood. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -123,7 +123,7 @@ impl<R: Runner> Likelihood<R> {
         self.evaluate_once()
     }
 
-    /// A partition's parameters, and its scale where nothing else is bound by that.
+    /// Fits a partition's parameters, and its scale if nothing else depends on that.
     fn optimise_part(
         &mut self,
         part: usize,
@@ -173,8 +173,8 @@ impl<R: Runner> Likelihood<R> {
         }
     }
 
-    /// Free rates begin where a gamma distribution is best: from equal rates a climb may end on a
-    /// lower top.
+    /// Free rates begin at the best gamma distribution: from equal rates a climb may end at a lower
+    /// local maximum.
     fn start_free_rates(&mut self, part: usize) -> Result<(), LikelihoodError> {
         let given = self.parts()[part].model().clone();
         let before = self.evaluate_part(part)?;
@@ -189,7 +189,7 @@ impl<R: Runner> Likelihood<R> {
         Ok(())
     }
 
-    /// Makes the scales' mean 1, which the tree's lengths take over.
+    /// Makes the scales' mean 1 and moves the factor into the tree's lengths.
     fn level_scales(&mut self) {
         if self.lengths == Lengths::Unlinked && self.parts().len() > 1 {
             return self.fold_scales();
@@ -219,8 +219,8 @@ impl<R: Runner> Likelihood<R> {
     }
 
     /// Improves lengths and parameters in turn until a round gains less than `epsilon`; returns the
-    /// log-likelihood. Where the lengths come out far longer than parsimony would have them, it is
-    /// tried from there, too ([`Likelihood::reconsider_lengths`]).
+    /// log-likelihood. If the lengths come out far longer than parsimony suggests, a second fit
+    /// starts from parsimony's lengths ([`Likelihood::reconsider_lengths`]).
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -248,9 +248,9 @@ impl<R: Runner> Likelihood<R> {
         Ok(lnl)
     }
 
-    /// Fits lengths and parameters from the lengths that parsimony gives, where those that there
-    /// are have more than three times its changes: they may be on a lower top. What is better
-    /// stays; whether that is what was found here. Blocks.
+    /// Fits lengths and parameters from parsimony's lengths, if the present tree is more than three
+    /// times as long: the present fit may be at a lower local maximum. The better fit is kept; true
+    /// if that is the new one. Blocks.
     ///
     /// # Errors
     /// As [`Likelihood::evaluate`].
@@ -359,17 +359,17 @@ fn maximise<E>(
 
 /// The golden section.
 const GOLDEN: f64 = 0.381_966_011_250_105;
-/// Parameters need not be better known than lengths are: to this share of what these gained.
+/// Parameters need no better precision than lengths: to this share of the gain of the lengths.
 const COARSE: f64 = 0.01;
 const EVALUATIONS_MAX: usize = 24;
-/// A search looks this factor up and down at first, and moves on when it ends at a side.
+/// A search looks this factor up and down at first, and moves the window when it ends at a side.
 const WINDOW: f64 = 2.0;
 const WINDOWS_MAX: usize = 8;
 /// Ratio to a tree's length by parsimony above which its lengths are doubted. Evolution hides
 /// changes from parsimony: right trees of real alignments are up to 2.2 times as long, wrong ones
 /// were 4 times.
 const LONG: f64 = 3.0;
-/// A lower top is hundreds below; a gain below this is none.
+/// A lower local maximum is hundreds below; a gain below this does not count.
 const RECONSIDERED_EPSILON: f64 = 1.0;
 const RECONSIDERED_MAX: usize = 8;
 const ROUNDS_MAX: usize = 60;

@@ -1,7 +1,7 @@
-//! Plan of a call: values to make before its own work, and the loop that does both.
+//! Plan of a call: the CLVs to compute before its own work, and the loop that does both.
 //!
-//! Must stay true: a step comes after those that make its children; values that are not kept stay
-//! in their scratch place until their parent has read them.
+//! Must stay true: a step comes after its children's steps; a CLV that is not kept stays in its
+//! scratch place until its parent has read it.
 
 use super::chunk::{Chunk, SCRATCH_PLACES};
 use super::step::{Child, Ends, Step};
@@ -12,8 +12,8 @@ use crate::tree::{EdgeId, HalfId};
 use std::ops::Range;
 
 impl<R: Runner> Likelihood<R> {
-    /// Makes the values at both ends of a branch, then does `then`, on some chunks: all of them
-    /// where values are kept.
+    /// Computes the CLVs at both ends of a branch, then does `then`, on some chunks: all of them
+    /// where CLVs are kept.
     pub(super) fn run(
         &mut self,
         edge: EdgeId,
@@ -33,8 +33,8 @@ impl<R: Runner> Likelihood<R> {
         })
     }
 
-    /// Makes the values at some half-edges, all seen from one place, then does `then`, which takes
-    /// as long as `more` newviews.
+    /// Computes the CLVs at some half-edges, all oriented towards one place, then does `then`,
+    /// which takes as long as `more` newviews.
     pub(super) fn run_towards(
         &mut self,
         ends: &[HalfId],
@@ -45,7 +45,7 @@ impl<R: Runner> Likelihood<R> {
         self.run_steps(0..self.chunks.len(), more, then)
     }
 
-    /// Does what was planned, then `then`, chunk by chunk.
+    /// Runs the planned steps, then `then`, chunk by chunk.
     fn run_steps(
         &mut self,
         chunks: Range<usize>,
@@ -74,8 +74,8 @@ impl<R: Runner> Likelihood<R> {
         Ok(result?)
     }
 
-    /// The steps that make some half-edges valid, children first, into the scratch. Where values
-    /// are kept, they are marked as done; else they go from place to place.
+    /// The steps that make some half-edges valid, children first, into the scratch. Where CLVs are
+    /// kept, they are marked as valid; else they move from place to place.
     fn plan(&mut self, ends: &[HalfId], keep: bool) {
         let taxa = self.tree.taxa();
         let mut walk = std::mem::take(&mut self.scratch.walk);
@@ -126,14 +126,13 @@ impl<R: Runner> Likelihood<R> {
         (self.scratch.walk, self.scratch.steps) = (walk, steps);
     }
 
-    /// A free place for a node's values that are not kept; those of the children are free from then
-    /// on.
+    /// A free place for a node's CLV that is not kept; the children's places are free from then on.
     fn take_place(&mut self, node: usize, children: [Child; 2]) -> usize {
         let nodes = self.held.len();
         let place = self.scratch.free.pop().unwrap_or(node);
         self.scratch.places[node] = place;
         if place == node {
-            // What was kept there is lost.
+            // The CLV that was kept there is lost.
             self.held[node] = NONE;
         }
         let read = children.into_iter().filter(|child| !child.tip);
@@ -142,12 +141,12 @@ impl<R: Runner> Likelihood<R> {
         place
     }
 
-    /// A half-edge as one side of a step or a branch, its values where they are kept.
+    /// A half-edge as one side of a step or a branch, where its CLV is kept.
     pub(super) fn child(&self, half: HalfId) -> Child {
         self.placed_child(half, true)
     }
 
-    /// `kept` is false where its values may be in a scratch place.
+    /// `kept` is false where its CLV may be in a scratch place.
     fn placed_child(&self, half: HalfId, kept: bool) -> Child {
         let tip = self.tree.is_tip(half);
         let at = if tip {

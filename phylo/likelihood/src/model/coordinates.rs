@@ -130,8 +130,8 @@ fn to_whole(mut shares: Vec<f64>) -> Vec<f64> {
 
 /// The logarithm of how many times larger or smaller than the last a share may be.
 const SHARE_MAX: f64 = 7.0;
-/// Offset of a rate of exchange, as a share of the rates' mean: about what two steps by way of a
-/// third state bring in its place.
+/// Offset of an exchange rate, as a share of the mean rate: about the effect of two steps through a
+/// third state.
 const EXCHANGE_SHIFT: f64 = 0.1;
 /// Offset of the share of invariable sites.
 const INVARIANT_SHIFT: f64 = 0.1;

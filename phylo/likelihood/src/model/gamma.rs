@@ -120,7 +120,7 @@ fn lower_at_log(a: f64, y: f64) -> f64 {
     incomplete_gamma(a, libm::exp(y))
 }
 
-/// Terms of a series or fraction; reached by none of the shapes that a model may have.
+/// Most terms of a series or fraction; no shape that a model may have needs that many.
 const TERMS_MAX: usize = 2_000;
 
 #[cfg(test)]

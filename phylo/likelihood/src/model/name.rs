@@ -194,7 +194,7 @@ impl RatesName {
 }
 
 impl ExchangeName {
-    /// Rates across sites where the name says nothing of them: a mixture's classes have rates.
+    /// Default rates across sites, where the name gives none: a mixture's classes have rates.
     pub(super) fn default_rates(&self) -> RatesName {
         match self {
             Self::Mixture(at) if MIXTURES[*at].free => RatesName::Free {

@@ -157,8 +157,9 @@ impl Alignment {
     pub fn parse(bytes: &[u8]) -> Result<Self, MsaError> {
         let bytes = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes);
         let bytes = &*with_line_feeds(bytes);
-        // Digits and signs are states of multistate data, and a mistake in all others; so files are
-        // read with them where they cannot be without, and a model that has none of them says so.
+        // Digits and signs are states of multistate data, and a mistake in all others. Files that
+        // cannot be read without them are read with them, and a model without such states reports
+        // the error.
         match Self::parse_with(bytes, is_sequence) {
             Err(error @ (MsaError::Format { .. } | MsaError::Length { .. })) => {
                 Self::parse_with(bytes, is_multistate).map_err(|_| error)

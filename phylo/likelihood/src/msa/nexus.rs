@@ -255,7 +255,7 @@ impl<'m> Matrix<'m> {
             let what = "is none of the TAXLABELS; is NCHAR right?";
             tokens.error(&format!("`{}` {what}", shown(&label)))
         })?;
-        // Only blocks repeat names; elsewhere whoever gets the rows finds all repeated ones.
+        // Only blocks repeat names; otherwise the caller that receives the rows finds duplicates.
         let earlier = self.known.get(&taxon).filter(|_| self.format.interleave);
         if let Some(&row) = earlier {
             return Ok(row);

@@ -237,8 +237,8 @@ impl Patterns {
         &self.undetermined
     }
 
-    /// Characters that were read as unknown though they are none of those that say so (`-`, `?`,
-    /// `~`, `N`, `X`), each with its number: stops (`*`) and pyrrolysine in proteins, `O` in DNA.
+    /// Characters that were read as unknown although they are not the usual ones (`-`, `?`, `~`,
+    /// `N`, `X`), each with its count: stops (`*`) and pyrrolysine in proteins, `O` in DNA.
     #[must_use]
     pub fn unread(&self) -> &[(u8, usize)] {
         &self.unread

@@ -132,7 +132,7 @@ impl Tree {
         Some(nni)
     }
 
-    /// Undoes [`Tree::nni`]: the same swap once more.
+    /// Undoes [`Tree::nni`] by the same swap.
     pub fn undo_nni(&mut self, nni: Nni) {
         let [left, right] = nni.halves;
         let (x, y) = (self.back(left), self.back(right));

@@ -1,8 +1,8 @@
 //! Lengths of a branch in several partitions, where these have lengths of their own ("unlinked"):
 //! each a factor of the tree's length.
 //!
-//! Why here: whoever keeps a tree to come back to keeps these with it. The moves of `edit` leave
-//! factors as they are, branch by branch.
+//! Why here: a caller that saves a tree saves these with it. The moves of `edit` leave factors
+//! unchanged, branch by branch.
 //! Must stay true: there is a factor for each branch of each partition, or none at all.
 
 use super::{EdgeId, Tree};

@@ -12,7 +12,7 @@ use crate::random::{Random, exponential};
 pub fn random_tree(taxa: usize, length_mean: f64, random: &mut Random) -> Tree {
     let mut tree = Tree::star(taxa, [0, 1, 2], 0.0);
     for tip in 3..taxa {
-        // Every taxon before this one brought two branches.
+        // Every taxon before this one added two branches.
         let target = EdgeId(random.below(2 * tip as u64 - 3) as u32);
         tree.insert_tip(tip, tip, target);
     }

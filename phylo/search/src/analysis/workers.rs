@@ -17,8 +17,8 @@
 //!   fiber ── Saved …, Finished ──►
 //! ```
 //!
-//! Must stay true: whoever orders a piece hears of it once more: finished, dropped or failed.
-//! Called by: the coordinator's thread, which may block; a fiber only ever parks.
+//! Must stay true: an ordered piece is reported exactly once: finished, dropped or failed. Called
+//! by: the coordinator's thread, which may block; a fiber only ever parks.
 
 use super::AnalysisError;
 use super::plan::{Outcome, Piece};
@@ -277,7 +277,7 @@ impl Watch for Minder<'_, '_> {
     }
 }
 
-/// Between two looks for an order of a worker that cannot be woken.
+/// Poll interval of a worker that cannot be woken.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// A search keeps its values on the heap; this is room for its calls.
 const STACK_BYTES: usize = 1 << 20;

@@ -185,7 +185,7 @@ fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) 
     taken
 }
 
-/// The tree of compatible splits, none of which has taxon 0: they are nested sets.
+/// The tree of compatible splits, given as sides without taxon 0: nested sets.
 fn build(
     labels: &[&str],
     taken: &[&Split],

@@ -255,7 +255,7 @@ fn claim(path: &Path) -> Result<File, FilesError> {
     }
 }
 
-/// Brings a folder's names to the disk.
+/// Makes a folder's entries durable.
 pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     Folder::of_file(path)?.0.sync()
 }

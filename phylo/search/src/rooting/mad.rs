@@ -204,8 +204,8 @@ fn across(tips: &[Vec<f64>; 2], length: f64) -> (f64, f64) {
     (share, sum)
 }
 
-/// Over the pairs of tips behind two neighbours of a node, whose distances from it are given: the
-/// sum of squared deviations with that node as ancestor.
+/// The sum of squared deviations with a node as ancestor, over the pairs of tips behind two of its
+/// neighbours, whose distances from the node are given.
 fn at_node(a: &[f64], b: &[f64]) -> f64 {
     let mut sum = 0.0;
     for near in a {

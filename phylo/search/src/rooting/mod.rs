@@ -1,7 +1,7 @@
 //! Roots for trees that have none: by an outgroup, at the midpoint, by minimal ancestor deviation.
 //!
-//! Top-down: [`root`] takes a tree of any shape, forgets the root that it has and gives it another;
-//! `Unrooted` is the tree between; `mad` is the last method's sums.
+//! Top-down: [`root`] takes a tree of any shape, removes its root and gives it another; `Unrooted`
+//! is the tree between; `mad` has the sums of the last method.
 //! Must stay true: no branch but the root's is changed, and their sum of lengths stays. Labels of
 //! inner nodes that are numbers are supports and belong to branches: they stay with these, where a
 //! plain re-rooting of the text would move them to other branches (Czech, Huerta-Cepas and

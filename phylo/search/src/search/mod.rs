@@ -219,7 +219,7 @@ impl<'a, R: Runner> Search<'a, R> {
         })
     }
 
-    /// Brings what the likelihood holds into the state.
+    /// Copies the likelihood's tree and models into the state.
     fn keep(&mut self) {
         self.state.tree.clone_from(self.likelihood.tree());
         let parts = self.likelihood.parts().iter();

@@ -48,7 +48,7 @@ pub(super) fn p_value(gaps: &[&[f32]]) -> f64 {
         let fit = match Fit::at(gaps, x) {
             Ok(fit) => fit,
             Err(none) => match best {
-                // Too few replicates lack so little: half of the way back.
+                // Too few replicates have a gap this small: go half of the way back.
                 Some((before, _)) => {
                     floor = x;
                     x = 0.5 * (x + before);

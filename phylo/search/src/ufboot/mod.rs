@@ -299,7 +299,7 @@ const TOPS_MAX: usize = 5;
 const PARSIMONY_TREES: usize = 20;
 /// Rounds that fit the lengths of such a tree.
 const BEGIN_ROUNDS: usize = 3;
-/// Perturbations between two looks at the supports.
+/// Perturbations between two checks of the supports.
 const ROUNDS: usize = 25;
 /// The fewest perturbations.
 const ROUNDS_MIN: usize = 50;

@@ -1,7 +1,7 @@
 //! Bootstrap replicates and the best tree that each was offered.
 //!
-//! Must stay true: trees that no replicate keeps are forgotten, so that there are never more than
-//! replicates.
+//! Must stay true: trees that no replicate keeps are dropped, so that there are never more trees
+//! than replicates.
 
 use crate::likelihood::Likelihood;
 use crate::random::Random;

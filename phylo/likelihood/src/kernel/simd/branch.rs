@@ -1,7 +1,7 @@
 //! Matrices and powers of a branch, from a model's eigenvectors.
 //!
-//! Why here: a search makes some matrices for every place that it tries; entry by entry they took a
-//! quarter of its time with twenty states. A matrix is one product of two small ones.
+//! Why here: a search makes some matrices for every candidate branch; computed entry by entry they
+//! took a quarter of its time with twenty states. A matrix is one product of two small ones.
 //! Must stay true: probabilities are `1 + right (e^(values t) - 1) left`, which keeps every digit
 //! of a short branch's small entries; none is below 0.
 
@@ -27,7 +27,7 @@ pub struct Eigen<'a> {
 }
 
 impl<'a> Eigen<'a> {
-    /// Of a rate: eigenvalues, and right and left eigenvectors.
+    /// Eigenvalues, and right and left eigenvectors, of a rate.
     ///
     /// # Panics
     /// When any is shorter than the rate's matrix.
@@ -91,7 +91,7 @@ fn matrices<V: Batch, S: States>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad
         for state in 0..states {
             block.as_flattened_mut()[state * states + state] += 1.0;
         }
-        // Rounding leaves a true 0 just below it.
+        // Rounding can turn a true 0 into a value just below it.
         for quad in block {
             Lanes::max(<V::Lanes as Lanes>::load(quad), Lanes::zero()).store(quad);
         }

@@ -1,4 +1,4 @@
-//! evaluate and the derivatives: what is asked of a branch.
+//! evaluate and the derivatives: the kernels at a branch.
 
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use super::node::{
@@ -120,8 +120,8 @@ fn patterns<V: Batch, S: States, B: Side<S>>(
     )
 }
 
-/// A subtree into the middle of a branch, pattern by pattern: what arrives from both ends of the
-/// branch, times what arrives from the subtree.
+/// Inserts a subtree into the middle of a branch, pattern by pattern: the product of the two ends'
+/// CLVs moved to that point, and of the subtree's.
 #[inline(always)]
 pub(super) fn insert<V: Batch>(
     shape: Shape,
@@ -294,7 +294,7 @@ fn slopes<V: Batch, P: Powers<V, 3>>(
         let inverse = V::Lanes::splat(1.0).div(likelihood);
         let slope = Lanes::mul(first, inverse);
         let bend = Lanes::mul(second, inverse).sub(Lanes::mul(slope, slope));
-        // A pattern that cannot be (or whose likelihood is no number) has no slope.
+        // An impossible pattern (likelihood 0 or NaN) adds no slope.
         sums[0] = sums[0].add(Lanes::mul(weight, slope).where_positive(likelihood));
         sums[1] = sums[1].add(Lanes::mul(weight, bend).where_positive(likelihood));
     }
@@ -304,7 +304,7 @@ fn slopes<V: Batch, P: Powers<V, 3>>(
     }
 }
 
-/// Each pattern's likelihood from the sum table, in groups of four; what is fixed is not added.
+/// Each pattern's likelihood from the sum table, in groups of four; invariable sites are not added.
 #[inline(always)]
 pub(super) fn table_terms<V: Batch>(
     shape: Shape,
@@ -319,8 +319,8 @@ pub(super) fn table_terms<V: Batch>(
     }
 }
 
-/// The spans of one to four patterns, each times every order of powers; a lane a pattern, those
-/// beyond the last as the first.
+/// The spans of one to four patterns, each times every order of powers. Each pattern has a lane;
+/// lanes beyond the last repeat the first.
 #[inline(always)]
 fn sums_of_four<V: Batch, P: Powers<V, ORDERS>, const ORDERS: usize>(
     powers: &P,
@@ -350,7 +350,7 @@ fn sums_of_four<V: Batch, P: Powers<V, ORDERS>, const ORDERS: usize>(
     sums
 }
 
-/// What a sum table is multiplied with: a span for each order of derivatives.
+/// Factors of a sum table: a span for each order of derivatives.
 trait Powers<V: Batch, const ORDERS: usize> {
     /// Quads of one span.
     fn span(&self) -> usize;
@@ -358,7 +358,7 @@ trait Powers<V: Batch, const ORDERS: usize> {
     fn times(&self, spans: Each<&[Quad]>) -> [V; ORDERS];
 }
 
-/// Of any length, in memory.
+/// Spans of any length, in memory.
 struct Spans<'a, const ORDERS: usize> {
     powers: &'a [Quad],
     span: usize,
@@ -443,7 +443,7 @@ impl<V: Batch, const ORDERS: usize> Powers<V, ORDERS> for Registers<V, ORDERS> {
 /// Quads of a span of DNA with four rates.
 const DNA_SPAN: usize = 4;
 
-/// One to four doubles; what is missing is 0.
+/// One to four doubles; missing ones are 0.
 #[inline(always)]
 pub(super) fn four(from: &[f64]) -> Quad {
     match Quad::try_from(from) {

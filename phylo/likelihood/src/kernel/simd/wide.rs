@@ -1,10 +1,10 @@
 //! The loops for any number of states that is a multiple of four: 8 (a few states of morphology) to
 //! 64 (codons).
 //!
-//! Why here: 4 and 20 states, which nearly all analyses have, are worth loops of their own; all
-//! others share these. They are plain arithmetic on blocks of sixteen states whose sums stay in
-//! registers, compiled once for each instruction set; nothing but the exponentials' series is
-//! fused, so that all of them give the same bits but for those. No unsafe code.
+//! Why here: 4 and 20 states, which nearly all analyses have, have loops of their own; all other
+//! numbers share these. They are plain arithmetic on blocks of sixteen states whose sums stay in
+//! registers, compiled once for each instruction set. Only the exponentials' series is fused, so
+//! all instruction sets give the same bits except for the exponentials. No unsafe code.
 
 use super::branch::{self, Eigen};
 use super::functions::exponentials;
@@ -187,7 +187,7 @@ fn any_transitions<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
             product(right, grown[..quads].as_flattened(), column);
             let column = column.as_flattened_mut();
             column[state] += 1.0;
-            // Rounding leaves a true 0 just below it.
+            // Rounding can turn a true 0 into a value just below it.
             for entry in column {
                 *entry = entry.max(0.0);
             }
@@ -195,12 +195,12 @@ fn any_transitions<V: Lanes>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad]) {
     }
 }
 
-/// An operand, and how far its parts reach.
+/// An operand, and the extents of its parts.
 #[derive(Clone, Copy)]
 struct Side<'a> {
-    /// Nothing of a tip, whose table holds what arrives.
+    /// `None` for a tip, whose table already includes the matrix.
     matrix: Option<&'a [Quad]>,
-    /// Values of classes, or a tip's table.
+    /// CLV of the classes, or a tip's table.
     spans: &'a [Quad],
     scalers: &'a [u16],
     index: &'a [u16],
@@ -230,7 +230,7 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// One rate of what arrives over the branch, of a class.
+    /// One rate of a class's CLV, moved over the branch.
     #[inline(always)]
     fn take(&self, class: usize, rate: usize, to: &mut [Quad]) {
         let (quads, at) = (self.quads, usize::from(self.index[class]) * self.span);

@@ -1,5 +1,5 @@
-//! Ascertainment: the likelihood of patterns that could not be in the alignment, because only
-//! variable sites were collected.
+//! Ascertainment correction: the likelihood of patterns that cannot be in the alignment, because
+//! only variable sites were collected.
 //!
 //! They are a chunk of their own, one pattern for each state that all taxa could have; its
 //! "log-likelihood" is the correction, so that sums over chunks need not know of it.
@@ -51,7 +51,7 @@ impl Unseen {
         }
     }
 
-    /// Brings each pattern of a sum table to one scale, whose logarithm is kept.
+    /// Converts each pattern of a sum table to one scale, whose logarithm is kept.
     pub(super) fn level(&mut self, shape: Shape, table: &mut [f64], scalers: Option<&Vec<u16>>) {
         let Some(scalers) = scalers else {
             self.lacks.fill(0.0);
@@ -120,8 +120,8 @@ impl Unseen {
     }
 }
 
-/// The likelihood of a pattern that could be seen, from that of all others. Rounding must not make
-/// it 0 on a tree without length.
+/// The likelihood of a pattern that could be seen, from that of all unseen ones. Rounding must not
+/// make it 0 on a tree whose branch lengths are 0.
 fn seen(unseen: f64) -> f64 {
     (1.0 - unseen).max(f64::EPSILON)
 }

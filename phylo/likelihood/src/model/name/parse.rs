@@ -368,7 +368,7 @@ impl Parser<'_, '_> {
                 None if from_file && value.is_none() && values.len() >= 190 => break,
                 _ if from_file && values.len() >= VALUES_MAX => break,
                 _ => {
-                    // A name may name any file: nothing of its content is shown.
+                    // A name may name any file: its content must not appear in messages.
                     let value = match from_file {
                         true => format!("number {} of the file", values.len() + 1),
                         false => shown(word),
@@ -385,7 +385,7 @@ impl Parser<'_, '_> {
         Ok(values)
     }
 
-    /// Shares of a whole: above 0, brought to a sum of 1.
+    /// Shares of a whole: above 0, normalised to a sum of 1.
     fn shares(&self, mut values: Vec<f64>) -> Result<Vec<f64>, ModelError> {
         let sum: f64 = values.iter().sum();
         let bad = values.iter().find(|value| **value <= 0.0);

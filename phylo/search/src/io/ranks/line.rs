@@ -7,7 +7,7 @@ use crate::analysis::workers::{Event, Order};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 
-/// Brings orders to this rank's workers, and what they say to the coordinator.
+/// Delivers orders to this rank's workers, and their events to the coordinator.
 pub(super) trait Line {
     /// Sends what is to be sent, takes what has arrived, and returns the next order for this rank's
     /// own workers. Where there is nothing it waits for `wait`, or less.

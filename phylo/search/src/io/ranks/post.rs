@@ -22,8 +22,8 @@ pub enum Mail {
 
 /// One rank's message service, used by one thread.
 pub trait Post {
-    /// Sends a message. Returns once its bytes may be forgotten, which may be only when the
-    /// receiver takes it. To a rank that is gone nothing is sent.
+    /// Sends a message. Returns once its bytes may be reused, which may be only when the receiver
+    /// takes it. Does nothing if the receiving rank is gone.
     fn send(&mut self, to: Member, message: &[u8]);
 
     /// The next delivery, if there is one. Does not wait for one.
@@ -77,7 +77,7 @@ pub(super) fn encode<T: Serialize>(value: &T) -> Vec<u8> {
     serde_json::to_vec(value).unwrap_or_default()
 }
 
-/// Content of a message; nothing where it is none of ours.
+/// Content of a message; `None` if it is not valid.
 pub(super) fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
     serde_json::from_slice(message).ok()
 }

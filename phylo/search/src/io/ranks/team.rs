@@ -150,7 +150,7 @@ impl Team<'_> {
         let Err(source) = self.job.run(piece, saved, &mut watch) else {
             return Ok(());
         };
-        // What the alignment or the model brings about the leader has met, too, and says better.
+        // An error of the alignment or the model hits the leader too, and its report is better.
         std::thread::sleep(LEADER_FIRST);
         Err(RankError::Share {
             rank: self.rank,
