@@ -56,11 +56,14 @@ impl Device {
         let Some(far) = self.image.far() else {
             return Ok(Brought::default());
         };
+        // Zero frames and cached ones need no request. The cache lock is released before the
+        // network is used.
         let missing: Vec<u64> = {
             let cache = self.cache.lock();
             let wanted = |&frame: &u64| !self.index.is_zero(frame) && !cache.contains(frame);
             self.index.stored_in(frames).filter(wanted).collect()
         };
+        // The frame of the last wanted byte belongs to the prefetch, too.
         let behind = match ahead.is_empty() {
             true => 0..0,
             false => self.index.frame_at(ahead.start)..self.index.frame_at(ahead.end - 1) + 1,

@@ -124,6 +124,7 @@ impl ReadAhead {
         let end = offset.saturating_add(len).min(size_bytes);
         let mut streams = self.streams.iter();
         let Some(at) = streams.position(|stream| stream.continues(offset)) else {
+            // Halved for each new stream: random reads use the credit up.
             self.credit /= 2;
             if let Some(oldest) = self.streams.iter_mut().min_by_key(|stream| stream.used) {
                 *oldest = Stream {
@@ -144,6 +145,7 @@ impl ReadAhead {
         let stream = &mut self.streams[at];
         stream.used = clock;
         stream.read = stream.read.saturating_add(len);
+        // Reads within the slack keep the stream alive, but only exact continuations establish it.
         if offset == stream.next {
             stream.run = stream.run.saturating_add(1);
         }
@@ -157,6 +159,7 @@ impl ReadAhead {
         self.credit = self.credit.max(stream.read);
         let (part, own) = (window.part(), window.of(stream));
         let window = match window {
+            // Remote streams share one link, so their windows are divided among the busy ones.
             Window::Doubling(_) => own,
             Window::Earned(_) => self.shared(at, own),
         };

@@ -113,6 +113,7 @@ impl Overlay {
         let layers = &self.layers[..depth.min(self.layers.len())];
         let mut first = None;
         while grain < grains {
+            // The run is as long as the shortest run of the layers above the one that has data.
             let mut absent = grains - grain;
             let mut has = 0;
             for layer in layers {
@@ -125,6 +126,7 @@ impl Overlay {
                 }
             }
             match (has, first) {
+                // A gap after changes ends the extent; a gap before them is skipped.
                 (0, Some(_)) => break,
                 (0, None) => grain += absent,
                 (run, _) => {
@@ -133,6 +135,8 @@ impl Overlay {
                 }
             }
         }
+        // Cut to whole bytes of the device: the first and last grain may reach beyond the request
+        // or the end.
         Ok(first.map(|first: u64| {
             let start = (first * self.grain_bytes).max(offset);
             let end = (grain * self.grain_bytes).min(self.size_bytes);
@@ -439,6 +443,7 @@ impl BlockSource for Overlay {
                 .unwrap_or((Entry::Data { slot: 0, check: 0 }, 1));
             let run_end = grain + run.max(1);
             if entry == Entry::Absent {
+                // A lower layer counts only as far as all layers above it are absent.
                 end = end.min(run_end);
                 continue;
             }
@@ -447,6 +452,7 @@ impl BlockSource for Overlay {
                 zero: entry == Entry::Zero,
             };
         }
+        // All layers are absent: the base decides, up to the first grain that a layer has.
         let below = self.base.extent(offset);
         let end = (end * self.grain_bytes).min(self.size_bytes);
         Extent {
@@ -512,6 +518,8 @@ impl BlockWrites for Overlay {
             return Ok(());
         }
         let (start, stop) = (whole.start * self.grain_bytes, whole.end * self.grain_bytes);
+        // Partial grains are read, modified and written; whole grains between them only change the
+        // map.
         if offset < start {
             self.write_part(offset, Part::Zeros((start - offset) as usize))?;
         }

@@ -276,6 +276,7 @@ impl Superblock {
     pub(super) fn encode(&self, seal: &Seal) -> Vec<u8> {
         let mut bytes = vec![0; SUPERBLOCK_BYTES];
         let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        // Fields at the fixed offsets of docs/formats/overlay.md.
         put(0, OVERLAY_MAGIC);
         let version = match self.lock {
             None => VERSION,
@@ -309,6 +310,7 @@ impl Superblock {
             put(CIPHER_AT, &[lock.cipher.number()]);
             put(LAYER_SALT_AT, &lock.salt);
         }
+        // The authentication code covers the fields; the checksum covers the code, too.
         if let Some(code) = seal.superblock_code(&bytes[..CODE_AT]) {
             bytes[CODE_AT..CHECK_AT].copy_from_slice(code.as_bytes());
         }
@@ -330,6 +332,7 @@ impl Superblock {
             let len = u16::from_le_bytes([bytes[len_at], bytes[len_at + 1]]) as usize;
             let text = bytes.get(at..at + len.min(NAME_BYTES_MAX + 1))?;
             let text = std::str::from_utf8(text).ok()?;
+            // Names reach paths and messages: no overlong ones, and no NUL byte.
             (text.len() <= NAME_BYTES_MAX && !text.contains('\0')).then(|| text.to_owned())
         };
         let parent = match bytes[58] {
@@ -369,6 +372,7 @@ impl Superblock {
             base_name: text(BASE_NAME_AT, 162)?,
             lock,
         };
+        // Bounds that keep later arithmetic from overflowing, and memory bounded.
         let sound = bytes[56] <= 1
             && superblock.half <= 1
             && superblock.sequence < u64::MAX / 2

@@ -65,6 +65,8 @@ impl Identity {
                 add(&mut hasher, check, number == frames);
             }
         } else {
+            // Without checksums in the index, samples of the contents stand in: the first and the
+            // last bytes.
             let size = source.size_bytes()?;
             let mut bytes = vec![0; SAMPLE_BYTES.min(size) as usize];
             for at in [0, size - bytes.len() as u64] {

@@ -87,9 +87,12 @@ impl Layer {
             if loaded.superblock.frozen {
                 return Err(OverlayError::Frozen);
             }
+            // The file is prepared for writing before any change of it is accepted.
             prepare(&*store, &loaded)?;
         }
         let superblock = loaded.superblock;
+        // A sealed layer starts a new log with a new salt: codes of a copy of the file must never
+        // match.
         let begins_anew = writable && superblock.lock.is_some();
         let layer = Self {
             store,
@@ -98,6 +101,8 @@ impl Layer {
             seal: loaded.seal,
             grains: superblock.grains(),
             leaf_entries: superblock.leaf_entries(),
+            // Leaves that differ from the file cannot be evicted; a quarter of the map's memory
+            // stays for reads.
             dirty_max: map_bytes / superblock.grain_bytes as usize * 3 / 4,
             log: Mutex::new(Log {
                 superblock,
@@ -251,6 +256,8 @@ impl Layer {
     fn write_run(&self, first: u64, bytes: &[u8]) -> Result<u64, OverlayError> {
         let wanted = self.run_max((bytes.len() / self.grain_bytes) as u64);
         let (slot, count) = {
+            // In flight from here on: a snapshot taken meanwhile must not treat these slots as
+            // free.
             let mut state = self.state.lock();
             let (slot, count) = state.slots.take(wanted);
             state.in_flight.push(slot..slot + count);
@@ -270,6 +277,8 @@ impl Layer {
         let mut put = 0;
         let mut result = written.map_err(OverlayError::write);
         if result.is_ok() {
+            // The map changes only after the bytes are written, so that readers never see an
+            // unwritten slot.
             for change in &changes {
                 result = state.put(&*self.store, *change);
                 if result.is_err() {
@@ -281,6 +290,7 @@ impl Layer {
         if result.is_ok() {
             state.reserved -= put;
         }
+        // Slots that no change names were written for nothing and are free again.
         for slot in slot + put as u64..slot + count {
             state.slots.give_back(slot);
         }
@@ -379,6 +389,8 @@ impl Layer {
     /// [`OverlayError::NoSpace`]: nothing is lost, and a later flush may succeed; others.
     pub(super) fn flush(&self) -> Result<(), OverlayError> {
         let wanted = self.state.lock().changes;
+        // The log is locked before the state: groups reach the file in the order of their sequence
+        // numbers.
         let mut log = self.log.lock();
         let (changes, freed, discarded, upto) = {
             let mut state = self.state.lock();
@@ -409,6 +421,8 @@ impl Layer {
         if let Err(error) = self.store.write_at(&group, at) {
             let error = OverlayError::write(error);
             let mut state = self.state.lock();
+            // A full disk leaves the old bytes as they were; after other errors the log's contents
+            // are unknown.
             if !matches!(error, OverlayError::NoSpace(_)) {
                 state.broken = Some(error.to_string());
                 return Err(error);
@@ -421,10 +435,12 @@ impl Layer {
             state.discarded |= discarded;
             return Err(error);
         }
+        // One sync makes the group and the data of its changes durable together.
         self.sync()?;
         log.sequence += 1;
         if discarded {
             self.punch(&freed);
+        // Replaced slots are free only now: before the sync, a crash would have brought them back.
         }
         let mut state = self.state.lock();
         for slot in freed {
@@ -479,6 +495,7 @@ impl Layer {
             return Err(OverlayError::Broken(reason.clone()));
         }
         let mut written = Written::default();
+        // Kept to restore: a failed snapshot must change nothing.
         let before = state.slots.clone();
         let made = self.write_snapshot(&log.superblock, &mut state, &mut written);
         let (snapshot, mut slots) = match made {
@@ -494,6 +511,8 @@ impl Layer {
         };
         let mut superblock = log.superblock.clone();
         superblock.generation += 1;
+        // The log begins again in its other half; groups of the old half have lower sequence
+        // numbers.
         superblock.half ^= 1;
         superblock.sequence = log.sequence;
         superblock.slots = slots.count();
@@ -505,6 +524,7 @@ impl Layer {
         }
         log.superblock = superblock;
         state.map.keep(&written);
+        // Slots of writes in progress are in no map yet and would be free in the snapshot's copy.
         for range in &state.in_flight {
             range.clone().for_each(|slot| {
                 slots.claim(slot);

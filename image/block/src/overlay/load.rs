@@ -146,6 +146,7 @@ impl Loaded {
             at: 0,
         };
         let slot_bytes = self.slot_bytes();
+        // Sizes are computed from the superblock and compared with the file before memory is taken.
         let root_bytes = self.superblock.leaves() * ENTRY_BYTES as u64;
         let bits_bytes = self.superblock.slots.div_ceil(64) * 8;
         let run = snapshot.bytes.div_ceil(slot_bytes);
@@ -173,6 +174,7 @@ impl Loaded {
             check.update(piece);
             is_sound &= slots.load(at / 8, piece);
         })?;
+        // Compared at the end: pieces loaded so far are dropped with the error.
         if check.finish() != snapshot.check || !is_sound {
             return Err(damaged);
         }
@@ -253,6 +255,8 @@ impl Loaded {
         }
         let slot_bytes = self.slot_bytes();
         let mut bytes = vec![0; slot_bytes as usize];
+        // A slot past the file's end, or one that does not verify, means that the crash lost the
+        // data.
         for (grain, (slot, check)) in last {
             if slot >= in_file {
                 return Ok(false);

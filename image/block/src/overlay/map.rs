@@ -147,6 +147,7 @@ impl Map {
                     let number = grain / self.leaf_entries;
                     let leaf_start = number * self.leaf_entries;
                     let leaf_end = (leaf_start + self.leaf_entries).min(self.grains);
+                    // A whole leaf becomes one pointer instead of entries.
                     if grain == leaf_start && end >= leaf_end {
                         self.clear_leaf(store, number, freed)?;
                         grain = leaf_end;

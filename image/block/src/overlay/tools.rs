@@ -115,6 +115,7 @@ pub fn open(
     let mut next = path.to_owned();
     let mut expected: Option<Id> = None;
     loop {
+        // A cycle of parents in damaged files must end.
         if layers.len() == LAYERS_MAX {
             return Err(OverlayError::TooManyLayers.of(path));
         }
@@ -125,6 +126,7 @@ pub fn open(
         };
         let layer = open_layer(&next, identity, writable && is_top, map_bytes)?;
         let superblock = layer.superblock();
+        // Only a frozen layer may lie below another: writes to it would change what is above.
         let same = expected.is_none_or(|id| id == superblock.id && superblock.frozen);
         let top = layers.first().map(Layer::superblock);
         if !same || top.is_some_and(|top| top.grain_bytes != superblock.grain_bytes) {

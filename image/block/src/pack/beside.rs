@@ -54,12 +54,14 @@ pub fn index_file(
             });
         }
     }
+    // Read-ahead of the kernel helps: the walk reads every byte once, in order.
     if let Some(file) = file.file() {
         let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::Sequential);
     }
     let mut scan = Scan::new(file)?;
     let file_bytes = scan.file_bytes();
     let name = output.map_or_else(|| name_of(path), Path::to_owned);
+    // The output must not be the input under another name.
     let identity = file.file().and_then(|file| file.metadata().ok());
     let identity = identity.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(Target::Path(&name, Existing::Replace), identity)?;

@@ -61,6 +61,7 @@ pub fn commit(
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Committed, PackError> {
     let Guard { seal, lock } = guard;
+    // Without a lock given, an encrypted image stays readable with its old keys.
     let lock = match lock {
         Some(lock) => Some(lock),
         None => successor(index)?,
@@ -69,6 +70,7 @@ pub fn commit(
         old: index.key().cloned(),
         new: lock.as_ref().map(|lock| Arc::clone(lock.key())),
     };
+    // Frames can be copied only into the same format with the same frame size.
     let copies = can_copy(index);
     let (format, frame_bytes) = match copies {
         true => (index.format(), index.frame_bytes()),
@@ -81,6 +83,7 @@ pub fn commit(
         false => super::is_worth_it(holes_of(overlay), frame_bytes),
     };
     let work = Work::of(options.engines, options.limits);
+    // A job holds a frame's contents and its compressed bytes, old or new.
     let job_bytes = u64::from(frame_bytes) + u64::from(index.stored_bytes_max().max(frame_bytes));
     let jobs = work.jobs(index.memory_bytes() as u64, job_bytes)?;
     let mut writer = format.writer(&Layout {
@@ -111,6 +114,7 @@ pub fn commit(
             next: "leave out --tree and --sign",
         }));
     }
+    // The target must not be the image under another name.
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(target, identity)?;
@@ -136,6 +140,8 @@ pub fn commit(
             }
             job.number = frames;
             job.holes = 0;
+            // Thin images record runs of holes without frames. Only the last run may end in a
+            // partial frame.
             if is_thin {
                 let bytes = zeros_from(overlay, start, raw_bytes);
                 let holes = match start + bytes == raw_bytes {
@@ -146,6 +152,7 @@ pub fn commit(
                     job.holes = holes;
                     job.hole_bytes = bytes.min(holes * u64::from(frame_bytes));
                     frames += holes;
+                    // The walk over the old image must stay at the same frame number.
                     if let Some(walk) = &mut walk {
                         walk.skip_to(frames);
                     }
@@ -155,6 +162,7 @@ pub fn commit(
             frames += 1;
             let end = (start + u64::from(frame_bytes)).min(raw_bytes);
             job.raw_bytes = (end - start) as u32;
+            // A frame is copied compressed unless the overlay changed a byte of it.
             let is_changed = changes.touch(start, end).map_err(unreadable)?;
             job.copied = None;
             if let Some(walk) = &mut walk
@@ -195,6 +203,7 @@ pub fn commit(
             Ok(())
         },
     )?;
+    // The writer's tables follow the last frame; the head may be rewritten after them.
     let ending = sink.end(&mut *writer)?;
     let stored_bytes = sink.offset;
     sink.finish(ending.front.as_deref())?;
@@ -271,6 +280,8 @@ fn finish(
 ) -> Result<(), PackError> {
     let mut packed = match &job.copied {
         Some((frame, zero)) => {
+            // Checked before it is copied: a damaged frame must not get a new checksum that vouches
+            // for it.
             check(frame, &job.stored)
                 .and_then(|()| keys.decrypt(job.number, frame.raw_bytes, &mut job.stored))
                 .map_err(|error| bad(job.number, frame, error))?;
@@ -299,6 +310,7 @@ fn finish(
         packed = packed.with_stored(&job.stored);
     }
     if is_sealed {
+        // Leaves cover the stored bytes, so they are made after encryption.
         packed = packed.with_leaf(job.number, &job.stored);
     }
     job.packed = Some(packed);

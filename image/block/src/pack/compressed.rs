@@ -214,6 +214,7 @@ pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
     let info: serde_json::Value =
         serde_json::from_slice(&info).map_err(|error| failed(format!("qemu-img: {error}")))?;
     let data_file = &info["format-specific"]["data"]["data-file"];
+    // A backing file could be any file of this machine, chosen by the author of the image.
     if !info["backing-filename"].is_null() || !data_file.is_null() {
         return Err(failed(
             "it is only a part of a disk: it names another file, which is not read; put them \
@@ -226,6 +227,7 @@ pub(super) fn disk_of(path: &Path, scratch: &Path) -> Result<File, PackError> {
     let disk = nameless(scratch).and_then(|disk| disk.set_len(size).map(|()| disk));
     let disk =
         disk.map_err(|error| failed(format!("no file in {}: {error}", scratch.display())))?;
+    // qemu-img writes to a nameless file through /proc; no other user can exchange it.
     let target = format!("/proc/{}/fd/{}", std::process::id(), disk.as_raw_fd());
     let words = ["convert", "-n", "-f", "qcow2", "-O", "raw"];
     run(&words, &name, Some(&target))?;
@@ -268,6 +270,7 @@ impl<R: Read> Read for ZstdDecoder<R> {
             if self.rest.is_empty() {
                 let read = self.source.read(&mut self.piece)?;
                 self.rest = 0..read;
+                // Between frames the end of the source is the end of the stream.
                 if read == 0 && !self.is_inside {
                     return Ok(0);
                 }
@@ -285,6 +288,8 @@ impl<R: Read> Read for ZstdDecoder<R> {
             if made > 0 {
                 return Ok(made);
             }
+            // The decoder may still hold output after the last input; only without any is the
+            // stream cut short.
             if is_at_end && self.is_inside {
                 let cut = "the zstd stream is cut short";
                 return Err(io::Error::new(io::ErrorKind::UnexpectedEof, cut));

@@ -61,12 +61,14 @@ impl Cutter {
             self.ended = got < wanted;
         }
         let bytes = &self.buffer[..self.filled];
+        // A whole buffer of zeros would be cut at its end anyway; as a hole it needs no search.
         if self.filled == max && is_zero(bytes) {
             raw.resize(max, 0);
             self.filled = 0;
             return Ok(Filled::Zeros(max));
         }
         let average = self.average_bytes;
+        // The cut depends on the contents alone, so frames behind an insertion are equal again.
         let mut chunks = FastCDC::new(bytes, average / FACTOR, average, max);
         let end = chunks.next().map_or(0, |chunk| chunk.length);
         raw.clear();

@@ -146,11 +146,13 @@ fn write_qcow2(
         }));
     }
     let mut level1 = vec![0_u64; raw_bytes.div_ceil(TABLE_SPAN_BYTES) as usize];
+    // Cluster 0 is the header's, which is written last, once all offsets are known.
     sink.write(&[0; CLUSTER_BYTES])?;
     for (number, pointer) in level1.iter_mut().enumerate() {
         let start = number as u64 * TABLE_SPAN_BYTES;
         let end = (start + TABLE_SPAN_BYTES).min(raw_bytes);
         work.check_time()?;
+        // A second-level table without data stays a null pointer: a hole costs nothing.
         let extent = source.extent(start);
         if extent.zero && extent.len >= end - start {
             progress(end);
@@ -163,6 +165,7 @@ fn write_qcow2(
             {
                 table[((offset - start) / CLUSTER_BYTES as u64) as usize] = COPIED | sink.offset;
                 sink.write(bytes)?;
+                // Clusters are whole even at the end of the disk.
                 if bytes.len() < CLUSTER_BYTES {
                     sink.write(&vec![0; CLUSTER_BYTES - bytes.len()])?;
                 }
@@ -254,6 +257,7 @@ pub fn diff(
                 continue;
             }
             let end = at + one.len() as u64;
+            // Blocks are joined to extents across clusters.
             match &mut open {
                 Some((_, open_end)) if *open_end == at => *open_end = end,
                 Some((start, open_end)) => {

@@ -146,6 +146,7 @@ pub fn pack_guarded(
 ) -> Result<Report, PackError> {
     let codec = options.format.codec();
     let levels = codec::levels(codec);
+    // Checked before the target is opened, as everything else that can fail early.
     if let Some(level) = options.level.filter(|level| !levels.contains(level)) {
         return Err(PackError::Level {
             format: options.format.name(),
@@ -154,6 +155,7 @@ pub fn pack_guarded(
             max: *levels.end(),
         });
     }
+    // Thin images need a reader that knows them, so `Auto` makes one only if it saves enough.
     let is_thin = match options.thin {
         Thin::Always => true,
         Thin::Never => false,
@@ -200,6 +202,7 @@ pub fn pack_guarded(
             next: "take --format zstd or lz4",
         }));
     }
+    // From here on the target has a temporary file; it appears under its name only in `finish`.
     let mut sink = Sink::open(target, source.identity)?;
     sink.write(&writer.start())?;
 
@@ -232,6 +235,7 @@ pub fn pack_guarded(
             })
         },
         |job: &mut Job| -> Result<bool, PackError> {
+            // Frame numbers are given here, in order, because encryption and leaves depend on them.
             work.check_time()?;
             job.number = frames;
             let found = match &mut cutter {
@@ -245,6 +249,8 @@ pub fn pack_guarded(
             job.source_bytes = filled as u64;
             job.hole = found == Filled::Zeros(frame_bytes);
             job.repeats = 1;
+            // In a thin image a run of holes is one entry; otherwise equal frames are compressed
+            // once and written repeatedly.
             if job.hole && is_thin {
                 job.repeats += source.skip_frames(frame_bytes, u64::MAX);
                 job.source_bytes *= job.repeats;
@@ -257,6 +263,7 @@ pub fn pack_guarded(
                 Filled::Zeros(_) => job.raw.fill(0),
                 Filled::Bytes(_) => job.raw[filled..].fill(0),
             }
+            // A format without padding stores the last frame at its real length.
             if !pads {
                 job.raw.truncate(filled);
             }
@@ -274,6 +281,7 @@ pub fn pack_guarded(
                 return Ok(());
             }
             for _ in 0..job.repeats {
+                // An uncompressed frame of zeros becomes a hole of the file.
                 match job.packed.zero && codec == CodecId::Store {
                     true => sink.skip_zeros(job.stored.len() as u64)?,
                     false => sink.write(&job.stored)?,
@@ -287,6 +295,7 @@ pub fn pack_guarded(
             Ok(())
         },
     )?;
+    // No format can describe an image without frames.
     if frames == 0 {
         return Err(FormatError::Empty {
             format: options.format.name(),
@@ -385,6 +394,7 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
             }
         }
     }
+    // Encrypted after compression, and sealed after encryption: the leaf covers the stored bytes.
     if let Some(key) = &kernel.key {
         let (number, raw_bytes) = (job.number, job.packed.raw_bytes);
         let encrypted = key.encrypt(number, raw_bytes, &mut job.stored);

@@ -131,6 +131,7 @@ impl Source {
         memory_bytes: u64,
     ) -> Result<Self, PackError> {
         let mut source = Self::open(path, kind, scratch)?;
+        // A directory was made into a file system: it is no compressed file.
         if source.inner.is_some() {
             return Ok(source);
         }
@@ -142,6 +143,7 @@ impl Source {
             Reader::Stream(stream) => stream,
             Reader::File(sparse) => {
                 let head = sparse.head().map_err(failed)?;
+                // An image that Sidecore reads itself is refused: other commands unpack it.
                 compressed::refuse_image(path, &sparse.file, &head)?;
                 if compressed::is_qcow2(&head) {
                     let file = compressed::disk_of(path, scratch)?;
@@ -160,6 +162,7 @@ impl Source {
         };
         let (stream, is_compressed) = compressed::open(path, stream, memory_bytes)?;
         source.reader = Reader::Stream(stream);
+        // The size of a compressed stream is known only at its end.
         if is_compressed {
             source.size_bytes = None;
         }

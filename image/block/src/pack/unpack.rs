@@ -48,6 +48,7 @@ pub fn unpack_image(
     index.check_unlocked()?;
     let work = work.into();
     let jobs = work.jobs(index.memory_bytes() as u64, job_bytes(index))?;
+    // The target must not be the image under another name.
     let metadata = image.file().and_then(|file| file.metadata().ok());
     let identity = metadata.map(|found| (found.dev(), found.ino()));
     let mut sink = Sink::open(target, identity)?;
@@ -70,6 +71,7 @@ pub fn unpack_image(
             let frame = index.frame(job.step.frame);
             let read = job.step.read(reader, image, &frame, &mut job.raw);
             read.map_err(|source| bad(frame.number, &frame, source))?;
+            // Also found in images that do not mark zeros: holes of the output save space.
             job.is_zero = crate::format::write::is_zero(&job.raw);
             Ok(())
         },

@@ -86,6 +86,7 @@ pub fn verify_image(
         index.frame_bytes() as usize,
         jobs,
         Job::default,
+        // All checks are on: a verified frame must match every checksum that the image carries.
         || Ok(FrameReader::of(index, true)),
         |job| {
             work.check_time()?;
@@ -97,6 +98,7 @@ pub fn verify_image(
             }
             let number = job.step.frame;
             let frame = index.frame(number);
+            // A frame marked as zeros would be served as zeros, so its bytes must agree.
             job.fault = match job.step.read(reader, image, &frame, &mut job.raw) {
                 Ok(()) if index.is_zero(number) && !is_zero(&job.raw) => Some(FrameError::NotZero),
                 Ok(()) => None,
@@ -118,12 +120,14 @@ pub fn verify_image(
             done += u64::from(frame.raw_bytes);
             progress(done);
             let fault = &mut job.fault;
+            // The last bytes are known of sound frames only.
             audit.frame(&frame, fault.is_none().then_some(job.stored_end))?;
             let Some(fault) = fault.take() else {
                 report.raw_bytes += u64::from(frame.raw_bytes);
                 return Ok(());
             };
             report.bad_frames_total += 1;
+            // All damaged frames are counted, but only the first are listed.
             if report.bad_frames.len() < BAD_FRAMES_MAX {
                 report.bad_frames.push(BadFrame {
                     frame: number,

@@ -69,6 +69,7 @@ where
     let kernels = (0..engines)
         .map(|_| make_kernel().map(Mutex::new))
         .collect::<Result<Vec<_>, E>>()?;
+    // Batches are bounded by bytes; but large frames get two jobs an engine, within a wider bound.
     let fit = |bytes: usize| (bytes / frame_bytes.max(1)).max(1);
     let jobs = (engines * JOBS_PER_ENGINE)
         .min(fit(BATCH_BYTES_MAX))
@@ -88,6 +89,7 @@ where
         };
         pool.for_each(CLASS, slots, run)
     };
+    // Either the I/O thread takes these or, if it cannot be started, this thread.
     let ends = Mutex::new(Some(Ends {
         fill,
         done,
@@ -136,6 +138,8 @@ where
             if slots.is_empty() {
                 break;
             }
+            // A failed loop ends the I/O thread first: dropping its channel makes its next receive
+            // return.
             if let Err(error) = on_engines(&mut slots) {
                 drop(to_io);
                 let _ = io.join();
@@ -145,6 +149,7 @@ where
                 break;
             }
         }
+        // Dropping the channels ends the I/O thread's loop, for which the join waits.
         drop(to_io);
         drop(filled);
         match io.join() {
