@@ -440,8 +440,8 @@ impl Layer {
         log.sequence += 1;
         if discarded {
             self.punch(&freed);
-        // Replaced slots are free only now: before the sync, a crash would have brought them back.
         }
+        // Replaced slots are free only now: before the sync, a crash would have brought them back.
         let mut state = self.state.lock();
         for slot in freed {
             state.slots.give_back(slot);
