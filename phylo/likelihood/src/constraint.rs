@@ -122,6 +122,8 @@ impl Constraint {
         let below = tree.back(half);
         let taxa = tips(tree, below);
         let pruned = rest.prune(half);
+        // The root is a tip outside the subtree, so that the walk covers exactly the rest of the
+        // tree.
         let root = tips(&rest, pruned.ends[0])
             .first()
             .map_or(HalfId(0), |&tip| HalfId(tip as u32));
@@ -142,6 +144,7 @@ impl Constraint {
                 // The split is within the subtree, or has nothing to do with it.
                 _ => continue,
             };
+            // The subtree has taxa of one side only, so it must stay on that side of the split.
             restrict(&rest, root, split, side, &mut allowed);
         }
         allowed
@@ -196,6 +199,7 @@ impl Counts {
             Side::Other => [0, 1],
             Side::Free => [0, 0],
         };
+        // Parents first in `order`; the counts are summed in reverse, children first.
         let mut order = Vec::new();
         let mut path = vec![root];
         while let Some(half) = path.pop() {
@@ -238,6 +242,7 @@ fn restrict(tree: &Tree, root: HalfId, split: &Split, side: Side, allowed: &mut 
         Side::Free => return,
     };
     let counts = Counts::new(tree, root, split);
+    // With one side absent from the rest, every branch is compatible.
     if counts.all.contains(&0) {
         return;
     }
@@ -252,6 +257,7 @@ fn restrict(tree: &Tree, root: HalfId, split: &Split, side: Side, allowed: &mut 
             path.push(if own_is_below { tree.back(down) } else { down });
         }
     }
+    // Everything on the own side of a separating branch is allowed, too.
     while let Some(half) = path.pop() {
         if tree.is_tip(half) {
             continue;

@@ -196,6 +196,7 @@ impl Parser<'_> {
     fn tree(&mut self) -> Result<Newick, NewickError> {
         let mut nodes = vec![Node::default()];
         let mut here = 0;
+        // A loop with an explicit position: a recursion on a deep tree would overflow the stack.
         loop {
             self.blanks()?;
             if self.peek() == Some(b'(') {
@@ -272,6 +273,7 @@ impl Parser<'_> {
                         self.at = start;
                         return Err(self.error("a quoted label is not closed"));
                     }
+                    // Two quotes within a quoted label are one.
                     Some(b'\'') if self.text.get(self.at + 1) == Some(&b'\'') => {
                         label.push(b'\'');
                         self.at += 2;

@@ -67,10 +67,12 @@ pub fn simulate(
     let (alphabet, width) = (model.alphabet(), model.alphabet().width());
     let mut rows = vec![vec![0; sites * width]; tree.taxa()];
     let mut states = vec![0; 2 * tree.taxa() - 2];
+    // Invariable sites are one more kind, after the rates.
     let mut kinds = process.weights.clone();
     kinds.push(process.invariant);
     let mut row = vec![0.0; n];
     for site in 0..sites {
+        // A site has one rate on all branches.
         let kind = index(&mut random, &kinds);
         let frequencies = match kind == process.rates.len() {
             true => &process.frequencies[..],
@@ -79,6 +81,7 @@ pub fn simulate(
         states[tree.node(root).index()] = index(&mut random, frequencies);
         for &(from, to) in &walk {
             let state: usize = states[tree.node(from).index()];
+            // An invariable site keeps its state.
             let next = if kind == process.rates.len() {
                 state
             } else {

@@ -123,6 +123,8 @@ impl Chunk {
             codes,
             unseen: None,
             code_count: patterns.alphabet().masks().len(),
+            // Site repeats are kept for all three directions of a node, CLVs for one direction
+            // only.
             classes: std::iter::repeat_with(Classes::default)
                 .take(3 * nodes)
                 .collect(),

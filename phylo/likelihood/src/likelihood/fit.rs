@@ -50,9 +50,12 @@ impl<R: Runner> Likelihood<R> {
                 self.set_model(part, model);
                 self.evaluate_once()
             })?;
+            // Kept apart from `at`: a later window may end lower than an earlier one.
             if lnl > best_lnl {
                 (best, best_lnl) = (Some(libm::exp(found)), lnl);
             }
+            // A maximum at the end of a window that is not the parameter's bound lies beyond the
+            // window.
             let inside = |end: f64, bound: f64| (found - end).abs() > 0.05 || end == bound;
             at = libm::exp(found);
             if inside(window[0], libm::log(least)) && inside(window[1], libm::log(most)) {
@@ -130,7 +133,9 @@ impl<R: Runner> Likelihood<R> {
         epsilon: f64,
         bend: &mut Bend,
     ) -> Result<(), LikelihoodError> {
+        // A linked partition's scale is fixed; a single partition may scale the whole tree.
         let scaled = self.lengths != Lengths::Linked || self.parts().len() == 1;
+        // Only a first fit: later fits begin at the values of the one before.
         if self.parts()[part].model().fits_free_rates() && bend.is_new() {
             let new = self.parts()[part].model().has_new_classes();
             self.start_free_rates(part)?;
@@ -151,8 +156,11 @@ impl<R: Runner> Likelihood<R> {
         let top = climb(&mut point, bend, epsilon, |x| {
             self.move_part(part, &model, scaled, x);
             let lnl = self.evaluate_part(part)?;
+            // A point whose likelihood underflows counts as the worst, so that the climb turns
+            // back.
             Ok::<_, LikelihoodError>(if lnl.is_finite() { lnl } else { f64::MIN })
         })?;
+        // Rounding can make a climb end below its start: then the old values stay.
         if top > before {
             let x: Vec<f64> = point.iter().map(|coordinate| coordinate.at).collect();
             self.move_part(part, &model, scaled, &x);
@@ -258,6 +266,7 @@ impl<R: Runner> Likelihood<R> {
         let patterns: Vec<_> = self.parts.iter().map(Part::patterns).collect();
         let length = mean_length(&self.tree, &patterns);
         let branches = self.tree.edges().count() as f64;
+        // No long tree, no doubt: the common case costs only a parsimony length.
         if self.tree.total_length() <= LONG * length * branches {
             return Ok(false);
         }
@@ -278,6 +287,7 @@ impl<R: Runner> Likelihood<R> {
             if better > before + RECONSIDERED_EPSILON {
                 return Ok(true);
             }
+            // A fit that gains no more and is still worse will not overtake.
             if better - lnl < RECONSIDERED_EPSILON {
                 break;
             }
@@ -317,6 +327,8 @@ fn maximise<E>(
         let trusted = before.abs() > tolerance
             && p.abs() < (0.5 * q * before).abs()
             && p > q * (a - x)
+            // Brent's conditions: inside the bracket, and shorter than half of the step before the
+            // last.
             && p < q * (b - x);
         if trusted {
             before = step;
@@ -328,6 +340,7 @@ fn maximise<E>(
             before = if x < middle { b - x } else { a - x };
             step = GOLDEN * before;
         }
+        // Steps below the tolerance would compare rounding errors.
         let u = x + if step.abs() >= tolerance {
             step
         } else {

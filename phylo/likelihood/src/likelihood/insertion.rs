@@ -77,6 +77,7 @@ impl<R: Runner> Likelihood<R> {
         let below = self.tree.back(half);
         let (tip, length) = (self.tree.is_tip(below), self.tree.length(stem));
         let subtree = self.child(below);
+        // The subtree's branch is folded once: it is the same for all target branches.
         for part in &mut self.parts {
             part.prepare_folded(tip, length * part.factor(&self.tree, stem));
         }
@@ -91,6 +92,8 @@ impl<R: Runner> Likelihood<R> {
         }
         let mut batch = Vec::new();
         while walk.next(&found.tried, &mut batch) {
+            // All chunks score a batch, then the sums are exchanged once: processes wait for each
+            // other at most once a batch.
             self.visit(half, &found.tried, &batch, true)?;
             self.sums(
                 0..self.parts.len(),
@@ -100,6 +103,7 @@ impl<R: Runner> Likelihood<R> {
             );
             for &Visited { at, .. } in &batch {
                 let tried = &found.tried[at];
+                // The caller decides by the score how far the walk goes on behind this branch.
                 let on = tried.distance < radius && follow(tried);
                 let (entry, distance) = (self.tree.back(tried.near), tried.distance + 1);
                 let beyond = self.beyond(entry, Some(at), distance);
@@ -126,6 +130,7 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<Refined, LikelihoodError> {
         self.begin_insertions(found.half);
         let target = found.tried[k];
+        // Scratch CLVs of the walk are gone: the near sides on the path are computed again.
         let mut path = vec![k];
         while let Some(parent) = found.tried[path[path.len() - 1]].parent {
             path.push(parent);
@@ -147,11 +152,13 @@ impl<R: Runner> Likelihood<R> {
             StarEnd::Child(self.child(below)),
         ];
         let tips = [false, self.tree.is_tip(far), self.tree.is_tip(below)];
+        // The inserted node starts in the middle, as it was scored.
         let half = (0.5 * self.tree.length(target.edge)).clamp(LENGTH_MIN, LENGTH_MAX);
         let mut lengths = [half, half, self.tree.length(self.tree.edge(found.half))];
         let stem = self.tree.edge(found.half);
         let edges = [target.edge, target.edge, stem];
         let lnl = self.fit_star(&ends, edges, tips, &mut lengths, rounds)?;
+        // The near side may be either end of the branch; `lengths` is in the order of `ends`.
         let turned = self.tree.ends(target.edge)[0] != target.near;
         Ok(Refined {
             edge: target.edge,
@@ -307,6 +314,7 @@ impl<R: Runner> Likelihood<R> {
         let sibling = self.child(tree.back(if x == entry { y } else { x }));
         let far = self.child(tree.back(near));
         let back = tree.back(entry);
+        // Lengths are copied first, since the parts are borrowed mutably below.
         let lengths = [near, entry].map(|half| tree.length(tree.edge(half)));
         let sibling_length = tree.length(sibling.edge);
         let [p, q] = tree.others(half);
@@ -317,6 +325,7 @@ impl<R: Runner> Likelihood<R> {
             let own = [far.edge, sibling.edge, through.edge].map(factor);
             part.prepare_half(far.edge, far.tip, lengths[0] * own[0]);
             part.prepare_child(&sibling, sibling_length * own[1]);
+            // The first step across the old place uses the joined branch instead.
             if from.is_some() {
                 part.prepare_child(&through, lengths[1] * own[2]);
             }

@@ -191,6 +191,7 @@ impl<R: Runner> Likelihood<R> {
                 });
             }
         }
+        // As RAxML does; a length of 0 could make patterns impossible.
         for edge in tree.edges() {
             tree.set_length(edge, tree.length(edge).clamp(LENGTH_MIN, LENGTH_MAX));
         }
@@ -208,12 +209,15 @@ impl<R: Runner> Likelihood<R> {
             .map(|(number, part)| Part::new(number, part, &tree, options.isa))
             .collect();
         for (number, part) in parts.iter().enumerate() {
+            // Chunks are cut by bytes, so that protein and codon chunks fit the cache as well as
+            // DNA's.
             let bytes = part.process().shape.span() * size_of::<f64>();
             let size = (options.chunk_bytes / bytes).clamp(CHUNK_MIN, CHUNK_MAX);
             let unseen = usize::from(Unseen::of(part).is_some());
             bounds.push(bounds[number] + part.patterns().len().div_ceil(size) + unseen);
         }
         let share = runner.share();
+        // The bounds count the chunks of all processes; only this process's share is allocated.
         let block = sums::block(parts.len(), bounds[parts.len()], share.count);
         for (number, part) in parts.iter().enumerate() {
             let (first, mut count) = (bounds[number], bounds[number + 1] - bounds[number]);
@@ -247,6 +251,7 @@ impl<R: Runner> Likelihood<R> {
             newview_ns: 0.0,
             lengths,
         };
+        // A rough estimate, by which the runner decides if a loop is worth an engine.
         for chunk in &likelihood.chunks {
             let shape = likelihood.parts[chunk.part()].process().shape;
             likelihood.newview_ns += (shape.matrix() * chunk.patterns()) as f64 * ENTRY_NS;

@@ -81,6 +81,7 @@ impl<R: Runner> Likelihood<R> {
         let mut walk = std::mem::take(&mut self.scratch.walk);
         let mut steps = std::mem::take(&mut self.scratch.steps);
         steps.clear();
+        // Scratch places first: only when they run out is a kept CLV overwritten.
         if !keep {
             let nodes = self.held.len();
             self.scratch.free.clear();
@@ -90,6 +91,7 @@ impl<R: Runner> Likelihood<R> {
         }
         for &end in ends {
             let (valid, held) = (&self.values_valid, &self.held);
+            // A CLV must be valid and be the direction that is kept of its node.
             let missing = |half: HalfId| {
                 let at = half.index() - taxa;
                 !valid[at] || held[at / 3] != at as u32
@@ -100,11 +102,14 @@ impl<R: Runner> Likelihood<R> {
                 let children = self.tree.others(half).map(|other| self.tree.back(other));
                 let [left, right] = children.map(|half| self.placed_child(half, keep));
                 for child in [left, right] {
+                    // Matrices are made here, by the owner's thread, because chunks only read them.
                     let tree = &self.tree;
                     self.parts
                         .iter_mut()
                         .for_each(|part| part.prepare_child(&child, part.length(tree, child.edge)));
                 }
+                // Repeats outlive changes of lengths, so they are found only after a change of
+                // topology.
                 let classes = !std::mem::replace(&mut self.classes_valid[target], true);
                 let place = match keep {
                     true => target / 3,

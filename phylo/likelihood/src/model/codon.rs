@@ -58,6 +58,7 @@ impl CodonKind {
         let rate = |(i, j): (usize, usize)| {
             let (from, to) = (codons[i], codons[j]);
             let mut changed = (0..3).filter(|&at| from[at] != to[at]);
+            // Two or three changed bases at once have rate 0.
             let (Some(at), None) = (changed.next(), changed.next()) else {
                 return 0.0;
             };
@@ -69,6 +70,8 @@ impl CodonKind {
             if from[at].abs_diff(to[at]) == 2 {
                 rate *= kappa;
             }
+            // The MG models count only the frequency of the new base: the codon's other bases are
+            // divided out.
             if self != Self::Gy {
                 let stay = (0..3).filter(|&other| other != at);
                 rate /= stay

@@ -84,6 +84,7 @@ impl Model {
                 .unwrap_or_else(|| panic!("{} coordinates", point.len()))
         };
         let fitted = self.fitted().into_iter();
+        // Collected first: the shifts depend on the old values, which the loop overwrites.
         let shifted: Vec<(Parameter, f64)> = fitted
             .map(|parameter| (parameter, self.shift(parameter)))
             .collect();
@@ -91,6 +92,7 @@ impl Model {
             match parameter {
                 Parameter::Frequency(state) => {
                     moved[0] = true;
+                    // The last frequency or weight is the reference, 1, and has no coordinate.
                     if state + 1 < frequencies.len() {
                         frequencies[state] = take();
                     }

@@ -195,6 +195,8 @@ impl Model {
         };
         let invariant = match name.invariant {
             InvariantName::None => 0.0,
+            // Half of the constant sites is a start that is neither 0 nor the most that is
+            // possible.
             InvariantName::Fitted => 0.5 * constant_share,
             InvariantName::Empirical => constant_share,
             InvariantName::Given(share) => share,
@@ -216,6 +218,7 @@ impl Model {
             exchange,
             frequencies,
             bases,
+            // All sites invariable would leave nothing for the rates.
             invariant: invariant.min(INVARIANT_MAX),
             alpha,
             free_rates,
@@ -359,6 +362,7 @@ impl std::fmt::Display for Model {
                 .join("/")
         };
         write!(f, "{}", self.name.exchange.label())?;
+        // Published matrices and mixtures are known by name: their values are not printed.
         let fixed = matches!(
             self.name.exchange,
             ExchangeName::Published(_) | ExchangeName::Mixture(_)
@@ -367,6 +371,7 @@ impl std::fmt::Display for Model {
             ExchangeName::Codon { code, .. } => Some(code),
             _ => None,
         };
+        // A single class of rates is equal rates, which the name says.
         if code.is_some() || !fixed && self.exchange.len() > 1 {
             write!(f, "{{{}}}", list(&self.exchange))?;
         }

@@ -68,6 +68,8 @@ impl Process {
             right: vec![0.0; matrices.len() * square],
             left: vec![0.0; matrices.len() * square],
             left_by_state: vec![0.0; matrices.len() * square],
+            // Invariable sites have rate 0: the others' rates rise, so that the mean over all sites
+            // is 1.
             rates: rates.iter().map(|rate| rate / variable).collect(),
             weights: weights.iter().map(|weight| weight * variable).collect(),
             invariant,
@@ -75,6 +77,7 @@ impl Process {
         for (at, (exchange, frequencies)) in matrices.iter().enumerate() {
             process.decompose(at, exchange, frequencies);
         }
+        // The mean of the rates' own frequencies, which invariable sites have.
         for (rate, weight) in weights.iter().enumerate() {
             let own = &process.own_frequencies[process.matrix_of(rate) * n..][..n];
             for (mean, own) in process.frequencies.iter_mut().zip(own) {
@@ -87,8 +90,11 @@ impl Process {
     /// Makes the eigenvalues and vectors of one rate matrix.
     fn decompose(&mut self, at: usize, exchange: &[f64], frequencies: &[f64]) {
         let (n, wide) = (frequencies.len(), self.shape.states);
+        // Given frequencies may sum to slightly less or more than 1.
         let total: f64 = frequencies.iter().sum();
         let frequencies: Vec<f64> = frequencies.iter().map(|f| f / total).collect();
+        // `sqrt(pi) Q / sqrt(pi)` is symmetric for a reversible model, and has the same
+        // eigenvalues.
         let mut symmetric = vec![0.0; n * n];
         let mut k = 0;
         let mut mean_rate = 0.0;
@@ -111,6 +117,7 @@ impl Process {
         if let Some(largest) = values.iter_mut().max_by(|a, b| a.total_cmp(b)) {
             *largest = 0.0;
         }
+        // Rounding must not give a growing exponential.
         for (to, value) in self.values[at * wide..].iter_mut().zip(values) {
             *to = value.min(0.0);
         }

@@ -34,6 +34,7 @@ pub(super) fn by_name(name: &str) -> Option<Matrix> {
     if let Some(rest) = upper.strip_prefix("MULTI") {
         let (states, kind) = rest.split_once('_')?;
         let states: u8 = states.parse().ok()?;
+        // There are no characters for more states.
         if !(2..=MULTISTATE_MAX).contains(&states.into()) {
             return None;
         }
@@ -66,11 +67,13 @@ pub(super) fn by_name(name: &str) -> Option<Matrix> {
             (numbered(&pairs, kind), None, false)
         }
         "JC" => (vec![0; pairs.len()], None, true),
+        // The class of double changes has rate 0, all others rate 1.
         "JC-SM" if alphabet == Alphabet::Genotype => {
             let one = |from, to| by_bases(from, to).map(|_| 0);
             (numbered(&pairs, one), Some(vec![0.0, 1.0]), true)
         }
         "GTR" => ((0..pairs.len() as u16).collect(), None, false),
+        // As GTR, but all double changes share class 0.
         "GTR-SM" if alphabet == Alphabet::Genotype => {
             let mut next = 0;
             let single = pairs.iter().map(|&(from, to)| match by_bases(from, to) {

@@ -62,6 +62,7 @@ pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
             line: number + 1,
             what,
         };
+        // A blank line ends a block, but blank lines before the first one do not.
         if line.trim_ascii().is_empty() || is_conservation(line, format) {
             if place.unwrap_or(rows.len()) > 0 {
                 check_whole(place, &names).map_err(error)?;
@@ -73,6 +74,7 @@ pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
             continue;
         }
         if format == Format::Stockholm {
+            // Annotations of Stockholm are lines of their own; `//` ends the alignment.
             match line {
                 [b'#', ..] => continue,
                 [b'/', b'/', ..] => break,
@@ -93,6 +95,8 @@ pub(super) fn parse(bytes: &[u8], format: Format) -> Result<Rows, MsaError> {
             }
             Some(next) => {
                 let row = *next;
+                // Later blocks repeat the names in order: another name means a missing or an extra
+                // row.
                 if names.get(row) != Some(&word) {
                     let expected = names.get(row).map_or_else(
                         || "a blank line, as the first block has no more".to_owned(),

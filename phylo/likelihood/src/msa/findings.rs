@@ -144,6 +144,7 @@ impl Findings {
             sites: alignment.sites(),
             ..Self::default()
         };
+        // Summed over the partitions: one character is one warning.
         let mut unread = [0_usize; 256];
         for part in parts.clone() {
             let sites = part.undetermined_sites();
@@ -157,6 +158,7 @@ impl Findings {
         found.unread = pairs.collect();
         found.undetermined_sites.sort_unstable();
         let mut seen: HashMap<Vec<u8>, usize> = HashMap::new();
+        // Sequences are compared by their codes, so that `N` and `-` count as the same.
         for taxon in 0..alignment.names().len() {
             let mut codes = Vec::new();
             let mut has_character = false;

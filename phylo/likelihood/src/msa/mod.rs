@@ -310,6 +310,8 @@ fn without_dots((names, mut rows): Rows, dots: Dots) -> Result<Rows, MsaError> {
             .enumerate()
             .filter(|(_, cell)| **cell == b'.')
         {
+            // Only a format that defines dots as matches resolves them; otherwise a dot could also
+            // be a gap.
             match first.get(site).filter(|_| dots == Dots::Match) {
                 Some(&same) => *cell = same,
                 None => {

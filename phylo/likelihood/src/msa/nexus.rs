@@ -46,6 +46,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
             b";" | b"#NEXUS" => {}
             b"BEGIN" => {
                 block = tokens.word().unwrap_or_default().to_ascii_uppercase();
+                // FORMAT and DIMENSIONS are valid within their block only.
                 (format, size) = (Format::default(), Size::default());
                 tokens.skip_command();
             }
@@ -55,6 +56,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
             }
             b"DIMENSIONS" if in_taxa => {
                 let read = Size::read(&mut tokens)?;
+                // NTAX of a TAXA block counts the labels, not the rows.
                 match in_data {
                     true => size = read,
                     false => taxa.declared = read.taxa,
@@ -63,6 +65,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
             b"TAXLABELS" if in_taxa => taxa.read(&mut tokens)?,
             b"FORMAT" if in_data => format = Format::read(&mut tokens)?,
             b"MATRIX" if in_data => {
+                // A second matrix could be another alignment: reading either would be a guess.
                 if found.is_some() {
                     let what = "a second DATA or CHARACTERS block with a matrix: leave one in \
                                 the file";
@@ -76,6 +79,7 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
                 return Err(tokens.error(what));
             }
             _ => {
+                // Commands that would change the result are reported; all others are passed over.
                 if is_applied(&word, tokens.command(), in_data) {
                     unapplied.push(name(&word));
                 }
@@ -308,6 +312,7 @@ impl<'m> Matrix<'m> {
         let Self {
             names, rows, taxa, ..
         } = self;
+        // Without row labels the names, and so their number, come from TAXLABELS.
         let declared = match self.format.labels {
             true => self.size.taxa,
             false => Some(taxa.labels.len()),
@@ -325,6 +330,7 @@ impl<'m> Matrix<'m> {
         }
         let mut left: Vec<&String> = Vec::new();
         if !taxa.labels.is_empty() {
+            // NEXUS names do not depend on case.
             let rows: std::collections::HashSet<String> =
                 names.iter().map(|name| name.to_lowercase()).collect();
             left.extend(

@@ -81,6 +81,7 @@ impl Patterns {
         for taxon in 0..taxa {
             let row = alignment.row(taxon);
             for (k, site) in sites.iter().enumerate() {
+                // A site is one column, or three of a codon.
                 characters.clear();
                 characters.extend(site.iter().map(|&column| row[column as usize]));
                 let code =
@@ -93,6 +94,7 @@ impl Patterns {
                             alphabet,
                         })?;
                 codes[k * taxa + taxon] = code;
+                // Unknown by an unusual character: a mistake that the user should hear of.
                 if code == alphabet.unknown() && !characters.iter().all(|&c| says_nothing(c)) {
                     match characters.as_slice() {
                         &[character] => unread[usize::from(character)] += 1,
@@ -106,12 +108,14 @@ impl Patterns {
         let all = 0..sites.len() as u32;
         let (mut kept, left_out): (Vec<u32>, Vec<u32>) = all.clone().partition(has_character);
         let is_undetermined = kept.is_empty();
+        // An alignment without any character still needs one pattern for a tree to be evaluated.
         if is_undetermined {
             kept = all.collect();
         }
         // From here on `k` counts what is kept.
         let column = |k: u32| column(kept[k as usize]);
         let mut order: Vec<u32> = (0..kept.len() as u32).collect();
+        // Sorted, so that equal columns are neighbours; ties by place make the order unique.
         order.sort_unstable_by(|&a, &b| column(a).cmp(column(b)).then(a.cmp(&b)));
         let first = |list: &[u32]| list.iter().map(|&k| sites[k as usize][0]).collect();
         let places = left_out.iter().flat_map(|&k| sites[k as usize]).copied();
@@ -155,6 +159,7 @@ impl Patterns {
     #[must_use]
     pub fn resampled(&self, random: &mut Random) -> Self {
         let sites = self.of_site.len() as u64;
+        // Columns are drawn, not patterns, so that each column has the same chance.
         let mut of_site: Vec<u32> = (0..sites)
             .map(|_| self.of_site[random.below(sites) as usize])
             .collect();
@@ -162,6 +167,7 @@ impl Patterns {
         of_site
             .iter()
             .for_each(|&pattern| drawn[pattern as usize] += 1);
+        // Patterns that were not drawn would cost time in every kernel.
         let kept: Vec<usize> = (0..self.len()).filter(|&at| drawn[at] > 0).collect();
         let mut renumbered = vec![0_u32; self.len()];
         for (number, &pattern) in kept.iter().enumerate() {

@@ -89,6 +89,7 @@ fn sequential(
         let taxon = name(&word);
         let mut row = Vec::new();
         lines.append(&mut row, rest)?;
+        // A sequence may go on over any number of lines.
         while row.len() < sites {
             let Some(line) = lines.next_filled() else {
                 break;
@@ -106,6 +107,7 @@ fn sequential(
         names.push(taxon);
         rows.push(row);
     }
+    // More data than announced means that the header is wrong, or the reading.
     match lines.next_filled() {
         None => Ok((names, rows)),
         Some(_) => Err(lines.error("more lines than the header has taxa")),

@@ -42,6 +42,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Newick>, NewickError> {
             b"BEGIN" => {
                 parser.blanks()?;
                 in_trees = parser.word().eq_ignore_ascii_case(b"TREES");
+                // A translation table is valid within its block.
                 names.table.clear();
                 parser.skip_command()?;
             }

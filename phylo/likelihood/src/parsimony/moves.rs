@@ -64,10 +64,12 @@ impl Walk {
             u64::MAX,
         );
         let (mut best, mut least) = (None, least);
+        // No place can need fewer than 0 changes.
         if least == 0 {
             return None;
         }
         self.near.resize_with(radius + 1, || vec![0; sites.words()]);
+        // Both directions from the old place; the other side is the near side of the first branch.
         for (side, other) in [(sides[0], sides[1]), (sides[1], sides[0])] {
             self.near[0].copy_from_slice(sets.get(other));
             // Branches to be visited: the near node's half-edge on it, the one by which the node
@@ -80,6 +82,7 @@ impl Walk {
             };
             spread(&mut path, side, 0);
             while let Some((near, entry, depth)) = path.pop() {
+                // One buffer for each depth suffices, as the walk is depth first.
                 let (before, own) = self.near.split_at_mut(depth);
                 let [x, y] = tree.others(near);
                 let sibling = if x == entry { y } else { x };
@@ -91,6 +94,7 @@ impl Walk {
                 let far = tree.back(near);
                 let edge = tree.edge(near);
                 if allowed.is_none_or(|allowed| allowed[edge.index()]) {
+                    // The cost stops being counted once it exceeds the least one so far.
                     let cost = sites.insert(&own[0], sets.get(far), sets.get(below), least);
                     if cost < least {
                         (best, least) = (Some(edge), cost);

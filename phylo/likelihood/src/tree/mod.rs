@@ -205,6 +205,7 @@ impl Tree {
                 count: 1 + missing.count(),
             });
         }
+        // A root of degree 2 is allowed: it is dissolved below.
         for (node, own) in nodes.iter().enumerate() {
             let children = own.children.len();
             let right = match node {
@@ -248,6 +249,7 @@ impl Tree {
         };
         for (node, own) in nodes.iter().enumerate() {
             match (node, own.children.as_slice()) {
+                // The two branches at a dissolved root become one, with the sum of their lengths.
                 (0, &[a, b]) => {
                     let lengths = [nodes[a].length, nodes[b].length];
                     let sum = match lengths {
@@ -263,6 +265,7 @@ impl Tree {
                         here = tree.next(here);
                     }
                 }
+                // The node's first half-edge looks up, the other two to its children.
                 (_, children) => {
                     let mut here = up[node];
                     for &child in children {

@@ -64,6 +64,7 @@ impl TryFrom<Saved> for Tree {
             length: numbers(saved.length),
             factors: saved.factors.into_iter().map(numbers).collect(),
         };
+        // Indices first, so that none of the accesses below can panic.
         let halves = tree.halves();
         let within = |half: &HalfId| half.index() < halves;
         if !tree.back.iter().chain(&tree.end).all(within)
@@ -82,6 +83,7 @@ impl TryFrom<Saved> for Tree {
                 return Err("a saved tree's branches do not join pairs of half-edges");
             }
         }
+        // `!(a >= b)` also refuses NaN.
         if tree
             .length
             .iter()

@@ -180,6 +180,7 @@ pub fn coordinate<R: Runner>(
     let mut tests = Tests::default();
     let mut stopping = false;
     loop {
+        // Before anything is handed out: a verdict may make pieces unnecessary.
         while let Some(count) = coordinator.ledger.test_due() {
             let verdict = tests.make(&coordinator.ledger, count, environment)?;
             coordinator.ledger.add_verdict(verdict);
@@ -196,6 +197,7 @@ pub fn coordinate<R: Runner>(
             stopping = true;
             send(environment, coordinator.stop());
         }
+        // Stopped only when all workers have given their pieces back, with their states saved.
         if stopping && coordinator.is_idle() {
             return Ok(Ended::Stopped);
         }
@@ -216,6 +218,8 @@ pub fn coordinate<R: Runner>(
                 coordinator.ledger.save(piece, state);
             }
             Message::From(member, Event::Finished(piece, outcomes)) => {
+                // A piece may come back from a worker that was counted as lost; then it is
+                // another's already.
                 if coordinator.returned(member, &piece) {
                     coordinator.ledger.finish(&piece, outcomes.clone());
                     let change = Change::Finished(&piece, &outcomes);

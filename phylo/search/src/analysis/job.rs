@@ -100,6 +100,7 @@ impl<R: Runner + Clone> Searches<R> {
         let began_ns = task::now_ns();
         let seed = |stream| seed_of(self.seed, kind, index, stream);
         let before = done.last().filter(|_| self.rapid);
+        // A rapid bootstrap starts from the tree of the replicate before it in the chain.
         let parts = match kind {
             Kind::Search => self.parts.clone(),
             Kind::Bootstrap => self.resampled(seed(Stream::Sites), before),
@@ -121,10 +122,14 @@ impl<R: Runner + Clone> Searches<R> {
             (Kind::Bootstrap, _, Some(before)) => parsed(&before.tree)?,
             (Kind::Bootstrap, _, None) | (_, Starts::Parsimony, _) => made(Start::Parsimony),
             (_, Starts::Given(trees), _) => trees[index as usize % trees.len()].clone(),
+            // Half of the mixed starts are parsimony trees, alternating, so that any prefix of the
+            // searches has both.
             (_, Starts::Mixed, _) if index.is_multiple_of(2) => made(Start::Parsimony),
             (_, Starts::Mixed | Starts::Random, _) => made(Start::Random),
         };
         let start_text = start.to_newick(&self.names);
+        // A saved state goes on where it stopped; the start tree is made all the same, for the
+        // report.
         let state = state.unwrap_or_else(|| State::new(start.clone(), seed(Stream::Search)));
         let options = search::Options {
             fast_only: self.search.fast_only || (kind == Kind::Bootstrap && self.rapid),
@@ -152,6 +157,7 @@ impl<R: Runner + Clone> Searches<R> {
         }
         let models = likelihood.parts().iter();
         let unlinked = likelihood.lengths() == Lengths::Unlinked;
+        // Only unlinked partitions have trees of their own.
         let parts = likelihood.parts().iter().enumerate().filter(|_| unlinked);
         let part_trees = parts.map(|(number, part)| {
             let tree = likelihood.tree().of_part(number, part.scale());

@@ -229,6 +229,7 @@ impl<'p> Block<'p> {
         let scaled = if tree.is_tip(below) {
             let code = patterns.codes(below.index())[first + at];
             let mask = patterns.alphabet().masks()[usize::from(code)];
+            // A tip's ambiguous code allows several states: the columns of all of them are added.
             for (sums, matrix) in rates {
                 for state in (0..n).filter(|state| mask >> state & 1 == 1) {
                     let column = &matrix[state * n..][..n];
@@ -281,6 +282,7 @@ impl<'p> Block<'p> {
         // Sites that cannot change have their state everywhere.
         let common = patterns.common_states(first + at);
         if self.process.invariant > 0.0 && common != 0 {
+            // Scaled values that many times are negligible next to the unscaled invariable part.
             if scaled > SCALED_MAX {
                 to.fill(0.0);
             }

@@ -226,12 +226,15 @@ impl Half {
         let mut taken: Vec<u32> = Vec::with_capacity(inner);
         // Splits that no tree of this half has stay out.
         for &split in by_support[1..].iter().rev().flatten() {
+            // A tree of n taxa has at most n - 3 inner branches.
             if taken.len() == inner {
                 return;
             }
             let own = &all.splits[split as usize];
             let rival = self.rival[split as usize];
             let fits = |other: u32| own.is_compatible(&all.splits[other as usize]);
+            // The split that last excluded this one is tried first: most often it excludes it
+            // again.
             if self.taken[rival as usize] && !fits(rival) {
                 continue;
             }

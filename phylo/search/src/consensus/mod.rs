@@ -163,6 +163,8 @@ fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) 
         Rule::Majority => taken.retain(|&(_, count)| 2 * count > trees),
         Rule::Above(least) => taken.retain(|&(_, count)| share(count) > least.max(0.5)),
         Rule::Extended => {
+            // Ties are broken by the split itself, so that the order of the input trees does not
+            // matter.
             taken.sort_by(|(a, a_count), (b, b_count)| {
                 let size = || a.len().cmp(&b.len());
                 b_count.cmp(a_count).then_with(size).then_with(|| a.cmp(b))
@@ -181,6 +183,7 @@ fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) 
         }
     }
     let mut taken: Vec<&Split> = taken.into_iter().map(|(split, _)| split).collect();
+    // Nested sets: a split's parts come before it.
     taken.sort_by(|a, b| a.len().cmp(&b.len()).then_with(|| a.cmp(b)));
     taken
 }

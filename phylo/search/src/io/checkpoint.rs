@@ -353,6 +353,7 @@ pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Rep
                 version,
                 settings: was,
             } => {
+                // Any other first line, or a second beginning, is no checkpoint of this program.
                 if format != FORMAT || number > 0 {
                     return damaged("not a checkpoint of sidecore phylo");
                 }
@@ -369,6 +370,8 @@ pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Rep
             }
             Record::Finished { piece, outcomes } => ledger.finish(&piece, outcomes),
             Record::Saved { piece, state } => {
+                // Saved states are replaced by later ones; their size tells when rewriting the file
+                // pays.
                 state_bytes += line.len() as u64;
                 ledger.save(piece, state);
             }

@@ -78,17 +78,20 @@ impl Files {
         bytes: u64,
     ) -> Result<(Self, Ledger), FilesError> {
         let path = |suffix| names.path(prefix, suffix);
+        // Before anything is computed: a full disk or a wrong prefix must not end a run of days.
         probe(&path(CHECKPOINT), bytes).map_err(io_error("write under the prefix", prefix))?;
         let own = path(CHECKPOINT);
         let (checkpoint, ledger) = if own.exists() && !redo {
             Checkpoint::resume(&own, settings, goal)?
         } else {
+            // Results without a checkpoint belong to another run, and are not overwritten.
             let mut results = RESULTS.iter().map(|suffix| path(suffix));
             match results.find(|path| path.exists()) {
                 Some(path) if !redo => return Err(FilesError::Exists { path }),
                 _ => {}
             }
             let checkpoint = Checkpoint::create(&own, settings)?;
+            // Old results go only after the new checkpoint is there.
             for path in RESULTS.iter().map(|suffix| path(suffix)) {
                 match remove_named(&path) {
                     Err(error) if error.kind() != ErrorKind::NotFound => {
@@ -151,6 +154,7 @@ impl Files {
         models: &[String],
     ) -> Result<Vec<PathBuf>, FilesError> {
         let mut paths = Vec::new();
+        // An empty list writes no file.
         let mut write = |suffix, lines: Vec<&str>| -> Result<(), FilesError> {
             if !lines.is_empty() {
                 let text: String = lines.iter().flat_map(|line| [line, "\n"]).collect();

@@ -165,6 +165,7 @@ impl Input {
         let file = File::open(path).map_err(failed)?;
         let about = file.metadata().map_err(failed)?;
         let kind = about.file_type();
+        // A device could be endless, or block.
         if kind.is_char_device() || kind.is_block_device() {
             return Err(InputError::Device { path: owned() });
         }
@@ -173,6 +174,7 @@ impl Input {
         if about.len() > max {
             return Err(too_large());
         }
+        // Read up to one byte more than allowed: a pipe or a growing file has no reliable size.
         let mut bytes = Vec::new();
         let read = file.take(max.saturating_add(1)).read_to_end(&mut bytes);
         read.map_err(failed)?;
@@ -181,6 +183,7 @@ impl Input {
             return Err(too_large());
         }
         let memory = memory.of_input(len);
+        // Parsed data take several times the memory of the text.
         let unpacked_max = usize::try_from(memory / UNPACKED_FACTOR).unwrap_or(usize::MAX);
         let bytes = unpack(bytes, unpacked_max).map_err(|source| InputError::Packed {
             path: owned(),

@@ -36,6 +36,7 @@ pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
         for (own, end) in tips.iter_mut().zip(ends) {
             behind.tips(end, edge, 0.0, own);
         }
+        // The best place on the branch has a closed form over the pairs on its two sides.
         let (share, sum) = across(&tips, lengths[edge]);
         let sides = within[2 * edge] + within[2 * edge + 1];
         let square = (sum + sides) / pairs.max(1) as f64;
@@ -44,6 +45,7 @@ pub(super) fn least(tree: &Unrooted, lengths: &[f64]) -> Found {
     // A stable sort: of equals the first.
     scores.sort_by(|(a, _), (b, _)| a.total_cmp(b));
     let (deviation, place) = scores[0];
+    // The ratio of the two least deviations: near 1 the root is ambiguous.
     let ambiguity = match scores.get(1) {
         Some(&(second, _)) if second > 0.0 => deviation / second,
         _ => 1.0,
@@ -152,6 +154,7 @@ impl Behind<'_> {
                 own[2 * edge + usize::from(tree.ends(edge)[1] == node)] = all - with;
             }
         }
+        // Two passes over the tree: sums from below first, then those from above.
         let mut sums = vec![0.0; 2 * tree.edges()];
         let walk = tree.walk(tree.tips().next().unwrap_or(0));
         let end_of = |edge: usize, node: usize| usize::from(tree.ends(edge)[1] == node);

@@ -50,6 +50,7 @@ impl Unrooted {
             edges: Vec::new(),
         };
         let mut supports = vec![String::new(); from.len()];
+        // Supports belong to branches; names of inner nodes stay with the nodes.
         for (node, own) in from.iter().enumerate() {
             let to = &mut made.nodes[node];
             to.is_tip = own.children.is_empty();
@@ -64,6 +65,7 @@ impl Unrooted {
                 [None, None] => None,
                 [a, b] => Some(short(a.unwrap_or(0.0) + b.unwrap_or(0.0))),
             };
+            // Both branches at a root of degree 2 are the same branch: one support is enough.
             let support = [a, b].map(|child| std::mem::take(&mut supports[child]));
             let support = support.into_iter().find(|support| !support.is_empty());
             made.join(a, b, length, support.unwrap_or_default());

@@ -162,6 +162,7 @@ impl<'a, R: Runner> Search<'a, R> {
         state: State,
         options: &'a Options,
     ) -> Result<Self, LikelihoodError> {
+        // A state may come from a file: every index in it is checked before it is used.
         let wrong = |what| Err(LikelihoodError::State { what });
         if state.tree.taxa() != likelihood.tree().taxa() {
             return wrong("another number of taxa");
@@ -185,6 +186,7 @@ impl<'a, R: Runner> Search<'a, R> {
         {
             return wrong("branches that its tree does not have");
         }
+        // A checkpoint of a run without this constraint cannot go on with it.
         if let Some(constraint) = &options.constraint
             && !constraint.holds(&state.tree)
         {
@@ -272,6 +274,7 @@ impl<'a, R: Runner> Search<'a, R> {
 
     /// One pass over lengths and parameters; to `next` when it gains less than `epsilon`.
     fn fit(&mut self, epsilon: f64, next: Phase) -> Result<(), LikelihoodError> {
+        // A state at its start has no log-likelihood yet.
         let before = match self.state.lnl.0 {
             lnl if lnl.is_finite() => lnl,
             _ => self.likelihood.evaluate()?,
@@ -281,6 +284,7 @@ impl<'a, R: Runner> Search<'a, R> {
             self.likelihood.reconsider_lengths()?;
         }
         self.likelihood.optimise_lengths(epsilon, LENGTH_ROUNDS)?;
+        // Parameters of one partition at a time: they are independent of the others'.
         for part in 0..self.likelihood.parts().len() {
             self.likelihood.optimise_model(part, 0.1 * epsilon)?;
         }

@@ -13,8 +13,11 @@ impl<R: Runner> Search<'_, R> {
         let constraint = self.options.constraint.as_ref();
         let allowed =
             constraint.map(|constraint| constraint.edges_for_subtree(self.likelihood.tree(), half));
+        // Quiet until something near it changes; `wake` undoes this.
         self.state.quiet[half.index()] = true;
         let lnl = self.state.lnl.0;
+        // The walk does not go on behind branches that lose more than the cut-off, which is learnt
+        // from the losses below.
         let floor = lnl - self.state.cutoff.0;
         let mut found = std::mem::take(&mut self.found);
         self.likelihood
@@ -31,12 +34,14 @@ impl<R: Runner> Search<'_, R> {
         let mut places: Vec<usize> = (0..found.tried.len())
             .filter(|&k| found.tried[k].lnl > lnl - margin && may(found.tried[k].edge))
             .collect();
+        // The best few by their fast scores are refined; the rest would rarely win.
         places.sort_by(|&a, &b| found.tried[b].lnl.total_cmp(&found.tried[a].lnl));
         places.truncate(if slow { SLOW_PLACES } else { FAST_PLACES });
         let mut refined = Vec::with_capacity(places.len());
         for k in places {
             refined.push(self.likelihood.refine_insertion(&found, k, 1)?);
         }
+        // Handed back, so that its memory is used for the next subtree.
         self.found = found;
         let best = refined.iter().max_by(|a, b| a.lnl.total_cmp(&b.lnl));
         let Some(&best) = best else {
@@ -86,10 +91,12 @@ impl<R: Runner> Search<'_, R> {
             return Ok(());
         }
         let tree = self.likelihood.tree();
+        // Kept to restore: the move is made in the tree itself and undone if it does not gain.
         let before = self.state.lnl.0;
         let lengths = tree.all_lengths();
         let pruned = self.likelihood.prune(half);
         let grafted = self.likelihood.regraft(pruned, edge);
+        // Lengths near the old and the new place change most.
         let mut near = around(self.likelihood.tree(), half, CLOSE_RADIUS);
         let gap = self.likelihood.tree().ends(pruned.edges[0])[0];
         near.extend(around(self.likelihood.tree(), gap, CLOSE_RADIUS));

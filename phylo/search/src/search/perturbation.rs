@@ -84,6 +84,7 @@ impl<R: Runner> Search<'_, R> {
             lnl: self.state.lnl,
             runner_up: self.state.runner_up.clone(),
         });
+        // The best tree counts as seen, so that no trial leads back to it at once.
         if self.state.seen.is_empty() {
             self.is_new();
         }
@@ -93,6 +94,7 @@ impl<R: Runner> Search<'_, R> {
             if self.is_new() {
                 return Ok(());
             }
+            // These moves led to a known tree: draw again from the best one.
             if let Some(best) = &self.state.best {
                 self.likelihood.set_tree(best.tree.clone());
                 self.state.lnl = best.lnl;

@@ -180,6 +180,7 @@ fn categories(model: &Model) -> usize {
 fn carry_over(from: &Model, to: &mut Model) {
     let has = from.fitted();
     for parameter in to.fitted() {
+        // Rates of free-rate models mean the same only with the same number of categories.
         let same = match parameter {
             Parameter::Alpha | Parameter::Invariant => has.contains(&parameter),
             Parameter::FreeRate(_) | Parameter::FreeWeight(_) => {

@@ -272,6 +272,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
             let candidate = before.candidate.with(Rates::Free(categories));
             self.fit(&candidate)?;
             let score = self.fits[self.fits.len() - 1].score(self.options.criterion);
+            // More categories only cost parameters once one more did not improve the score.
             if score > last {
                 break;
             }
@@ -282,6 +283,7 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
         if !matches!(best.candidate.rates, Rates::Free(_)) {
             return Ok(());
         }
+        // The gain of free rates with the best matrix predicts that with others.
         let gain = before.score(self.options.criterion) - best.score(self.options.criterion);
         let near: Vec<(f64, Candidate)> = self
             .fits

@@ -87,6 +87,7 @@ pub fn select_partitions<R: Runner + Clone>(
         runner,
         subsets: Vec::new(),
     };
+    // One tree with fixed relative lengths for all choices, so that scores are comparable.
     choice.fit_lengths(parts)?;
     for (number, part) in parts.iter().enumerate() {
         let selection = choice.select(part.alphabet, &part.sites, &mut progress)?;
@@ -209,11 +210,13 @@ impl<R: Runner + Clone> Choice<'_, R> {
                     progress(Step::Pairs(done, count * (count - 1) / 2));
                     let [one, other] = [a, b].map(|at| &self.subsets[at]);
                     let [x, y] = [one, other].map(|subset| parts[subset.parts[0]].alphabet);
+                    // One model needs one alphabet.
                     if x != y {
                         continue;
                     }
                     let mut members = [&one.parts[..], &other.parts].concat();
                     members.sort_unstable();
+                    // A merge leaves most pairs as they were: these are not fitted again.
                     let known = tried.iter().position(|(parts, _)| *parts == members);
                     let joined = match known {
                         Some(at) => tried[at].1.clone(),
@@ -236,6 +239,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
             self.subsets[a] = joined;
             self.subsets.remove(b);
         }
+        // Merged subsets were tried with their members' models only; now all candidates are.
         for at in 0..self.subsets.len() {
             let subset = &self.subsets[at];
             if subset.parts.len() > 1 {

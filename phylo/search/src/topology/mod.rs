@@ -181,6 +181,8 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
         });
     }
     for row in drawn.rows() {
+        // Subtracting the largest keeps the exponentials from underflowing; ties share the
+        // replicate.
         let most = row.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         let best = row.iter().filter(|&&value| value > most - TIE).count() as f64;
         let sum: f64 = row.iter().map(|value| libm::exp(value - most)).sum();
@@ -216,6 +218,7 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
             })
         })
         .collect();
+    // Centred replicates have the null hypothesis's mean, 0.
     let mut centred = vec![0.0; trees];
     for row in drawn.rows() {
         for ((to, value), mean) in centred.iter_mut().zip(row).zip(&mean) {
@@ -223,6 +226,7 @@ fn resampled(table: &SiteTable, drawn: &Replicates) -> Vec<Verdict> {
         }
         let most = centred.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         for (tree, verdict) in verdicts.iter_mut().enumerate() {
+            // KH compares with one rival, SH with the best of all.
             let ahead = |other: usize| centred[other] - centred[tree];
             let (other, by) = plain[tree];
             verdict.p_kh += f64::from(u8::from(ahead(other) > by)) / count;

@@ -38,6 +38,7 @@ impl SiteTable {
                     expected,
                 });
             }
+            // An infinite or missing value would spread to all sums.
             if let Some(site) = own.iter().position(|value| !value.is_finite()) {
                 return Err(TopologyError::Value {
                     tree: tree + 1,
@@ -46,6 +47,7 @@ impl SiteTable {
                 });
             }
         }
+        // Sites with equal values under all trees are one pattern, which makes resampling cheaper.
         let mut numbers: HashMap<Vec<u64>, u32> = HashMap::new();
         let mut values = Vec::new();
         let of_site = (0..expected).map(|site| {

@@ -60,6 +60,8 @@ pub(super) fn p_value(gaps: &[&[f32]]) -> f64 {
         let mut settled = false;
         if let Some((before, last)) = &best {
             let rise = fit.p - last.p;
+            // A change in the wrong direction, by more than a tenth of the error: go half of the
+            // way back.
             if rise * (x - before) < 0.0 && rise.abs() > 0.1 * last.error {
                 floor = x;
                 x = 0.5 * (x + before);
@@ -90,6 +92,7 @@ impl Fit {
         let shares: Vec<f64> = gaps.iter().map(|own| share_up_to(own, x)).collect();
         let inside = |share: &f64| *share > 0.0 && *share < 1.0;
         let usable = shares.iter().filter(|share| inside(share)).count();
+        // With too few usable proportions there is no fit: the p-value is 0 or 1.
         if usable < 2 {
             let none = shares.iter().filter(|share| **share <= 0.0).count();
             return Err(if 2 * none > shares.len() { 0.0 } else { 1.0 });
@@ -104,6 +107,7 @@ impl Fit {
         for &(scale, share) in &points {
             let z = -quantile(share);
             let slope = density(z);
+            // The delta method: variance of the quantile from that of the proportion.
             sums.add(scale, slope * slope * count / (share * (1.0 - share)), z);
         }
         let start = sums.solve().ok_or(0.0)?;

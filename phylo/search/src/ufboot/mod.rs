@@ -81,6 +81,7 @@ pub fn ufboot<R: Runner>(
     };
     boot.offer(lnl)?;
     boot.climb()?;
+    // Trees from elsewhere broaden the set that replicates can choose from.
     for _ in 0..PARSIMONY_TREES {
         boot.begin_elsewhere()?;
         boot.climb()?;
@@ -94,12 +95,14 @@ pub fn ufboot<R: Runner>(
             rounds += 1;
             progress(rounds);
         }
+        // Supports that hardly change between two checks have converged.
         let now = boot.replicates.supports();
         let settled = replicates::correlation(&before, &now) >= CORRELATION;
         converged = rounds >= ROUNDS_MIN && settled;
         before = now;
     }
     let (tree, lnl) = boot.tops.swap_remove(0);
+    // The likelihood ends with the best tree, as the caller expects.
     boot.likelihood.set_tree(tree);
     let mut trees = boot.replicates.trees();
     for tree in &mut trees {

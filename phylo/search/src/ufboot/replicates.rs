@@ -90,12 +90,15 @@ impl Replicates {
     pub(super) fn offer(&mut self, tree: &Tree, sites: &[f64], behind: f64) {
         let count = self.best.len();
         if self.first.is_empty() {
+            // Differences from the first tree are small, so single precision is enough for them.
             self.first
                 .extend(self.sites.iter().map(|&site| sites[site]));
         }
         self.sums.fill(0.0);
         let patterns = self.sites.iter().zip(&self.first);
         for ((&site, first), weights) in patterns.zip(self.weights.chunks(count)) {
+            // Pattern by pattern over all replicates: the inner loop is one vectorised run of
+            // weights.
             let gain = (sites[site] - first) as f32;
             for (sum, &weight) in self.sums.iter_mut().zip(weights) {
                 *sum += gain * weight;
@@ -108,6 +111,7 @@ impl Replicates {
             if sum < before.lnl - TIE {
                 continue;
             }
+            // Sums that differ by less than rounding are ties.
             let better = sum > before.lnl + TIE;
             let equals = if better { 1 } else { before.equals + 1 };
             // Of several that are equal each is kept with the same chance.

@@ -62,11 +62,15 @@ fn matrices<V: Batch, S: States>(eigen: &Eigen<'_>, length: f64, out: &mut [Quad
     for (number, (rate, block)) in eigen.rates.iter().zip(blocks).enumerate() {
         let [values, right, left] = eigen.of_rate(number);
         let time = V::Lanes::splat(rate * length);
+        // `e^x - 1` rather than `e^x`: the 1 is added last, which keeps the small entries of short
+        // branches.
         let mut growth = [V::Lanes::zero(); 5];
         for (growth, values) in growth.iter_mut().zip(values) {
             *growth = exponentials(Lanes::mul(<V::Lanes as Lanes>::load(values), time)).1;
         }
         let held = S::columns::<V>(right);
+        // As many columns at once as a batch has classes, so that the product runs in full
+        // registers.
         for first in (0..states).step_by(V::CLASSES) {
             let mut grown: Each<[Quad; 5]> = [[[0.0; QUAD]; 5]; CLASSES_MAX];
             for (class, grown) in grown.iter_mut().enumerate().take(V::CLASSES) {

@@ -134,6 +134,8 @@ pub(super) fn insert<V: Batch>(
     if !matches!(shape.states, 4 | 20) {
         return super::wide::insert(shape, near, far, below, terms, scalers);
     }
+    // No tip here: the near side is a scratch CLV, and the subtree's CLV has its matrix applied
+    // already.
     let [near, below] = [near, below].map(|operand| match *operand {
         Operand::Inner {
             matrix,
@@ -155,6 +157,7 @@ pub(super) fn insert<V: Batch>(
         }
         (_, Operand::Tip { table, index }) => {
             let far = Tip { table, index };
+            // The protein loop takes two batches at once to hide the latency of its sums.
             insertions::<Two<V>, Protein, _>(shape.rates, near, far, below, terms, scalers)
         }
         (
@@ -200,6 +203,7 @@ fn insertions<V: Batch, S: States, B: Side<S>>(
     );
     let patterns = index.len();
     let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
+    // Whole groups of patterns rate by rate, so that one rate's matrices stay in registers.
     for (group, out) in terms.chunks_mut(GROUP / QUAD * rates).enumerate() {
         let first = group * GROUP;
         let count = (patterns - first).min(GROUP);
@@ -229,6 +233,8 @@ fn insertions<V: Batch, S: States, B: Side<S>>(
                             rates_at::<S>(below.values, below_at.at::<V>(k, offset)),
                         )
                     };
+                    // The product of the ends is never stored; scaling it is not needed, see
+                    // `super::insert`.
                     let product = S::times(x, y);
                     let mut row = V::same(&[0.0; QUAD]);
                     for (i, lanes) in product.as_ref().iter().enumerate() {
@@ -243,6 +249,7 @@ fn insertions<V: Batch, S: States, B: Side<S>>(
             }
         }
     }
+    // Scaling counts add up over the three operands.
     let scalers = &mut scalers[..patterns * rates];
     let counted = join_counts::<V::Lanes>(
         rates,

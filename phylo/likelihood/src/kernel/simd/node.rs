@@ -388,6 +388,8 @@ fn sides<V: Batch, S: States>(
     scalers: &mut [u16],
     scale: bool,
 ) -> bool {
+    // One instance of the loop for each kind of children; the two mixed cases share one, as the
+    // product commutes.
     use Operand as O;
     match (*left, *right) {
         (

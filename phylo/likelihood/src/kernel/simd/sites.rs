@@ -27,6 +27,7 @@ pub(super) fn combine_sites<V: Lanes>(
             whole = whole.add(V::load(more));
         }
         let first = number * QUAD * rates;
+        // Scaled patterns are rare: only a group of four with a count above 0 takes the slow path.
         let counts = sites.scalers.get(first..first + weights.len() * rates);
         let lnl = match counts {
             Some(counts) if counts.iter().any(|&count| count > 0) => {
@@ -35,6 +36,7 @@ pub(super) fn combine_sites<V: Lanes>(
             _ => ln(present(whole.add(V::load(&four(fixed))), weights.len())),
         };
         let weight = V::load(&four(weights));
+        // Patterns of weight 0 (padding, and unsampled ones) must not add an infinite logarithm.
         sum = sum.add(weight.mul(lnl).where_positive(weight));
         match <&mut Quad>::try_from(&mut *to) {
             Ok(to) => lnl.store(to),

@@ -49,6 +49,7 @@ fn any_newview(
     let values = &mut values[..classes * span];
     let scalers = &mut scalers[..classes * shape.rates];
     let (indices, counts) = ([a.index, b.index], [a.scalers, b.scalers]);
+    // Counts of the children first; the loop below adds its own scalings.
     let mut scaled = join_counts::<Portable>(shape.rates, scalers, indices, counts);
     let (mut x, mut y) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
     for (class, out) in values.chunks_exact_mut(span).enumerate() {
@@ -62,6 +63,7 @@ fn any_newview(
                     largest[lane] = f64::max(largest[lane], out[lane]);
                 }
             }
+            // Each rate is scaled by itself, as in `node`.
             if scale && largest.iter().all(|&value| value < THRESHOLD) {
                 let lanes = out.as_flattened_mut().iter_mut();
                 lanes.for_each(|value| *value *= SCALE);
@@ -90,6 +92,7 @@ pub(super) fn evaluate(
     let patterns = near.index.len();
     let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
     let mut arrived = [[0.0; QUAD]; QUADS_MAX];
+    // The last quad's missing patterns stay 0.
     terms.fill([0.0; QUAD]);
     for pattern in 0..patterns {
         let here = &values[usize::from(near.index[pattern]) * span..][..span];
@@ -101,6 +104,7 @@ pub(super) fn evaluate(
                     sums[lane] += here[lane] * arrived[lane];
                 }
             }
+            // The order of the sum is fixed, so that all instruction sets give the same bits.
             let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             terms[pattern / QUAD * rates + rate][pattern % QUAD] = sum;
         }

@@ -95,6 +95,7 @@ impl Chunk {
         score: bool,
         isa: Isa,
     ) {
+        // Moved out while they are filled, because the tree's CLVs are borrowed meanwhile.
         let mut scratch = self.lend_scratch(visits);
         let (mut terms, mut counts) = (
             std::mem::take(&mut self.terms),
@@ -104,6 +105,8 @@ impl Chunk {
         scratch.scores.clear();
         for visit in visits {
             let mut near = std::mem::take(&mut scratch.slots[visit.slot]);
+            // Without repeats: a near side is used once, which does not pay for finding its
+            // classes.
             self.store.fit(&mut near, self.weights.len());
             let source = match visit.source {
                 Source::Joined(child) => {
@@ -121,6 +124,7 @@ impl Chunk {
             };
             self.make(part, [&source, &sibling], &mut near, &mut counts, isa);
             scratch.slots[visit.slot] = near;
+            // Near sides on the way to a refined insertion are needed, but not their scores.
             if !score {
                 continue;
             }

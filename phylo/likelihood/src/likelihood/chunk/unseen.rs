@@ -88,6 +88,7 @@ impl Unseen {
                 };
                 ([order(0), order(1), order(2)], *lacks)
             });
+        // Derivatives of `ln f` from those of `f`.
         let of_logarithm = |[value, first, second]: [f64; 3]| {
             let slope = first / value;
             Derivatives {
@@ -99,12 +100,15 @@ impl Unseen {
             first: factor * by.first,
             second: factor * by.second,
         };
+        // Stamatakis's correction weighs each unseen pattern by its own count of sites; the scale
+        // cancels.
         if let AscertainmentName::Stamatakis(counts) = &self.by {
             let each = counts.iter().zip(patterns);
             let some = each.filter(|(count, _)| **count > 0.0);
             let each = some.map(|(count, (orders, _))| times(*count, of_logarithm(orders)));
             return each.fold(Derivatives::default(), |sum, own| sum + own);
         }
+        // The other corrections add likelihoods, so the patterns need a common scale first.
         let mut sums = [0.0; 3];
         for (orders, lacks) in patterns {
             let scale = libm::exp(lacks);

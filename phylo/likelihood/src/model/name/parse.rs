@@ -24,6 +24,7 @@ impl ModelName {
             data_type if data_type.eq_ignore_ascii_case("DNA") => DNA,
             text => text,
         };
+        // The error texts show the whole model, whatever part is wrong.
         let mut parser = Parser { model: text, read };
         let mut parts = split_parts(text).into_iter();
         let head = parts.next().unwrap_or_default();
@@ -43,6 +44,7 @@ impl ModelName {
         let (mut frequencies, mut invariant, mut rates) = (false, false, false);
         let (mut scaler, mut ascertainment) = (false, false);
         for part in parts {
+            // The first letter decides: the names of all parts differ in it.
             let (what, seen) = match part.as_bytes().first().map(u8::to_ascii_uppercase) {
                 Some(b'F') => {
                     name.frequencies = parser.frequencies(part, name.alphabet(), &name.exchange)?;
@@ -77,6 +79,7 @@ impl ModelName {
                 });
             }
         }
+        // A mixture's classes have rates of their own, one each.
         if let ExchangeName::Mixture(at) = name.exchange {
             let classes = MIXTURES[at].classes.len();
             parser.count("a mixture's rates", classes, name.rates.categories())?;
@@ -222,6 +225,7 @@ impl Parser<'_, '_> {
         alphabet: Alphabet,
     ) -> Result<AscertainmentName, ModelError> {
         let (label, braces) = self.braces(part)?;
+        // Checked before the counts, so that the advice comes first.
         if alphabet == Alphabet::PhasedGenotype {
             return Err(ModelError::Contradiction {
                 model: shown(self.model),
@@ -246,6 +250,7 @@ impl Parser<'_, '_> {
                 let counts = counts(self, text, alphabet.states())?;
                 Ok(AscertainmentName::Stamatakis(counts))
             }
+            // The right label with a wrong number of braces gets the better message.
             ("ASC_FELS", _) => Err(self.miscount("+ASC_FELS", 1, 0)),
             ("ASC_STAM", _) => Err(self.miscount("+ASC_STAM", alphabet.states(), 0)),
             _ => Err(self.unknown_part(part)),

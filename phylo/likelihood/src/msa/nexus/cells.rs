@@ -97,6 +97,7 @@ impl<'f> Cells<'f> {
                 };
             }
         };
+        // A `;` ends the search: an unclosed cell must not swallow the rest of the file.
         let rest = &tokens.text[tokens.at + 1..];
         let len = rest
             .iter()
@@ -110,6 +111,8 @@ impl<'f> Cells<'f> {
             Meaning::Matching => return Err(tokens.error("no character to match here")),
             Meaning::Wrong(what) => return Err(tokens.error(&what)),
         };
+        // `(AG)` means both states at once, which models read as either of them: a warning counts
+        // these.
         self.polymorphic += usize::from(byte == b'(');
         // The caller passes over the cell's last byte.
         tokens.at += len + 1;
@@ -118,11 +121,13 @@ impl<'f> Cells<'f> {
 
     /// A set of states.
     fn set(&self, inside: &[u8]) -> Meaning {
+        // Blanks and commas only separate the members.
         let members = inside
             .iter()
             .filter(|byte| !byte.is_ascii_whitespace() && **byte != b',');
         let mut found = Vec::new();
         for &member in members {
+            // A gap or a missing state within a set leaves the cell open.
             match &self.meaning[usize::from(member)] {
                 Meaning::Is(b'-' | b'?') => return Meaning::Is(b'?'),
                 Meaning::Is(byte) => found.push(byte.to_ascii_uppercase()),
@@ -134,6 +139,7 @@ impl<'f> Cells<'f> {
         if let [one] = found[..] {
             return Meaning::Is(one);
         }
+        // Without a DATATYPE, sets of bases are DNA.
         let is_base = |byte: &u8| b"ACGTU".contains(byte);
         let alphabet = match self.format.data {
             DataType::Open if found.iter().all(is_base) => Some(Alphabet::Dna),
@@ -146,6 +152,7 @@ impl<'f> Cells<'f> {
                 set |= masks[usize::from(alphabet.code(byte)?)];
             }
             let code = masks.iter().position(|&mask| mask == set)?;
+            // Only letters are tried: the code's first letter stands for the set from here on.
             (b'A'..=b'Z').find(|&letter| {
                 alphabet
                     .code(letter)

@@ -69,12 +69,14 @@ impl Format {
     pub(super) fn read(tokens: &mut Tokens<'_>) -> Result<Self, MsaError> {
         let mut format = Self::default();
         while !tokens.take(b';') {
+            // The loop would not end on a file that stops within the command.
             if tokens.peek().is_none() {
                 return Err(tokens.error("FORMAT does not end with `;`"));
             }
             let key = tokens.key().to_ascii_uppercase();
             match (key.as_slice(), tokens.take(b'=')) {
                 (b"DATATYPE", true) => format.data = data_type(tokens)?,
+                // With an explicit gap symbol a dot has its usual meaning, a match.
                 (b"GAP", true) => {
                     (format.gap, format.dots) = (symbol(tokens)?, Dots::Match);
                 }
@@ -96,6 +98,7 @@ impl Format {
                     let value = tokens.word().unwrap_or_default().to_ascii_uppercase();
                     let plain = value.iter().filter(|byte| byte.is_ascii_alphabetic());
                     let plain: Vec<u8> = plain.copied().collect();
+                    // Other items, such as frequencies, are not states.
                     if !matches!(plain.as_slice(), b"STATES" | b"STATESPRESENT") {
                         let (key, value) = (name(&key), shown(&name(&value)));
                         let what = format!(
@@ -104,6 +107,7 @@ impl Format {
                         return Err(tokens.error(&what));
                     }
                 }
+                // Refused rather than passed over: both change what a cell of the matrix is.
                 (b"TRANSPOSE" | b"TOKENS", false) => {
                     let what = format!(
                         "FORMAT {} is not read: write the matrix with a row a taxon and a \

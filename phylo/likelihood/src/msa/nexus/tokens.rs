@@ -151,6 +151,7 @@ pub(in crate::msa) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError
     let mut quoted = 0;
     let mut text = Vec::with_capacity(bytes.len());
     for (at, &byte) in bytes.iter().enumerate() {
+        // Brackets within quotes are part of a name.
         if depth == 0 && at >= quoted {
             quoted = quoted_end(bytes, at).unwrap_or(quoted);
         }
@@ -171,6 +172,7 @@ pub(in crate::msa) fn without_comments(bytes: &[u8]) -> Result<Vec<u8>, MsaError
                 line += 1;
                 text.push(b'\n');
             }
+            // Blanks in place of comments keep lines and columns of later errors right.
             _ => text.push(if depth > 0 { b' ' } else { byte }),
         }
     }

@@ -53,6 +53,7 @@ pub(super) fn parse(text: &str, claims: &mut Claims) -> Result<(), PartitionErro
                 shown(entry.trim())
             )));
         }
+        // Blanks, `=` and `,` are separators in RAxML's partition format.
         let name = members.split_whitespace().collect::<Vec<_>>().join("_");
         claims.begin(
             model,
@@ -84,6 +85,7 @@ impl<'t> Commands<'t> {
         };
         let mut end_line = 1;
         for command in text.split(';') {
+            // Errors name the line of the command's first word, not that of the blanks before it.
             let blanks = command.len() - command.trim_start().len();
             let line = end_line + newlines(&command[..blanks]);
             end_line += newlines(command);
@@ -96,6 +98,7 @@ impl<'t> Commands<'t> {
                 false => (word, rest),
             };
             let is = |name: &str| word.eq_ignore_ascii_case(name);
+            // Only `EXSET *` takes effect by itself.
             if is("EXSET") && rest.trim_start().starts_with('*') {
                 let what = "EXSET leaves sites out: take them out of the alignment, and the \
                             command out of the file";

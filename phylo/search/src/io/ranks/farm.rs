@@ -142,6 +142,8 @@ pub(super) fn coordinate_beside<R: Runner>(
         });
         let coordinating = coordinating.map_err(AnalysisError::Thread)?;
         let served = serve(&mut office);
+        // Dropping the office closes the coordinator's channel, so that the join cannot wait for
+        // ever.
         drop(office);
         let ended = match coordinating.join() {
             Ok(ended) => ended?,

@@ -92,6 +92,7 @@ impl Team<'_> {
                     Order::Drop(_) | Order::Stop => (),
                 }
             };
+            // The followers get the same order and state: all ranks of a team run the same search.
             let saved_text = saved.clone();
             self.pass_on(line, &Order::Work(piece, saved));
             let mut watch = Leading {
@@ -106,6 +107,7 @@ impl Team<'_> {
             };
             let result = self.job.run(&piece, saved_text.as_deref(), &mut watch);
             closed = watch.closed;
+            // An error of the line means that rank 0 is gone: there is no receiver for a result.
             if let Some(error) = watch.error {
                 return Err(error);
             }
