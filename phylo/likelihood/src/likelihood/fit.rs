@@ -324,7 +324,8 @@ fn maximise<E>(
         let p = (x - v) * q - (x - w) * r;
         let q = 2.0 * (q - r);
         let (p, q) = if q > 0.0 { (-p, q) } else { (p, -q) };
-        // Brent's conditions: inside the bracket, and shorter than half of the step before the last.
+        // Brent's conditions: inside the bracket, and shorter than half of the step before the
+        // last.
         let trusted = before.abs() > tolerance
             && p.abs() < (0.5 * q * before).abs()
             && p > q * (a - x)
