@@ -1,8 +1,8 @@
-//! Substitution models: their names, their parameters, and the process that these make.
+//! Substitution models: their names, their parameters, and the resulting substitution process.
 //!
-//! Top-down: [`ModelName`] is what a user writes, parsed and nothing more; [`Model`] is that with
-//! values (from the braces, from the alignment, or to be fitted); [`Process`] is what the kernels'
-//! tables are made from.
+//! Top-down: [`ModelName`] is a user's text, parsed and nothing more; [`Model`] adds values (from
+//! the braces, from the alignment, or to be fitted); [`Process`] is the input of the kernels'
+//! tables.
 //! Must stay true: a model's parameters are within their bounds whenever a process is made of them.
 
 mod codon;
@@ -73,7 +73,7 @@ pub enum ModelError {
         /// The part.
         part: String,
     },
-    /// Something that stands twice.
+    /// A part that occurs twice.
     #[error("model `{model}`: {what} is given twice")]
     Twice {
         /// The whole name.
@@ -81,7 +81,7 @@ pub enum ModelError {
         /// What.
         what: &'static str,
     },
-    /// A brace is not closed, or something stands after it.
+    /// A brace is not closed, or text follows it.
     #[error("model `{model}`: braces do not match in `{part}`")]
     Braces {
         /// The whole name.
@@ -101,7 +101,7 @@ pub enum ModelError {
         /// Its range.
         range: &'static str,
     },
-    /// Another number of values than it takes.
+    /// A wrong number of values.
     #[error("model `{model}`: {what} takes {expected} values, {found} are given")]
     Count {
         /// The whole name.
@@ -132,7 +132,7 @@ pub struct Model {
     /// One value for each class of exchangeabilities.
     exchange: Vec<f64>,
     frequencies: Vec<f64>,
-    /// Of codons the frequencies of bases by position; else nothing.
+    /// Frequencies of bases by position, of codon models; else empty.
     bases: Vec<f64>,
     invariant: f64,
     alpha: f64,
@@ -142,8 +142,8 @@ pub struct Model {
 }
 
 impl Model {
-    /// Gives every parameter of `name` a value: those in its braces, those counted in `patterns`,
-    /// or a start for fitting.
+    /// Gives every parameter of `name` a value: the one in its braces, the one counted in
+    /// `patterns`, or a start for fitting.
     ///
     /// # Panics
     /// When `patterns` are of another alphabet.
@@ -158,7 +158,7 @@ impl Model {
         Self::with_counts(name, &counted, &bases, constant_share(patterns))
     }
 
-    /// As [`Model::new`] where no alignment is at hand: counted values are those of a uniform one.
+    /// As [`Model::new`] without an alignment: counted values are those of uniform frequencies.
     #[must_use]
     pub fn without_alignment(name: ModelName) -> Self {
         let states = name.alphabet().states();
@@ -241,7 +241,7 @@ impl Model {
         self.name.alphabet()
     }
 
-    /// The process that the present values make. Some microseconds (DNA) to half a millisecond.
+    /// The process of the present values. Takes some microseconds (DNA) to half a millisecond.
     #[must_use]
     pub fn process(&self) -> Process {
         let (rates, weights) = self.variable_rates();
@@ -288,8 +288,8 @@ impl Model {
         matches!(self.name.rates, RatesName::Free { categories, given: None } if categories > 1)
     }
 
-    /// Gives free rates the values of a gamma distribution of this shape, all alike likely: where a
-    /// fit begins.
+    /// Gives free rates the values of a gamma distribution of this shape, with equal weights: the
+    /// start of a fit.
     pub fn start_free_rates(&mut self, alpha: f64) {
         let count = self.free_rates.len();
         self.free_rates = discrete_gamma(alpha, count, CategoryRate::Mean);
@@ -351,7 +351,7 @@ impl Model {
     }
 }
 
-/// Prints the model with all its values fixed: the text can be given as a model again.
+/// Prints the model with all its values fixed: the text can be parsed as a model again.
 impl std::fmt::Display for Model {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let list = |values: &[f64]| {
@@ -417,8 +417,8 @@ pub struct KnownMatrix {
     pub mixture: bool,
 }
 
-/// All matrices that have names, those of DNA first; in each alphabet simple ones first. Other
-/// spellings that are understood, as `JC69`, are not among them.
+/// All named matrices, those of DNA first; in each alphabet simple ones first. Accepted aliases,
+/// such as `JC69`, are not included.
 pub fn names() -> impl Iterator<Item = KnownMatrix> {
     let known = |name, alphabet, mixture| KnownMatrix {
         name,

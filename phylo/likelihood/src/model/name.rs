@@ -91,7 +91,7 @@ pub enum InvariantName {
     None,
     /// A fitted share.
     Fitted,
-    /// As many as are constant.
+    /// The share of constant sites.
     Empirical,
     /// A given share.
     Given(f64),
@@ -100,7 +100,7 @@ pub enum InvariantName {
 /// Rate heterogeneity across sites.
 #[derive(Debug, Clone, PartialEq)]
 pub enum RatesName {
-    /// They do not.
+    /// The same rate at all sites.
     Uniform,
     /// A discrete gamma distribution.
     Gamma {
@@ -123,7 +123,7 @@ pub enum RatesName {
 /// Branch-length scaler of a partition (`+B`).
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum ScalerName {
-    /// None: whatever the partitions have in common.
+    /// None: whatever linkage the partitions have.
     None,
     /// Fitted.
     Fitted,
@@ -140,9 +140,9 @@ pub enum AscertainmentName {
     None,
     /// Likelihoods are those of sites that vary (Lewis 2001).
     Lewis,
-    /// As many invariable sites were left out.
+    /// This number of invariable sites was left out.
     Felsenstein(f64),
-    /// As many invariable sites of each state were left out.
+    /// This number of invariable sites of each state was left out.
     Stamatakis(Vec<f64>),
 }
 
@@ -222,7 +222,7 @@ impl ExchangeName {
         }
     }
 
-    /// One value a class: the given ones, or where a fit starts.
+    /// One value a class: the given ones, or the start of a fit.
     pub(super) fn start(&self) -> Vec<f64> {
         match self {
             Self::Classes {
@@ -237,7 +237,8 @@ impl ExchangeName {
             Self::Protein {
                 given: Some((values, _)),
             } => values.clone(),
-            // Where nothing is known, what is known of all proteins is nearer than nothing.
+            // Without given values, the average over all proteins is a better start than equal
+            // rates.
             Self::Protein { given: None } => {
                 let rates = &PUBLISHED[0].matrix().exchange;
                 let last = rates[rates.len() - 1];

@@ -1,11 +1,11 @@
-//! The substitution process that a model's parameters make: eigenvectors, rates, weights, and from
-//! them what the kernels multiply with.
+//! The substitution process of a model: eigenvectors, rates, weights, and the tables that the
+//! kernels derive from them.
 //!
 //! With `S` the exchangeabilities and `p` the frequencies, `q[i][j] = S[i][j] p[j]` is similar to a
 //! symmetric matrix; `P(t) = right exp(values t) left`. Probabilities are made as
 //! `1 + right (exp(values t) - 1) left`, which keeps every digit of a short branch's small entries.
-//! Must stay true: the same parameters make the same doubles on every machine (`libm`); what the
-//! kernels make of them is theirs.
+//! Must stay true: the same parameters give the same doubles on every machine (`libm`); the
+//! kernels' own rounding is their matter.
 
 use super::eigen;
 use crate::kernel::{Eigen, QUAD, Shape};
@@ -39,7 +39,7 @@ pub struct Process {
     pub invariant: f64,
 }
 
-/// States of the values that the kernels work on, for as many states of a model.
+/// Number of states in the kernels' loops for a model's number of states.
 #[must_use]
 pub(super) fn padded(states: usize) -> usize {
     states.next_multiple_of(QUAD)
@@ -150,9 +150,9 @@ impl Process {
         &self.own_frequencies[self.matrix_of(rate) * n..][..n]
     }
 
-    /// The transition probabilities over a branch of `length` for every rate, as the kernels want
-    /// them: for each rate, for each state of the far end, a column over the states of the near
-    /// end. The same doubles on every machine; [`crate::kernel::transitions`] is the fast way.
+    /// The transition probabilities over a branch of `length` for every rate, in the kernels'
+    /// layout: for each rate, for each state of the far end, a column over the states of the near
+    /// end. The same doubles on every machine; [`crate::kernel::transitions`] is the fast version.
     ///
     /// # Panics
     /// When `out` is not of [`Shape::matrix`] doubles.
@@ -176,7 +176,7 @@ impl Process {
         let columns = block.as_chunks_mut::<N>().0;
         columns.fill([0.0; N]);
         for ((value, right), left) in values.iter().zip(right).zip(left) {
-            // The one that is 0 does not grow.
+            // The eigenvalue 0 contributes no growth.
             if *value == 0.0 {
                 continue;
             }
@@ -190,12 +190,12 @@ impl Process {
         }
         for (j, column) in columns.iter_mut().enumerate() {
             column[j] += 1.0;
-            // Rounding leaves a true 0 just below it.
+            // Rounding can turn a true 0 into a value just below it.
             column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
         }
     }
 
-    /// As [`Self::fill_transitions`], of a number of states that the compiler does not know.
+    /// As [`Self::fill_transitions`], for a number of states that is not known at compile time.
     fn fill_any_transitions(&self, rate: usize, length: f64, block: &mut [f64]) {
         let n = self.shape.states;
         let at = self.matrix_of(rate);
@@ -234,7 +234,8 @@ impl Process {
         }
     }
 
-    /// The two matrices that turn a branch's ends into its sum table; weights are in the first.
+    /// The two matrices that turn the CLVs of a branch's ends into its sum table; weights are in
+    /// the first.
     pub fn sum_table_matrices(&self, near: &mut [f64], far: &mut [f64]) {
         let n = self.shape.states;
         let blocks = near.chunks_mut(n * n).zip(far.chunks_mut(n * n));
@@ -251,7 +252,7 @@ impl Process {
         }
     }
 
-    /// What the kernels make a branch's matrices and powers of.
+    /// The input for a branch's matrices and powers.
     #[must_use]
     pub fn eigen(&self) -> Eigen<'_> {
         Eigen {
@@ -263,13 +264,14 @@ impl Process {
         }
     }
 
-    /// A tip's table: for each code of `masks` the span that `matrix` makes of its states.
+    /// A tip's table: for each code of `masks` the span that `matrix` gives for its states.
     pub fn tip_table(&self, matrix: &[f64], masks: &[u64], out: &mut [f64]) {
         let (n, span) = (self.shape.states, self.shape.span());
         for (code, &mask) in masks.iter().enumerate() {
             let (before, rest) = out.split_at_mut(code * span);
             let own = &mut rest[..span];
-            // A set whose remainder without one state is known already needs one more column.
+            // A set whose remainder without one state is already computed needs only one more
+            // column.
             let less = mask & mask.wrapping_sub(1);
             let known = masks[..code].iter().position(|&known| known == less);
             let mut left = mask;

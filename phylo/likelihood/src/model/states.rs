@@ -157,14 +157,14 @@ fn rates_of(alphabet: Alphabet) -> Vec<(Genotype, Genotype)> {
 }
 
 /// The exchange of bases (AC 0, AG 1, AT 2, CG 3, CT 4, GT 5) that leads from one genotype to
-/// another; none where it takes two.
+/// another; `None` where it takes two.
 fn by_bases((from, phased): Genotype, (to, _): Genotype) -> Option<u16> {
     let changed = |to: [u8; 2]| match [from[0] == to[0], from[1] == to[1]] {
         [true, false] => Some([from[1], to[1]]),
         [false, true] => Some([from[0], to[0]]),
         _ => None,
     };
-    // Unphased, either order of the second is as good.
+    // Unphased, both orders of the second are equivalent.
     let turned = || changed([to[1], to[0]]).filter(|_| !phased);
     let [a, b] = changed(to).or_else(turned)?;
     Some(match [a.min(b), a.max(b)] {
@@ -177,7 +177,7 @@ fn by_bases((from, phased): Genotype, (to, _): Genotype) -> Option<u16> {
     })
 }
 
-/// Classes: 0 for exchanges of two bases at once, from 1 on what `kind` says of the others.
+/// Classes: 0 for exchanges of two bases at once, from 1 on the results of `kind` for the others.
 fn numbered(
     pairs: &[(Genotype, Genotype)],
     kind: impl Fn(Genotype, Genotype) -> Option<u16>,

@@ -1,4 +1,4 @@
-//! The characters of sequences, and which states each of them may be.
+//! The characters of sequences, and the states that each of them may be.
 //!
 //! A *code* is a character's number within its alphabet; characters that mean the same have one
 //! code. DNA: the code is the set of states itself (A 1, C 2, G 4, T 8). Protein: 20 states in the
@@ -85,7 +85,8 @@ impl Alphabet {
         }
     }
 
-    /// The code of a site's characters, as many as [`Alphabet::width`], or none.
+    /// The code of a site's characters, as many as [`Alphabet::width`]; `None` if they are not
+    /// valid.
     #[must_use]
     pub fn code_of(self, characters: &[u8]) -> Option<u8> {
         match (self, characters) {
@@ -98,7 +99,7 @@ impl Alphabet {
         }
     }
 
-    /// The code of a character, or none; of codons see [`Alphabet::code_of`].
+    /// The code of a character; `None` if it is not valid. For codons see [`Alphabet::code_of`].
     #[must_use]
     pub fn code(self, character: u8) -> Option<u8> {
         let code = match self {
@@ -126,7 +127,7 @@ impl Alphabet {
         (code != NONE).then_some(code)
     }
 
-    /// The code that says nothing.
+    /// The code of missing data.
     #[must_use]
     pub fn unknown(self) -> u8 {
         match self {
@@ -139,8 +140,8 @@ impl Alphabet {
         }
     }
 
-    /// The code of a state alone: none where no character says which state it is, as of phased
-    /// genotypes of two different bases.
+    /// The code of a state alone; `None` where no character names it, as for phased genotypes of
+    /// two different bases.
     #[must_use]
     pub fn code_of_state(self, state: usize) -> Option<u8> {
         let wanted = 1_u64.checked_shl(state as u32)?;

@@ -2,10 +2,10 @@
 //!
 //! Understood: DIMENSIONS; TAXLABELS; FORMAT with DATATYPE, GAP, MISSING, MATCHCHAR, INTERLEAVE,
 //! NOLABELS, RESPECTCASE, SYMBOLS and EQUATE; sets of states in a cell; quoted names, comments in
-//! brackets. Blocks and commands that change nothing in the matrix are passed over.
-//! Must stay true: what would change the data is followed, refused by name, or warned of
-//! ([`Warning`]): options of FORMAT, ELIMINATE, a second matrix; sets of characters or taxa that
-//! other blocks leave out or weigh.
+//! brackets. Blocks and commands that change nothing in the matrix are skipped.
+//! Must stay true: commands that would change the data are followed, refused by name, or reported
+//! by a warning ([`Warning`]): options of FORMAT, ELIMINATE, a second matrix, and sets of
+//! characters or taxa that other blocks leave out or weigh.
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 
@@ -23,8 +23,8 @@ pub(super) use tokens::without_comments;
 /// Contents of a file.
 pub(super) struct Found {
     pub(super) rows: Rows,
-    /// The meaning of dots. Where a file names its gap and that is no dot, a dot can only be the
-    /// first sequence's character.
+    /// The meaning of dots. If a file names another gap symbol, a dot can only be the first
+    /// sequence's character.
     pub(super) dots: Dots,
     pub(super) warnings: Vec<Warning>,
 }
@@ -103,8 +103,8 @@ pub(super) fn parse(bytes: &[u8], accept: Accept) -> Result<Found, MsaError> {
     Ok(found)
 }
 
-/// True of commands that a program which follows them would leave characters or taxa out by, or
-/// count some more often, and that are in effect: sets are where they are marked with `*`.
+/// True of commands that are in effect and by which another program would leave out characters or
+/// taxa, or weigh them. Sets are in effect where they are marked with `*`.
 fn is_applied(word: &[u8], rest: &[u8], in_data: bool) -> bool {
     let value = || rest.splitn(2, |&byte| byte == b'=').nth(1);
     match word {
@@ -273,7 +273,7 @@ impl<'m> Matrix<'m> {
         Ok(self.rows.len() - 1)
     }
 
-    /// The row whose turn it is.
+    /// The next row in order.
     fn unlabelled(&mut self, line: usize, tokens: &Tokens<'_>) -> Result<usize, MsaError> {
         let all = self.taxa.labels.len();
         if line < all {
@@ -286,7 +286,7 @@ impl<'m> Matrix<'m> {
         Ok(line % all)
     }
 
-    /// Reads a row's cells, as far as they go here.
+    /// Reads a row's cells, as many as there are here.
     fn cells_of(&mut self, row: usize, tokens: &mut Tokens<'_>) -> Result<(), MsaError> {
         let (interleave, sites) = (self.format.interleave, self.size.sites);
         loop {

@@ -23,13 +23,13 @@ pub struct Patterns {
     sites: Vec<u32>,
     /// Places in the alignment of the columns without a character.
     undetermined: Vec<u32>,
-    /// True where no site has a character.
+    /// True if no site has a character.
     is_undetermined: bool,
     /// Places in the alignment of sites' further columns (of codons).
     further: Vec<u32>,
-    /// Characters that were read as unknown though they say something, each with its number.
+    /// Meaningful characters that were read as unknown, each with its count.
     unread: Vec<(u8, usize)>,
-    /// Codons that were read as unknown though one of their bases is not.
+    /// Codons that were read as unknown though one of their bases is known.
     unread_codons: usize,
 }
 
@@ -69,7 +69,7 @@ impl Patterns {
         }
         let sites: Vec<&[u32]> = columns.chunks(width).collect();
         let taxa = alignment.names().len();
-        // Column by column: a sort compares columns.
+        // Stored column by column, because the sort compares columns.
         limit(
             "characters",
             taxa.saturating_mul(sites.len()),
@@ -112,7 +112,7 @@ impl Patterns {
         if is_undetermined {
             kept = all.collect();
         }
-        // From here on `k` counts what is kept.
+        // From here on `k` counts the kept columns.
         let column = |k: u32| column(kept[k as usize]);
         let mut order: Vec<u32> = (0..kept.len() as u32).collect();
         // Sorted, so that equal columns are neighbours; ties by place make the order unique.
@@ -150,9 +150,9 @@ impl Patterns {
         Ok(patterns)
     }
 
-    /// A bootstrap's alignment: as many sites as this one has, each drawn from this one's sites
-    /// with equal chances. Patterns that no draw hit are left out; the others keep their order. The
-    /// k-th draw stands at the place of this set's k-th site.
+    /// A bootstrap's alignment: this one's number of sites, each drawn from its sites with equal
+    /// chances. Patterns that were not drawn are left out; the others keep their order. The k-th
+    /// draw has the place of this set's k-th site.
     ///
     /// Source: Felsenstein, "Confidence limits on phylogenies: an approach using the bootstrap",
     /// Evolution 39 (1985), 783-791.
@@ -300,7 +300,7 @@ impl Patterns {
     }
 }
 
-/// True of characters with which a file says that it does not know.
+/// True of characters for missing data.
 fn says_nothing(character: u8) -> bool {
     matches!(character, b'-' | b'?' | b'~' | b'N' | b'n' | b'X' | b'x')
 }

@@ -4,8 +4,8 @@
 //! messages are handled alike. [`Coordinator`] is pure: events in, orders out. [`coordinate`] is
 //! the loop around it, on a thread that may block.
 //!
-//! Must stay true: a piece is with one process's workers at a time; what lost ones had is handed
-//! out again, from its last saved state.
+//! Must stay true: a piece is with one process's workers at a time; pieces of lost workers are
+//! handed out again, from their last saved state.
 
 use super::AnalysisError;
 use super::plan::{Kind, Ledger, Next, Outcome, Piece, Stream, seed_of};
@@ -30,7 +30,7 @@ pub enum Message {
     Lost(Member),
 }
 
-/// Something to be kept for a run that goes on later.
+/// A change to be stored, so that the run can be resumed.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Change<'c> {
     /// A piece is done.
@@ -41,15 +41,15 @@ pub enum Change<'c> {
     Tested(&'c Verdict),
 }
 
-/// Keeps what must not be lost, and shows how far things are.
+/// Stores changes, and shows the progress.
 pub trait Keeper {
-    /// Called after every change, with the ledger that has it already. May block.
+    /// Called after every change, with the ledger that contains it already. May block.
     ///
     /// # Errors
     /// [`AnalysisError::Keep`]; the run then ends.
     fn keep(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), AnalysisError>;
 
-    /// A process is gone, with this number of pieces under way.
+    /// A process is gone, with this number of pieces in progress.
     fn lost(&mut self, _member: Member, _pieces: usize) {}
 
     /// Called a few times a second.
@@ -139,7 +139,7 @@ impl Coordinator {
             .collect()
     }
 
-    /// From now on nothing is handed out.
+    /// Stops handing out.
     pub fn stop(&mut self) -> Vec<(Member, Order)> {
         self.stopping = true;
         let members = self.working.keys().map(|member| (*member, Order::Stop));
@@ -157,7 +157,8 @@ impl Coordinator {
 pub struct Environment<'d, R> {
     /// Messages from workers.
     pub mailbox: &'d Receiver<Message>,
-    /// Gives an order; workers that are gone are not an error: their loss comes by the mailbox.
+    /// Delivers an order; workers that are gone are not an error: their loss is reported by the
+    /// mailbox.
     pub deliver: &'d mut dyn FnMut(Member, Order),
     /// The keeper of changes.
     pub keeper: &'d mut dyn Keeper,
@@ -172,7 +173,7 @@ pub struct Environment<'d, R> {
 /// Coordinates the workers until all is done, the stop flag is raised, or something fails.
 ///
 /// # Errors
-/// [`AnalysisError`]: what a piece, a test or the keeper met.
+/// [`AnalysisError`]: the error of a piece, a test or the keeper.
 pub fn coordinate<R: Runner>(
     coordinator: &mut Coordinator,
     environment: &mut Environment<'_, R>,
@@ -290,7 +291,7 @@ impl Tests {
     }
 }
 
-/// Interval at which the stop flag is looked at.
+/// Interval at which the stop flag is checked.
 const TICK: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Pieces of work: a search, or a chain of them on resampled alignments.
 //!
-//! Must stay true: what comes out depends on the alignment, the models, the options, the seed and
-//! the piece's kind and index alone. A rapid chain goes from replicate to replicate by the text of
-//! their trees and models, so that one that was interrupted sees the same.
+//! Must stay true: the result depends only on the alignment, the models, the options, the seed and
+//! the piece's kind and index. A rapid chain passes trees and models from replicate to replicate as
+//! text, so that a resumed chain sees the same values.
 
 use super::AnalysisError;
 use super::plan::{Kind, Outcome, Piece, Stream, seed_of};
@@ -28,7 +28,7 @@ pub enum Starts {
     Parsimony,
     /// Random ones.
     Random,
-    /// These, by index; there are enough of them.
+    /// These, by index, modulo their number.
     Given(Vec<Tree>),
 }
 
@@ -51,12 +51,12 @@ pub struct Searches<R> {
     pub runner: R,
 }
 
-/// A piece under way.
+/// A piece in progress.
 #[derive(Debug, Serialize, Deserialize)]
 struct Saved {
-    /// The replicates of its chain that are done.
+    /// The finished replicates of its chain.
     done: Vec<Outcome>,
-    /// The search under way.
+    /// The search in progress.
     state: State,
 }
 
@@ -88,7 +88,7 @@ impl<R: Runner + Clone> Job for Searches<R> {
 }
 
 impl<R: Runner + Clone> Searches<R> {
-    /// One search, after those of its chain that are done.
+    /// One search, after the finished ones of its chain.
     fn one(
         &self,
         kind: Kind,

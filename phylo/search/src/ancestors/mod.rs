@@ -109,7 +109,7 @@ pub fn labelled(tree: &Tree, names: &[String]) -> Newick {
     let length = |half: HalfId| Some(tree.length(tree.edge(half)));
     newick.push(0, names[0].clone(), length(root));
     let mut next = 1;
-    // Half-edges that look to the subtrees that are to be written, the next one last.
+    // Half-edges that point to the subtrees still to be written, the next one last.
     let [a, b] = tree.others(root);
     let mut path = vec![(b, 0), (a, 0)];
     while let Some((half, parent)) = path.pop() {
@@ -151,10 +151,10 @@ struct Block<'p> {
     process: &'p Process,
     /// Branch by branch the transition matrices of all rates, as [`Process::transitions`] has them.
     matrices: Vec<Vec<f64>>,
-    /// For each inner half-edge what is seen looking away from its branch: pattern by pattern, rate
-    /// by rate, one value a state.
+    /// For each inner half-edge the CLV of the subtree behind its node: pattern by pattern, rate by
+    /// rate, one value a state.
     values: Vec<Vec<f64>>,
-    /// And how often each pattern was scaled.
+    /// And the scaler of each pattern.
     scalers: Vec<Vec<i32>>,
     scratch: Vec<f64>,
 }
@@ -179,7 +179,7 @@ impl<'p> Block<'p> {
         }
     }
 
-    /// Makes the values of all directions.
+    /// Computes the CLVs of all directions.
     fn fill(&mut self, tree: &Tree, patterns: &Patterns, first: usize, count: usize) {
         let mut made = vec![false; tree.inner_halves()];
         let index = |half: HalfId| half.index() - tree.taxa();
@@ -209,8 +209,8 @@ impl<'p> Block<'p> {
         }
     }
 
-    /// Multiplies values with what is across the branch of a half-edge; returns how often that was
-    /// scaled.
+    /// Multiplies a CLV by the one at the other end of a half-edge's branch, moved over the branch;
+    /// returns its scaler.
     fn times(
         &mut self,
         tree: &Tree,
@@ -279,7 +279,7 @@ impl<'p> Block<'p> {
                 *to += weight * value * frequency;
             }
         }
-        // Sites that cannot change have their state everywhere.
+        // Invariable sites have one state at all nodes.
         let common = patterns.common_states(first + at);
         if self.process.invariant > 0.0 && common != 0 {
             // Scaled values that many times are negligible next to the unscaled invariable part.
@@ -298,7 +298,7 @@ impl<'p> Block<'p> {
     }
 }
 
-/// Patterns that are worked on at a time: what all directions of a large tree hold stays small.
+/// Patterns that are processed at a time: the CLVs of all directions of a large tree stay small.
 const BLOCK: usize = 64;
 /// Values below this are multiplied with [`LARGE`].
 const SMALL: f64 = 1e-77;

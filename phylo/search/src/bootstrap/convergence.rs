@@ -44,7 +44,7 @@ pub struct Options {
     pub cuts: u32,
     /// The largest distance of two halves, as a share.
     pub cutoff: f64,
-    /// No more replicates than these.
+    /// Most replicates.
     pub most: u32,
 }
 
@@ -84,7 +84,7 @@ pub struct Replicates {
 }
 
 impl Replicates {
-    /// None yet; `tree` is any tree of the right taxa.
+    /// None yet; `tree` is any tree of these taxa.
     ///
     /// # Errors
     /// [`CompareError::Twice`], [`CompareError::TooSmall`].
@@ -98,7 +98,7 @@ impl Replicates {
         })
     }
 
-    /// The number.
+    /// Number of replicates.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
@@ -128,7 +128,7 @@ impl Replicates {
         Ok(())
     }
 
-    /// Tests whether these are enough. Blocks; the cuts are a loop that `runner` may spread.
+    /// Tests if these are enough. Blocks; the cuts are a loop that `runner` may spread.
     ///
     /// # Errors
     /// [`OffloadError`] when an engine failed.
@@ -185,7 +185,7 @@ impl Replicates {
             apart += u64::from(support(one).abs_diff(support(two)));
             taken += u32::from(one.taken[split]) + u32::from(two.taken[split]);
         }
-        // As much support as the splits of both would have, were they in every tree.
+        // The support of the splits of both halves if every tree had them.
         let whole = 0.5 * f64::from(self.count) * f64::from(taken);
         match taken {
             0 => 0.0,
@@ -194,13 +194,13 @@ impl Replicates {
     }
 }
 
-/// One half's consensus; kept from cut to cut for what it remembers.
+/// One half's consensus; kept from cut to cut for its `rival` table.
 struct Half {
-    /// For each split how many of the half's trees have it.
+    /// For each split the number of the half's trees that have it.
     support: Vec<u32>,
-    /// For each split whether it is in the consensus.
+    /// For each split: true if it is in the consensus.
     taken: Vec<bool>,
-    /// For each split the one that kept it out the last time: it mostly does so again.
+    /// For each split the one that excluded it the last time: it mostly does so again.
     rival: Vec<u32>,
 }
 
@@ -224,7 +224,7 @@ impl Half {
         }
         let inner = all.taxa.len() - 3;
         let mut taken: Vec<u32> = Vec::with_capacity(inner);
-        // Splits that no tree of this half has stay out.
+        // Splits that occur in no tree of this half are left out.
         for &split in by_support[1..].iter().rev().flatten() {
             // A tree of n taxa has at most n - 3 inner branches.
             if taken.len() == inner {
@@ -249,7 +249,7 @@ impl Half {
     }
 }
 
-/// Pieces that the cuts are dealt in.
+/// Work items into which the cuts are divided.
 const ITEMS: u32 = 64;
 const CUT_STREAM: u64 = 0x9E37_79B9_7F4A_7C15;
 

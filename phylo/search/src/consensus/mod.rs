@@ -1,12 +1,12 @@
 //! Consensus trees: strict, majority rule, extended majority rule.
 //!
 //! Every branch of a tree splits its taxa in two; a consensus has the splits that enough of the
-//! trees have. Those in more than half of the trees are always compatible with one another; the
-//! extended majority rule goes on with the most frequent of the others that are compatible with
-//! all taken before.
-//! Must stay true: the result depends on the set of trees, not on their order, but for which taxon
-//! stands first (that of the first tree) and for lengths' last bits; ties of frequency are broken
-//! by size, then by the splits themselves.
+//! trees have. Splits of more than half of the trees are always compatible with one another. The
+//! extended majority rule then adds the most frequent of the other splits, if compatible with all
+//! taken before.
+//! Must stay true: the result depends on the set of trees, not on their order. The exceptions are
+//! the first taxon (the first tree's) and the last bits of lengths. Ties of frequency are broken by
+//! size, then by the splits themselves.
 //! Sources: Margush and McMorris, Bulletin of Mathematical Biology 43 (1981), 239-244; Felsenstein,
 //! PHYLIP's `consense` for the extended rule.
 //!
@@ -76,12 +76,12 @@ pub struct Consensus {
     pub shares: Vec<f64>,
 }
 
-/// Number of trees that have a split, and its lengths in these.
+/// Number of trees that have a split, and the split's lengths in them.
 #[derive(Debug, Default, Clone, Copy)]
 struct Count {
     trees: usize,
     length: f64,
-    /// True where some tree gave it no length.
+    /// True where a tree gave it no length.
     lacks_length: bool,
 }
 
@@ -108,7 +108,7 @@ pub fn consensus_within(
     let mut counts = HashMap::new();
     let split_bytes = (taxa.len().div_ceil(64) * 8 + SPLIT_BYTES) as u64;
     for (at, tree) in trees.iter().enumerate() {
-        // Those that there are, and twice the tree's own.
+        // The splits so far, and twice the tree's own.
         let splits = (counts.len() + 2 * tree.nodes().len()) as u64;
         if splits.saturating_mul(split_bytes) > bytes_max {
             return Err(ConsensusError::Memory {
@@ -153,7 +153,7 @@ fn count(tree: &Newick, taxa: &Taxa, counts: &mut HashMap<Split, Count>) {
     }
 }
 
-/// The splits of the consensus that part more than one taxon from the others, small before large.
+/// The splits of the consensus with more than one taxon on each side, small before large.
 fn taken(counts: &HashMap<Split, Count>, trees: usize, taxa: usize, rule: Rule) -> Vec<&Split> {
     let inner = counts.iter().filter(|(split, _)| !split.is_trivial(taxa));
     let mut taken: Vec<(&Split, usize)> = inner.map(|(split, c)| (split, c.trees)).collect();
@@ -201,8 +201,8 @@ fn build(
         let mean = count.length / count.trees as f64;
         (!count.lacks_length).then(|| (1e10 * mean).round() / 1e10)
     };
-    // Sets `0..taxa` are the tips, then the splits, then the whole. From small to large each set
-    // takes what of its members is not within another yet.
+    // Sets `0..taxa` are the tips, then the splits, then the whole. From small to large, each set
+    // takes those of its members that no smaller set has taken.
     let whole = taxa + taken.len();
     let mut above = vec![whole; whole];
     let mut top: Vec<usize> = (0..taxa).collect();
@@ -236,7 +236,7 @@ fn build(
     }
     let mut tree = Newick::root(String::new());
     let mut shares = Vec::new();
-    // Sets that are to be written, the next one last, with the node above.
+    // Sets still to be written, the next one last, with the node above.
     let mut path: Vec<(usize, usize)> = members[whole].iter().rev().map(|&set| (set, 0)).collect();
     while let Some((set, parent)) = path.pop() {
         let Some(at) = set.checked_sub(taxa) else {

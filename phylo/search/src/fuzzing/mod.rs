@@ -1,8 +1,8 @@
 //! Entry points for fuzzers: one function for each parser of outside bytes.
 //!
 //! [`alignment`], [`nexus`], [`newick`], [`partitions`], [`model`], [`checkpoint`] and
-//! [`search_state`] take any bytes, read them as their kind of input and check what came out: no
-//! panic, and what was taken is whole. They do no I/O and keep nothing between calls, so a
+//! [`search_state`] take any bytes, read them as their kind of input and check the result: no
+//! panic, and accepted input is consistent. They do no I/O and keep nothing between calls, so a
 //! coverage-guided fuzzer's target is one line:
 //!
 //! ```
@@ -34,10 +34,10 @@ use crate::search::{self, State};
 use crate::tree::{Tree, random_tree};
 use std::ops::ControlFlow;
 
-/// Takes bytes as a kind of input; true where they were taken.
+/// Reads bytes as a kind of input; true where they were accepted.
 ///
 /// # Panics
-/// When what was taken breaks a promise: that is what is looked for.
+/// When accepted input breaks a promise: that is the finding.
 #[must_use]
 pub fn read(kind: Kind, bytes: &[u8]) -> bool {
     match kind {
@@ -184,8 +184,8 @@ pub fn model(bytes: &[u8]) -> bool {
     true
 }
 
-/// Replays a checkpoint, both as it is and with its lines' check sums made right; true where the
-/// second was taken.
+/// Replays a checkpoint, both as it is and with its lines' checksums corrected; true where the
+/// second was accepted.
 ///
 /// # Panics
 /// When what was taken breaks a promise: the finding that a fuzzer looks for.

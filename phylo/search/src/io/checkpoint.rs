@@ -36,7 +36,7 @@ impl Settings {
         self.0.push((name.to_owned(), value));
     }
 
-    /// One number for all of them.
+    /// A hash over all settings.
     #[must_use]
     pub fn identity(&self) -> String {
         let pairs = self
@@ -46,7 +46,8 @@ impl Settings {
         format!("{:016x}", xxh3_64(pairs.collect::<String>().as_bytes()))
     }
 
-    /// The first that another run had otherwise: its name, and its value there and here.
+    /// The first setting that another run had with another value: its name, and its value there and
+    /// here.
     fn difference(&self, was: &Self) -> Option<(String, String, String)> {
         let of = |settings: &Self, name: &str| {
             let found = settings.0.iter().find(|(own, _)| own == name);
@@ -89,12 +90,12 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Begins one, in place of any that is there.
+    /// Begins a checkpoint, in place of any that is there.
     ///
     /// # Errors
     /// [`FilesError::Locked`], [`FilesError::Io`].
     pub fn create(path: &Path, settings: Settings) -> Result<Self, FilesError> {
-        // Held until the new file, which is locked too, stands in its place.
+        // Held until the new file, which is locked too, has replaced it.
         let _old = claim(path)?;
         let mut made = Self {
             path: path.to_owned(),
@@ -108,7 +109,7 @@ impl Checkpoint {
         Ok(made)
     }
 
-    /// Goes on with one.
+    /// Resumes from a checkpoint.
     ///
     /// # Errors
     /// [`FilesError`].
@@ -122,7 +123,7 @@ impl Checkpoint {
         file.read_to_end(&mut text)
             .map_err(io_error("read", path))?;
         if text.is_empty() {
-            // Its run was killed before it could say what it is.
+            // Its run was killed before it had written its settings.
             drop(file);
             return Ok((Self::create(path, settings)?, Ledger::new(goal)));
         }
@@ -171,9 +172,9 @@ impl Checkpoint {
         }
     }
 
-    /// Writes what counts anew, and takes the old file's place.
+    /// Writes the present state to a new file, which replaces the old one.
     fn compact(&mut self, ledger: &Ledger) -> Result<(), FilesError> {
-        // The old file keeps its lock until the new one stands in its place.
+        // The old file keeps its lock until the new one has replaced it.
         let _old = std::mem::replace(&mut self.file, beside(&self.path)?);
         self.begin()?;
         for outcome in ledger.all_done() {
@@ -263,7 +264,7 @@ pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
 /// A new, empty, locked file next to a checkpoint.
 fn beside(path: &Path) -> Result<File, FilesError> {
     let new = new_name(path);
-    // One that an earlier run left, or another user put there, is not written to.
+    // A file left by an earlier run, or put there by another user, is not written to.
     match remove_named(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(io_error("remove", &new)(error));
@@ -282,7 +283,7 @@ fn new_name(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Held until the file is closed, which the end of the process does, too.
+/// The lock is held until the file is closed, at the latest by the end of the process.
 fn lock(file: &File, path: &Path) -> Result<(), FilesError> {
     match file.try_lock() {
         Ok(()) => Ok(()),
@@ -293,7 +294,7 @@ fn lock(file: &File, path: &Path) -> Result<(), FilesError> {
     }
 }
 
-/// As open(2) gives it, less the umask.
+/// Mode for open(2), before the umask.
 pub(super) const NEW_FILE_MODE: u32 = 0o666;
 
 /// The content of a checkpoint.
@@ -301,7 +302,7 @@ pub(super) const NEW_FILE_MODE: u32 = 0o666;
 pub(crate) struct Replayed {
     /// The ledger when the bytes were written.
     pub(crate) ledger: Ledger,
-    /// Bytes of whole lines: what lies beyond was being written.
+    /// Bytes of whole lines; the rest was being written.
     whole: u64,
     /// Bytes of states among them.
     state_bytes: u64,
@@ -310,9 +311,9 @@ pub(crate) struct Replayed {
 /// Errors of a checkpoint's bytes.
 #[derive(Debug)]
 pub(crate) enum Flaw {
-    /// Where, from 0, and what.
+    /// The line, from 0, and the reason.
     Damaged(usize, String),
-    /// Another run's: the setting's name, its value then and now.
+    /// A checkpoint of another run: the setting's name, its value then and now.
     Other([String; 3]),
 }
 
@@ -335,7 +336,7 @@ impl Flaw {
     }
 }
 
-/// Goes through a checkpoint's lines. Pure.
+/// Replays a checkpoint's lines. Pure.
 pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Replayed, Flaw> {
     let (mut ledger, mut whole, mut state_bytes) = (Ledger::new(goal), 0, 0);
     let lines: Vec<&[u8]> = text.split_inclusive(|&byte| byte == b'\n').collect();
@@ -389,7 +390,7 @@ pub(crate) fn replay(text: &[u8], settings: &Settings, goal: Goal) -> Result<Rep
     })
 }
 
-/// A line's bytes: its text with the check sum before it.
+/// A line's bytes: its text with the checksum before it.
 pub(crate) fn line_of(text: &str) -> String {
     format!("{:016x} {text}\n", xxh3_64(text.as_bytes()))
 }
@@ -406,9 +407,9 @@ fn parse(line: &[u8]) -> Result<Record, String> {
 }
 
 const FORMAT: &str = "sidecore phylo checkpoint";
-/// To be raised whenever the same settings would give other results, or the lines mean otherwise.
+/// To be raised whenever the same settings would give other results, or a line's meaning changes.
 const VERSION: u32 = 5;
-/// No run has more bootstraps.
+/// Most bootstraps of a run.
 const REPLICATES_MAX: u32 = 1 << 20;
 /// Longer values of settings are hashed.
 const VALUE_MAX: usize = 80;

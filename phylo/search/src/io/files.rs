@@ -63,12 +63,12 @@ pub struct Files {
 }
 
 impl Files {
-    /// Opens the files of a run, begun before or not; the ledger holds what was done. Everything
-    /// that can be known to fail later is tried now: the folder is there and can be written to, and
-    /// `bytes` have room.
+    /// Opens the files of a new or a resumed run; the ledger holds the finished work. Every error
+    /// that can be foreseen is found now: the folder is there and can be written to, and `bytes`
+    /// have room.
     ///
     /// # Errors
-    /// [`FilesError`]: what is there belongs to another run and `redo` is false, among others.
+    /// [`FilesError`]: existing files belong to another run and `redo` is false, among others.
     pub fn open(
         prefix: &Path,
         names: Names,
@@ -102,7 +102,7 @@ impl Files {
             }
             (checkpoint, Ledger::new(goal))
         };
-        // A pipe without a reader is refused, not waited for.
+        // A pipe without a reader gives an error instead of blocking.
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::APPEND | OFlags::NONBLOCK;
         let log = open_named(&path(".log"), flags, NEW_FILE_MODE);
         let files = Self {
@@ -115,7 +115,7 @@ impl Files {
         Ok((files, ledger))
     }
 
-    /// Path of the checkpoint, which the same command goes on with.
+    /// Path of the checkpoint, from which the same command resumes.
     #[must_use]
     pub fn checkpoint(&self) -> PathBuf {
         self.names.path(&self.prefix, CHECKPOINT)
@@ -131,7 +131,7 @@ impl Files {
         written.map_err(io_error("write", &self.names.path(&self.prefix, ".log")))
     }
 
-    /// Writes one of the results; where it goes.
+    /// Writes one of the results; returns its path.
     ///
     /// # Errors
     /// [`FilesError::Io`].
@@ -144,7 +144,7 @@ impl Files {
     }
 
     /// Writes the trees of a ledger in which all is done; `models` are the best model's partitions,
-    /// a line each. Where they went.
+    /// one a line. Returns the paths.
     ///
     /// # Errors
     /// [`FilesError::Io`].
@@ -189,7 +189,7 @@ impl Files {
     }
 }
 
-/// Keeps changes in the checkpoint, tells them in the log, and lets `watch` see the ledger.
+/// Keeps changes in the checkpoint, logs them, and lets `watch` see the ledger.
 pub struct FilesKeeper<'f> {
     /// The files.
     pub files: &'f mut Files,
@@ -231,7 +231,7 @@ impl Keeper for FilesKeeper<'_> {
     }
 
     fn lost(&mut self, member: Member, pieces: usize) {
-        // The log is not worth a run.
+        // A failed log entry must not end a run.
         let _ = self.files.log(&format!(
             "rank {member} is gone; {pieces} of its tasks go to others"
         ));

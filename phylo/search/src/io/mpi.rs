@@ -32,13 +32,13 @@ use std::collections::VecDeque;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MpiError {
-    /// MPI itself.
+    /// MPI was initialised already.
     #[error("MPI is started in this process already")]
     Twice,
-    /// Other threads than one would break it.
+    /// The library does not support the threads of this program.
     #[error("this MPI library wants programs of one thread; use one with MPI_THREAD_FUNNELED")]
     Threads,
-    /// The ranks were given different things to do.
+    /// The ranks have different runs.
     #[error(
         "rank {rank} has another alignment, program or options than rank 0: give all ranks the \
          same command and files"
@@ -52,8 +52,8 @@ pub enum MpiError {
     Sys(#[from] sidecore_sys::SysError),
 }
 
-/// This process as one rank of a job, on the thread that began it. Dropping it ends MPI, which
-/// waits for the other ranks.
+/// This process as one rank of a job, on the thread that initialised MPI. Dropping it finalises
+/// MPI, which waits for the other ranks.
 pub struct Job {
     world: SimpleCommunicator,
     /// Arrived while a message was being sent.
@@ -71,7 +71,7 @@ pub fn is_launched() -> bool {
 }
 
 impl Job {
-    /// Meets the other ranks, all of which must have the run of this `identity`. Blocks until all
+    /// Joins the other ranks, all of which must have the run of this `identity`. Blocks until all
     /// are there.
     ///
     /// # Errors
@@ -110,8 +110,8 @@ impl Job {
         self.world.size() as u32
     }
 
-    /// The cores that are this rank's own: those that it may use, shared out among the ranks that
-    /// may, too.
+    /// This rank's own cores: those that it may use, divided among the ranks that may use them,
+    /// too.
     #[must_use]
     pub fn cpus(&self) -> &[usize] {
         &self.cpus
@@ -125,7 +125,7 @@ impl Job {
         agreed
     }
 
-    /// This rank's team, able to meet. Blocks until all ranks have called it, with the same layout.
+    /// Joins this rank's team. Blocks until all ranks have called it, with the same layout.
     #[must_use]
     pub fn join_team(&self, layout: Layout) -> MpiTeam {
         let rank = self.rank();
@@ -137,8 +137,8 @@ impl Job {
         }
     }
 
-    /// Ends all ranks of the job, with this exit status for the launcher. What is to be said must
-    /// have been said.
+    /// Ends all ranks of the job, with this exit status for the launcher. Messages must have been
+    /// printed before.
     pub fn abort(&self, status: i32) -> ! {
         self.world.abort(status)
     }
@@ -162,7 +162,8 @@ impl Post for Job {
                     Ok(_) => return,
                     Err(unfinished) => unfinished,
                 };
-                // The receiver may be sending to us.
+                // The receiver may be sending to this rank: receive meanwhile, or both would wait
+                // for ever.
                 match take(&self.world) {
                     Some(mail) => self.arrived.push_back(mail),
                     None => std::thread::sleep(pause.take()),
@@ -185,7 +186,7 @@ fn take(world: &SimpleCommunicator) -> Option<Mail> {
     Some(Mail::From(status.source_rank() as Member, bytes))
 }
 
-/// This rank's place in a team: meets only on the thread that began MPI.
+/// This rank's place in a team: gathers only on the thread that initialised MPI.
 #[derive(Debug, Clone, Copy)]
 pub struct MpiTeam {
     share: Share,
@@ -225,7 +226,7 @@ fn own_cpus(world: &SimpleCommunicator) -> Result<Vec<usize>, MpiError> {
     Ok(share(&own, &masks, near.rank() as usize))
 }
 
-/// Of the cores `own`, those that are rank `me`'s where `masks` may be used by the machine's ranks.
+/// The cores of `own` that belong to rank `me`, where `masks` are the cores of the machine's ranks.
 fn share(own: &[usize], masks: &[&[u64]], me: usize) -> Vec<usize> {
     let may = |rank: usize, cpu: usize| {
         let word = masks[rank].get(cpu / 64);

@@ -1,7 +1,7 @@
 //! The parser of model names.
 //!
-//! Parse, don't validate: what comes out has all values in range and of the right number. Files
-//! that braces name are read through a function that the caller gives; nothing here does I/O.
+//! Parse, don't validate: the result has all values in range and of the right number. Files that
+//! braces name are read through the caller's function; nothing here does I/O.
 
 mod matrix;
 
@@ -15,7 +15,7 @@ use crate::model::{ALPHA_RANGE, CATEGORIES_MAX, INVARIANT_MAX, ModelError, SCALE
 use crate::msa::{Alphabet, GeneticCode};
 
 impl ModelName {
-    /// Parses a name. `read` is asked for the text of a file where a brace holds no number.
+    /// Parses a name. `read` is called for the text of a file where a brace holds no number.
     ///
     /// # Errors
     /// [`ModelError`]; it names the part that it is about.
@@ -37,7 +37,7 @@ impl ModelName {
             scaler: ScalerName::None,
             ascertainment: AscertainmentName::None,
         };
-        // How many states there are depends on it, so it is first wherever it stands.
+        // The number of states depends on it, so it is parsed first, wherever it occurs.
         let (codes, parts): (Vec<&str>, Vec<&str>) =
             parts.partition(|part| part.to_ascii_uppercase().starts_with("CODE"));
         parser.genetic_code(&codes, &mut name.exchange)?;
@@ -477,7 +477,7 @@ fn shown(text: &str) -> String {
 }
 
 /// The model of the data type `DNA`: RAxML-NG's (`Model::Model` in its source, version 1.2), which
-/// is what RAxML 8 does under GTRGAMMA.
+/// equals RAxML 8 under GTRGAMMA.
 const DNA: &str = "GTR+F+G";
 const BRACES_MAX: usize = 4;
 /// Rates and frequencies of 64 states.

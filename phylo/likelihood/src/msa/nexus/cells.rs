@@ -1,8 +1,8 @@
 //! Cells of a matrix: characters, sets of them, and what FORMAT makes of them.
 //!
-//! A set in braces says that one of its states is there, one in parentheses that all are. To a
-//! likelihood both are the ambiguity between them, as they are to PAUP's and IQ-TREE's; the second
-//! is counted, since it is not what was written. A set that no letter stands for is refused.
+//! A set in braces means one of its states, one in parentheses all of them. A likelihood treats
+//! both as ambiguity, as PAUP and IQ-TREE do; the second kind is counted for a warning, since it
+//! changes the meaning. A set without a letter of its own is refused.
 
 use super::format::{DataType, Format};
 use super::tokens::Tokens;
@@ -12,7 +12,7 @@ use crate::msa::{Accept, Alphabet, MsaError, is_multistate, name, shown};
 pub(super) struct Cells<'f> {
     format: &'f Format,
     accept: Accept,
-    /// For each byte what a cell of it is.
+    /// For each byte the meaning of a cell with it.
     meaning: Vec<Meaning>,
     /// Cells in parentheses.
     pub(super) polymorphic: usize,

@@ -1,6 +1,6 @@
-//! The FORMAT command: what a cell of the matrix means.
+//! The FORMAT command: the meaning of a matrix's cells.
 //!
-//! Must stay true: an option that is not followed is refused by name, never passed over.
+//! Must stay true: an option that is not supported is refused by name, never ignored.
 
 use super::tokens::Tokens;
 use crate::msa::{Alphabet, Dots, MsaError, name, shown};
@@ -8,7 +8,7 @@ use crate::msa::{Alphabet, Dots, MsaError, name, shown};
 /// Kind of data that a block declares.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum DataType {
-    /// Not declared, or none that says what the characters are.
+    /// Not declared, or without information about the characters.
     Open,
     /// DNA, RNA, NUCLEOTIDE.
     Nucleotide,
@@ -42,7 +42,7 @@ pub(super) struct Format {
     pub(super) respect_case: bool,
     /// States; empty where the block does not list them.
     pub(super) symbols: Vec<u8>,
-    /// Symbols that stand for others: one, or a set in braces or parentheses.
+    /// Symbols with another meaning: one character, or a set in braces or parentheses.
     pub(super) equates: Vec<(u8, Vec<u8>)>,
     pub(super) dots: Dots,
 }

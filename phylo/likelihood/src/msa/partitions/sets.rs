@@ -9,9 +9,10 @@
 //! end;
 //! ```
 //! A charset may name earlier ones. Of several `charpartition`s the one with `*` counts. Charsets
-//! that it does not name are passed over, as are all other blocks and commands.
-//! Must stay true: the work is bounded by the text and the alignment, whatever refers to what: a
-//! charset is written out where a partition claims it, and no site can be claimed twice.
+//! that it does not name are ignored, as are all other blocks and commands.
+//! Must stay true: the work is bounded by the size of the text and of the alignment, whatever
+//! charsets refer to: a charset is expanded where a partition claims it, and no site can be claimed
+//! twice.
 //! Sources: Maddison and others (1997), as for alignments; models in place of the labels of
 //! `charpartition`: IQ-TREE's manual.
 
@@ -150,10 +151,10 @@ impl<'t> Commands<'t> {
         }
     }
 
-    /// Gives the partition that was begun last what `members` has.
+    /// Gives the sites of `members` to the partition that was begun last.
     fn claim(&self, line: usize, members: &str, claims: &mut Claims) -> Result<(), PartitionError> {
-        // Words that are open, innermost last. Each charset has a word, and each word ends at
-        // sites, which cannot be claimed twice; so this ends.
+        // Pending words, innermost last. Each charset has a word, and each word ends at sites,
+        // which cannot be claimed twice; so this ends.
         let own = self.charsets.len();
         let mut open: Vec<(usize, usize, std::vec::IntoIter<String>)> =
             vec![(line, own, words(members))];
@@ -174,7 +175,7 @@ impl<'t> Commands<'t> {
                 claims.claim(range)?;
             } else {
                 let key = word.trim_matches('\'').to_lowercase();
-                // Earlier ones only: no circles.
+                // Earlier ones only, so that there are no cycles.
                 let other = self.names.get(&key).filter(|&&other| other < place);
                 let Some(&other) = other else {
                     let word = shown(&word);

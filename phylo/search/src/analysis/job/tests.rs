@@ -1,4 +1,4 @@
-//! Pieces that are broken off and go on; replicates; states that are spoilt.
+//! Pieces that are interrupted and resumed; replicates; states that are damaged.
 
 use super::*;
 use crate::model::Model;

@@ -1,6 +1,6 @@
 //! The farm: every rank does pieces of its own, on tasks of its pool.
 //!
-//! Called by: the rank's message thread, which gives its orders on to the tasks.
+//! Called from: the rank's message thread, which passes its orders on to the tasks.
 
 use super::RankError;
 use super::line::{Branch, Line, Office};
@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// The coordinator's part of a run: what it decides, and with what.
+/// The coordinator's part of a run: its decisions, and the means for them.
 pub struct Lead<'l, R> {
     /// Decides on the order of pieces.
     pub coordinator: &'l mut Coordinator,
@@ -69,7 +69,7 @@ pub fn lead<R: Runner>(
     ended?
 }
 
-/// Works for rank 0. Blocks until that says that all is done.
+/// Works for rank 0. Blocks until rank 0 closes it.
 ///
 /// # Errors
 /// [`RankError`].

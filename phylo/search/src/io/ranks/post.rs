@@ -54,7 +54,7 @@ impl Desk {
 
 impl Post for Desk {
     fn send(&mut self, to: Member, message: &[u8]) {
-        // One that is gone has said so.
+        // A rank that is gone has announced it.
         let _ = self.others[to as usize].send(Mail::From(self.rank, message.to_vec()));
     }
 
@@ -82,7 +82,7 @@ pub(super) fn decode<T: DeserializeOwned>(message: &[u8]) -> Option<T> {
     serde_json::from_slice(message).ok()
 }
 
-/// Sleeps between looks that find nothing: short ones after something was found, then longer ones.
+/// Pauses between polls that find nothing: short ones after a message, then longer ones.
 #[derive(Debug)]
 pub(crate) struct Pause(Duration);
 
@@ -93,12 +93,12 @@ impl Default for Pause {
 }
 
 impl Pause {
-    /// Something was found.
+    /// A message was found.
     pub(crate) fn reset(&mut self) {
         self.0 = PAUSE_MIN;
     }
 
-    /// Time to sleep now.
+    /// The next pause.
     pub(crate) fn take(&mut self) -> Duration {
         let now = self.0;
         self.0 = (2 * now).min(PAUSE_MAX);
@@ -107,6 +107,6 @@ impl Pause {
 }
 
 const PAUSE_MIN: Duration = Duration::from_micros(50);
-/// 500 looks a second, at some microseconds each, are less than a hundredth of a core; a piece of
+/// 500 polls a second, at some microseconds each, are less than a hundredth of a core; a piece of
 /// work takes a hundred times as long at least.
 const PAUSE_MAX: Duration = Duration::from_millis(2);

@@ -1,14 +1,14 @@
 //! A team: several ranks that do one piece together, each with its share of the alignment's chunks.
 //!
-//! The first rank of a team hears of the coordinator; the others run the same search on their
-//! share, in step, and meet in every sum ([`crate::runner::split`]). The leader passes its orders
-//! on to them, and decides for all when a piece is broken off; it looks for mail between two steps
-//! of its search.
+//! The first rank of a team receives the coordinator's orders; the others run the same search on
+//! their share, in step, and all synchronise in every sum ([`crate::runner::split`]). The leader
+//! passes its orders on to them, and decides for all when a piece is broken off; it polls for
+//! messages between two steps of its search.
 //!
 //! Must stay true: all ranks of a team begin the same piece from the same state, and go on or break
 //! off at the same step.
-//! Called by: the rank's message thread, which also searches: so all MPI stays on one thread, and a
-//! meeting costs no change of threads.
+//! Called from: the rank's message thread, which also searches: so all MPI stays on one thread, and
+//! an exchange costs no context switch.
 
 use super::RankError;
 use super::farm::{Lead, coordinate_beside};
@@ -32,9 +32,9 @@ pub struct Team<'t> {
     pub rank: Member,
     /// All ranks of the team; the first leads it.
     pub ranks: (Member, Member),
-    /// How they meet.
+    /// Their means of exchange.
     pub peers: &'t dyn Peers,
-    /// Does pieces; its runner meets the same peers.
+    /// Does pieces; its runner has the same peers.
     pub job: &'t dyn Job,
     /// Interval at which a piece's state is kept.
     pub save_every: Duration,
@@ -59,7 +59,7 @@ impl Team<'_> {
         ended
     }
 
-    /// Works for rank 0. Blocks until that says that all is done.
+    /// Works for rank 0. Blocks until rank 0 closes it.
     ///
     /// # Errors
     /// [`RankError`].
@@ -88,7 +88,7 @@ impl Team<'_> {
                         self.pass_on(line, &Order::Close);
                         return Ok(());
                     }
-                    // Nothing is under way.
+                    // No piece is in progress.
                     Order::Drop(_) | Order::Stop => (),
                 }
             };
@@ -161,7 +161,7 @@ impl Team<'_> {
     }
 }
 
-/// The leader's watch over a piece.
+/// The leader's watch during a piece.
 struct Leading<'w, 't, L> {
     team: Team<'t>,
     line: &'w mut L,
@@ -183,7 +183,7 @@ impl<L: Line> Leading<'_, '_, L> {
                     (self.closed, self.dropped) = (true, true);
                     return;
                 }
-                // One piece at a time was asked for.
+                // The coordinator gives a team one piece at a time.
                 Ok(Some(Order::Work(..))) => (),
                 Ok(None) => return,
                 Err(error) => {
@@ -210,7 +210,7 @@ impl<L: Line> Watch for Leading<'_, '_, L> {
     }
 }
 
-/// The others' watch: they do as the leader does.
+/// The others' watch: they follow the leader's decisions.
 struct Following<'f>(&'f dyn Peers);
 
 impl Watch for Following<'_> {
@@ -222,5 +222,5 @@ impl Watch for Following<'_> {
     }
 }
 
-/// Time for the leader to end the job where it has failed as well.
+/// Time for the leader to end the job if it has failed as well.
 const LEADER_FIRST: Duration = Duration::from_secs(3);
