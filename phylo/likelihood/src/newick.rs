@@ -27,7 +27,7 @@ use std::fmt::Write;
 pub struct NewickError {
     /// Where, from 1.
     pub at: usize,
-    /// What.
+    /// The reason.
     pub what: &'static str,
 }
 
@@ -109,8 +109,8 @@ impl Newick {
     }
 
     /// Parses all trees of a file, Newick or NEXUS (a `TREES` block, with its `TRANSLATE` table),
-    /// in the file's order; none where it has none. `[&R]` and `[&U]` are comments: rooted or not,
-    /// a tree is what its text says.
+    /// in the file's order; empty if it has none. `[&R]` and `[&U]` are comments: only the text's
+    /// shape decides if a tree is rooted.
     ///
     /// # Errors
     /// [`NewickError`].
@@ -135,8 +135,8 @@ impl Newick {
         self.nodes[node].label = label;
     }
 
-    /// Number of branches that have no length, and of all, without the root: the two at a root of
-    /// two are one, and without a length where neither has one.
+    /// Number of branches without a length, and of all, without the root. The two branches at a
+    /// root of degree 2 count as one, which has no length if neither has one.
     #[must_use]
     pub fn branches_without_length(&self) -> [usize; 2] {
         let lacks = |node: &usize| self.nodes[*node].length.is_none();
@@ -172,7 +172,7 @@ impl Parser<'_> {
         self.text.get(self.at).copied()
     }
 
-    /// Passes over blanks and comments.
+    /// Skips blanks and comments.
     fn blanks(&mut self) -> Result<(), NewickError> {
         loop {
             match self.peek() {
@@ -205,7 +205,7 @@ impl Parser<'_> {
                 continue;
             }
             self.finish(&mut nodes[here])?;
-            // Up, as far as parentheses close.
+            // Upwards while parentheses close.
             loop {
                 self.blanks()?;
                 let parent = nodes[here].parent;
@@ -235,7 +235,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A label and a length, if they are there.
+    /// Reads a label and a length, if present.
     fn finish(&mut self, node: &mut Node) -> Result<(), NewickError> {
         self.blanks()?;
         node.label = self.label()?;
@@ -314,7 +314,7 @@ fn child(nodes: &mut Vec<Node>, parent: usize) -> usize {
 
 impl std::fmt::Display for Newick {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // A node, and how many of its children are written.
+        // A node, and the number of its children that are written.
         let mut path = vec![(0, 0)];
         while let Some((node, done)) = path.pop() {
             let Node {

@@ -50,7 +50,7 @@ pub fn simulate(
     for (edge, block) in tree.edges().zip(matrices.chunks_mut(matrix)) {
         process.transitions(tree.length(edge), block);
     }
-    // Parents before children: for each branch which half-edge it leads to, from where.
+    // Parents before children: for each branch the half-edge that it leads to, and its parent's.
     let root = tree.back(HalfId(0));
     let mut walk = vec![(root, HalfId(0))];
     let mut path = vec![root];

@@ -1,4 +1,4 @@
-//! Splits: what a branch does to the taxa.
+//! Splits: the bipartition of the taxa by a branch.
 //!
 //! Why here: distances, support and convergence all count splits.
 //! Must stay true: a split is kept as the side that does not have taxon 0, so two splits are equal
@@ -35,7 +35,7 @@ pub enum CompareError {
         /// The tip.
         label: String,
     },
-    /// Too few to differ.
+    /// Too few taxa for any difference.
     #[error("trees of {taxa} taxa cannot differ: at least 4 are needed")]
     TooSmall {
         /// The number.
@@ -79,7 +79,7 @@ impl Taxa {
         self.0.len()
     }
 
-    /// True where a tree has these tips and no other.
+    /// True if a tree has exactly these tips.
     ///
     /// # Errors
     /// [`CompareError::Tips`], [`CompareError::Twice`].
@@ -131,7 +131,7 @@ impl Split {
         self.0[taxon / 64] >> (taxon % 64) & 1 == 1
     }
 
-    /// True of a split that every tree has: the branch leads to a tip, or stands above everything.
+    /// True of a split that every tree has: the branch leads to a tip, or is above all taxa.
     #[must_use]
     pub fn is_trivial(&self, taxa: usize) -> bool {
         let len = self.len();
@@ -177,12 +177,12 @@ pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
     splits.collect()
 }
 
-/// The side of a branch that does not have taxon 0, by three numbers: the least and the largest
-/// number of a taxon on it, and how many taxa it has.
+/// The side of a branch without taxon 0, by three numbers: the least and the largest number of a
+/// taxon on it, and the number of its taxa.
 ///
 /// In the tree that numbered the taxa each such side is a run of numbers. So a split of another
-/// tree is one of that tree's where it is a run, too, and the ends are the same: equality of splits
-/// in the memory and time of the nodes, not of their squares.
+/// tree is also one of that tree if it is a run, too, and the ends are the same. Equality of splits
+/// then takes memory and time proportional to the nodes, not to their squares.
 /// Source: Day, "Optimal algorithms for comparing trees with labeled leaves", Journal of
 /// Classification 2 (1985), 7-28.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -252,8 +252,8 @@ pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
             below[parent].add(own);
         }
     }
-    // A branch above taxon 0 has it below: the other side is that of its parent's branch and what
-    // is below its siblings.
+    // A branch above taxon 0 has it below: its other side is that of its parent's branch plus the
+    // taxa below its siblings.
     let mut path = Vec::new();
     while let Some(node) = above_first {
         path.push(node);

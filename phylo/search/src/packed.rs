@@ -20,7 +20,7 @@ use zstd_safe::{DCtx, InBuffer, OutBuffer};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PackedError {
-    /// It unpacks to more than is wanted.
+    /// It unpacks to more than the limit.
     #[error(
         "the {format} file unpacks to more than {} MiB: if that is right, unpack it yourself and \
          give the plain file, or allow more (--memory)",
@@ -43,7 +43,7 @@ pub enum PackedError {
     Cut {
         /// gzip or zstd.
         format: &'static str,
-        /// Bytes that are there.
+        /// Bytes of the file.
         at: usize,
     },
     /// It is damaged, or made in a way that is not supported.
@@ -53,12 +53,12 @@ pub enum PackedError {
         format: &'static str,
         /// About where, from 0.
         at: usize,
-        /// What the decompressor says.
+        /// The decompressor's message.
         what: String,
     },
 }
 
-/// Unpacks a gzip or zstd file; other bytes are handed back.
+/// Unpacks a gzip or zstd file; other bytes are returned unchanged.
 ///
 /// Memory: the output, at most `max` bytes, and zstd's window of at most 128 MiB.
 ///
@@ -102,7 +102,7 @@ fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
             }
         }
     }
-    // Zeros fill up blocks of tapes; gzip passes over them, too.
+    // Tape blocks are padded with zeros; gzip ignores them, too.
     match rest.iter().all(|&byte| byte == 0) {
         true => Ok(out.all),
         false => Err(out.damaged(bytes.len() - rest.len(), "something else follows")),
@@ -118,7 +118,7 @@ fn zstd(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
         let mut output = OutBuffer::around(&mut out.block[..]);
         let hint = context.decompress_stream(&mut output, &mut input);
         let count = output.pos();
-        // After a frame the decoder wants 0 bytes more; the next frame follows at once.
+        // At a frame's end the decoder asks for 0 bytes more; the next frame follows at once.
         let hint =
             hint.map_err(|code| out.damaged(input.pos(), zstd_safe::get_error_name(code)))?;
         out.take(count)?;
@@ -149,7 +149,7 @@ impl Output {
         }
     }
 
-    /// Takes over the block's first bytes.
+    /// Appends the block's first bytes.
     fn take(&mut self, count: usize) -> Result<(), PackedError> {
         if self.all.len() + count > self.max {
             return Err(PackedError::TooLarge {
@@ -190,7 +190,7 @@ const OTHERS: [(&[u8], &str); 6] = [
     (b"7z\xBC\xAF\x27\x1C", "7z"),
     (b"\x1F\x9D", "compress"),
 ];
-/// zlib's way to ask for a gzip header: 16 and the logarithm of the window.
+/// zlib's parameter for a gzip header: 16 plus the logarithm of the window.
 const GZIP_WINDOW_BITS: u8 = 16 + 15;
 const BLOCK_BYTES: usize = 128 << 10;
 
@@ -260,7 +260,7 @@ mod tests {
             for at in 0..packed.len() {
                 let mut damaged = packed.clone();
                 damaged[at] ^= 0x55;
-                // Taken or refused, never a panic.
+                // Accepted or refused, never a panic.
                 if let Err(error) = unpack(damaged, 100) {
                     assert!(!error.to_string().contains('\n'), "{error}");
                 }

@@ -52,7 +52,7 @@ pub enum LikelihoodError {
     /// An engine failed.
     #[error("the likelihood's loop failed: {0}")]
     Offload(#[from] OffloadError),
-    /// The alignment and the tree have different taxa.
+    /// The alignment and the tree have different numbers of taxa.
     #[error("the tree has {tree} taxa, the alignment {alignment}")]
     Taxa {
         /// Tips.

@@ -2,8 +2,8 @@
 //!
 //! Tips are named by the block's `TRANSLATE` table, or else, where they are numbers, by their place
 //! among the file's `TAXLABELS`. Blanks within quoted names become `_`, as in NEXUS alignments.
-//! Other blocks and commands are passed over.
-//! Must stay true: as in Newick, any text is taken, and memory is in proportion to it.
+//! Other blocks and commands are skipped.
+//! Must stay true: as in Newick, any text is accepted as input, and memory is proportional to it.
 //! Source: Maddison, Swofford, Maddison, "NEXUS: an extensible file format for systematic
 //! information", Systematic Biology 46 (1997), 590-621.
 //!
@@ -115,7 +115,7 @@ impl<'t> Parser<'t> {
         &self.text[start..self.at]
     }
 
-    /// Passes over the rest of a command and its `;`.
+    /// Skips the rest of a command and its `;`.
     fn skip_command(&mut self) -> Result<(), NewickError> {
         let mut quotes = true;
         loop {

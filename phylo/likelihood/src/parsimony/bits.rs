@@ -1,11 +1,11 @@
 //! Sets of states as bits: one word has one state of 64 sites.
 //!
-//! Must stay true: a site that stands for no site of the alignment has all states at all tips, so
-//! that it never costs anything. Patterns that cost the same on every tree are only counted.
+//! Must stay true: a padding site has all states at all tips, so that it never costs anything.
+//! Patterns with the same cost on every tree are only counted.
 
 use crate::msa::Patterns;
 
-/// The tips' sets of all sites that trees can differ in.
+/// The tips' state sets of all sites whose cost depends on the tree.
 #[derive(Debug)]
 pub(super) struct Sites {
     /// Partition by partition: states, and blocks of [`LANES`] words a state.
@@ -21,7 +21,7 @@ struct Run {
     blocks: usize,
 }
 
-/// Words that are worked on together.
+/// Words that are processed together.
 const LANES: usize = 4;
 type Lanes = [u64; LANES];
 
@@ -70,8 +70,8 @@ impl Sites {
         self.parts.push(Run { states, blocks });
     }
 
-    /// The cost of a pattern, where that is the same on every tree: at most one state stands at
-    /// more than one tip, and all others are known.
+    /// The cost of a pattern if it is the same on every tree: at most one state occurs at more than
+    /// one tip, and all others are known.
     fn fixed_cost(&self, patterns: &Patterns, pattern: usize) -> Option<u64> {
         if patterns.common_states(pattern) != 0 {
             return Some(0);
@@ -103,7 +103,7 @@ impl Sites {
         self.words
     }
 
-    /// The cost that every tree has.
+    /// The cost common to all trees.
     pub(super) fn always(&self) -> u64 {
         self.always
     }
@@ -112,7 +112,7 @@ impl Sites {
         &self.tips[taxon]
     }
 
-    /// A node's sets from its children's, and how many changes it adds.
+    /// Computes a node's sets from its children's; returns the changes that it adds.
     pub(super) fn join(&self, a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
         let (mut start, mut changes) = (0, 0);
         for part in &self.parts {
@@ -129,7 +129,7 @@ impl Sites {
     }
 
     /// Number of changes that a subtree with the sets `below` adds in a branch between `a` and `b`;
-    /// any number of at least `limit` where it is that many.
+    /// if that is at least `limit`, any number of at least `limit`.
     pub(super) fn insert(&self, a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u64 {
         let (mut start, mut changes) = (0, 0);
         for part in &self.parts {

@@ -4,8 +4,8 @@ use super::Sets;
 use crate::constraint::Constraint;
 use crate::tree::{EdgeId, HalfId, Tree};
 
-/// Moves subtrees up to `radius` nodes away, each to where it costs least, until none saves
-/// anything.
+/// Moves subtrees up to `radius` nodes away, each to where it costs least, until no move saves a
+/// change.
 pub(super) fn improve(
     tree: &mut Tree,
     sets: &mut Sets<'_>,
@@ -42,7 +42,8 @@ struct Walk {
 }
 
 impl Walk {
-    /// The branch where the subtree behind `half` costs less than where it is, and least.
+    /// The branch into which the subtree behind `half` is inserted at least cost, if that is
+    /// cheaper than its present place.
     fn better(
         &mut self,
         tree: &Tree,
@@ -73,7 +74,7 @@ impl Walk {
         for (side, other) in [(sides[0], sides[1]), (sides[1], sides[0])] {
             self.near[0].copy_from_slice(sets.get(other));
             // Branches to be visited: the near node's half-edge on it, the one by which the node
-            // was entered, and how deep; what is before the node stands one less deep.
+            // was entered, and the depth. The sets before the node are one level less deep.
             let mut path: Vec<(HalfId, HalfId, usize)> = Vec::new();
             let spread = |path: &mut Vec<_>, entry: HalfId, depth| {
                 if !tree.is_tip(entry) && depth < radius {
@@ -107,5 +108,5 @@ impl Walk {
     }
 }
 
-/// Rounds come to an end by themselves; this is for the reader.
+/// Rounds end by themselves; this only makes that visible.
 const ROUNDS_MAX: usize = 100;

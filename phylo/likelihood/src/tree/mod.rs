@@ -1,9 +1,9 @@
 //! Unrooted binary trees.
 //!
-//! An arena of half-edges: a tip has one, an inner node three in a ring; each looks across its
+//! An arena of half-edges: a tip has one, an inner node three in a ring; each points across its
 //! branch to its [`Tree::back`]. Tips are `0..taxa` and so are their half-edges; inner node `k`
 //! (from 0) has the half-edges `taxa + 3k ..`. Branches have numbers of their own, which stay with
-//! what they join when a tree is edited.
+//! their half-edges when a tree is edited.
 //! Must stay true: `back(back(h)) == h` for every half-edge that is joined.
 
 mod edit;
@@ -120,8 +120,8 @@ pub struct Tree {
     /// For each branch one of its two half-edges.
     end: Vec<HalfId>,
     length: Vec<f64>,
-    /// Partition by partition each branch's length relative to `length`; empty where partitions
-    /// have the tree's.
+    /// For each partition each branch's length relative to `length`; empty where partitions have
+    /// the tree's lengths.
     factors: Vec<Vec<f64>>,
 }
 
@@ -136,7 +136,7 @@ impl PartialEq for Tree {
 }
 
 impl Tree {
-    /// A tree of three taxa around one node; more come in by [`Tree::insert_tip`].
+    /// A tree of three taxa around one node; more are added by [`Tree::insert_tip`].
     ///
     /// # Panics
     /// When there are fewer than 3 taxa.
@@ -181,7 +181,7 @@ impl Tree {
         let mut seen = vec![false; taxa];
         for tip in newick.tips() {
             let label = &nodes[tip].label;
-            // Alignments' formats have `_` for the blanks of a name in quotes.
+            // Alignment formats write `_` for the blanks of a quoted name.
             let plain = || match label.contains(char::is_whitespace) {
                 true => by_name.get(label.replace(char::is_whitespace, "_").as_str()),
                 false => None,
@@ -226,7 +226,7 @@ impl Tree {
             length: vec![LENGTH_DEFAULT; 2 * taxa - 3],
             factors: Vec::new(),
         };
-        // The half-edge with which each node looks to its parent, then those for its children.
+        // The half-edge with which each node points to its parent, then those for its children.
         let mut inner = 0;
         let mut up = vec![HalfId(0); nodes.len()];
         let dissolved = nodes[0].children.len() == 2;
@@ -288,7 +288,7 @@ impl Tree {
         };
         write(&mut text, HalfId(0));
         text.push_str(&format!(":{:.10}", self.length(self.edge(root))));
-        // A half-edge that looks down, and how many of what is below it is written.
+        // A half-edge that points down, and the number of its children that are written.
         for start in [self.next(root), self.next(self.next(root))] {
             text.push(',');
             let mut path = vec![(start, 0)];

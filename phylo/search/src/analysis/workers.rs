@@ -10,6 +10,7 @@
 //! would leave another host idle at the end. Hence there are at most as many as hosts, and a fiber
 //! spawns the next one only when it has its order: while it waits, its host would take that one
 //! too.
+//!
 //! ```text
 //!   fiber ── Event::Wanted ──► coordinator's mailbox    one coordinator a run, on a thread,
 //!   fiber ◄── Order::Work ──── Workers::deliver         perhaps in another process

@@ -82,7 +82,7 @@ impl Run<'_> {
 }
 
 /// A run of this process alone: the coordinator on the calling thread, which blocks, and the
-/// workers of `crew`. Needs no files: what is to be kept `lead` has a keeper for.
+/// workers of `crew`. Needs no files: the keeper in `lead` stores the changes.
 ///
 /// # Errors
 /// [`AnalysisError`].

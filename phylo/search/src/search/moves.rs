@@ -1,4 +1,4 @@
-//! One subtree at a time: where else it could be, and whether that is better.
+//! SPR moves of one subtree at a time: its candidate places, and their gain.
 
 use super::Search;
 use super::state::{Close, Exact, Phase};
@@ -122,7 +122,7 @@ impl<R: Runner> Search<'_, R> {
         Ok(())
     }
 
-    /// True where the subtree behind `half` can go, and may go, into a branch.
+    /// True if the subtree behind `half` can be inserted into a branch, and is allowed to.
     pub(super) fn is_possible(&self, half: HalfId, edge: EdgeId) -> bool {
         let tree = self.likelihood.tree();
         let [a, b] = tree.others(half);
@@ -193,19 +193,19 @@ fn within(tree: &Tree, half: HalfId, edge: EdgeId) -> bool {
 
 /// The least gain for which a subtree is moved.
 const GAIN_MIN: f64 = 1e-3;
-/// Margin below the present log-likelihood within which an insertion is looked at closely, and how
-/// many are.
+/// Margin below the present log-likelihood within which an insertion is refined, and the most
+/// refinements.
 const FAST_MARGIN: f64 = 10.0;
 const SLOW_MARGIN: f64 = 30.0;
 const FAST_PLACES: usize = 2;
 const SLOW_PLACES: usize = 6;
-/// Moves that lose less get a second chance at the end of the round, as many as there are taxa or
-/// so. Margin within which lengths around an insertion are fitted, too: that seldom gains more.
+/// Moves that lose less get a second chance at the end of the round, about as many as there are
+/// taxa. A wider margin seldom gains more.
 const CLOSE_MARGIN: f64 = 4.0;
 const CLOSE_MIN: usize = 20;
 const CLOSE_RADIUS: usize = 2;
 const CLOSE_ROUNDS: usize = 2;
-/// Radius in which a change has subtrees tried again, in nodes.
+/// Radius around a change, in nodes, within which subtrees are tried again.
 const WAKE_RADIUS: usize = 5;
 /// The same in a perturbation, which is to stay small.
 const WAKE_RADIUS_PERTURB: usize = 2;

@@ -8,8 +8,8 @@ use crate::random::Random;
 use crate::runner::{Runner, Work};
 use std::collections::HashMap;
 
-/// The log-likelihood of each site under each tree. Sites that are alike under all trees are kept
-/// once.
+/// The log-likelihood of each site under each tree. Sites with equal values under all trees are
+/// kept once.
 #[derive(Debug, Clone)]
 pub struct SiteTable {
     trees: usize,
@@ -108,7 +108,7 @@ impl SiteTable {
     }
 
     /// For each pair of trees 1 over the standard deviation of the difference of their
-    /// log-likelihoods; 0 where it does not vary.
+    /// log-likelihoods; 0 where the difference is constant.
     pub(super) fn difference_weights(&self) -> Vec<f64> {
         let (trees, sites) = (self.trees, self.sites() as f64);
         let mut weights = vec![0.0; trees * trees];
@@ -135,7 +135,7 @@ impl SiteTable {
         weights
     }
 
-    /// Replicates of `scale` times as many sites, their log-likelihoods divided by `scale`.
+    /// Replicates with `scale` times the number of sites, their log-likelihoods divided by `scale`.
     pub(super) fn replicates(
         &self,
         scale: f64,
@@ -144,7 +144,7 @@ impl SiteTable {
         runner: &impl Runner,
     ) -> Result<Replicates, TopologyError> {
         let draws = (scale * self.sites() as f64).round().max(1.0) as usize;
-        // The size that was drawn, to the last site.
+        // The scale of the whole number of sites drawn.
         let scale = draws as f64 / self.sites() as f64;
         let mut values = vec![0.0; count * self.trees];
         let mut blocks: Vec<(u64, &mut [f64])> =

@@ -5,17 +5,17 @@
 //! the curvature of that border. Both are fitted to the proportions of all sizes (weighted least
 //! squares, then maximum likelihood as a probit regression); the p-value is `1 - Phi(d - c)`.
 //!
-//! Of a tree far from the best no replicate is won. So the proportion is counted of replicates in
-//! which it lacks at most `x`; `x` is lowered from the median lack to 0 as far as counts allow and
-//! the p-value falls with it, as CONSEL does.
+//! A tree far from the best wins no replicate. So the proportion counts the replicates in which it
+//! is behind by at most `x`. `x` is lowered from the median gap to 0 as far as counts allow and the
+//! p-value falls with it, as CONSEL does.
 //! Source: Shimodaira, Systematic Biology 51 (2002), 492-508; Shimodaira and Hasegawa,
 //! Bioinformatics 17 (2001), 1246-1247, for CONSEL.
 
 use super::normal::{below, density, quantile};
 use super::rell::Replicates;
 
-/// For each tree how much it lacks to the best of the others in each replicate (below 0 where it is
-/// the best), in ascending order.
+/// For each tree its gap to the best of the others in each replicate (negative where it is the
+/// best), in ascending order.
 pub(super) fn sorted_gaps(drawn: &Replicates, trees: usize) -> Vec<Vec<f32>> {
     let mut gaps = vec![Vec::new(); trees];
     for row in drawn.rows() {
@@ -86,7 +86,7 @@ struct Fit {
 }
 
 impl Fit {
-    /// Or, where fewer than two proportions are neither 0 nor 1, what that says.
+    /// `Err` with the p-value, 0 or 1, where fewer than two proportions are neither 0 nor 1.
     fn at(gaps: &[&[f32]], x: f64) -> Result<Self, f64> {
         let count = gaps[0].len() as f64;
         let shares: Vec<f64> = gaps.iter().map(|own| share_up_to(own, x)).collect();
@@ -113,7 +113,7 @@ impl Fit {
         let start = sums.solve().ok_or(0.0)?;
         let [mut d, mut c] = start.0;
         let mut spread = start.1;
-        // Maximum likelihood: least squares on what the fit itself expects, again and again.
+        // Maximum likelihood: iterated least squares, with weights from the fit's own expectations.
         for _ in 0..ROUNDS_MAX {
             let mut sums = Sums::default();
             for &(scale, share) in &points {
@@ -178,8 +178,8 @@ impl Sums {
     }
 }
 
-/// The share of values up to `x`, straight between one value and the next: half of each value's
-/// own share lies on either side of it.
+/// The share of values up to `x`, interpolated linearly: half of each value's own share lies on
+/// either side of it.
 fn share_up_to(sorted: &[f32], x: f64) -> f64 {
     let count = sorted.len();
     let at = |k: usize| f64::from(sorted[k]);

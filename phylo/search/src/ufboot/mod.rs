@@ -1,15 +1,15 @@
-//! Ultrafast bootstraps: replicates choose among trees that one search meets.
+//! Ultrafast bootstraps: replicates choose among the trees that one search visits.
 //!
 //! A standard bootstrap searches once for each replicate. Here one search of the alignment itself
-//! climbs (by nearest-neighbour interchanges) from trees by parsimony, then goes on from the best
-//! trees by random interchanges and climbs, and each tree that it looks at is offered to all
-//! replicates: their log-likelihoods are sums of the sites' (RELL), and each keeps the best that it
-//! was offered. The search ends when the splits' supports no longer change.
+//! climbs (by NNI moves) from parsimony trees, then goes on from the best trees by random NNI moves
+//! and climbs. Each tree that it visits is offered to all replicates: their log-likelihoods are
+//! sums of the sites' (RELL), and each keeps its best one. The search ends when the splits'
+//! supports no longer change.
 //!
-//! The trees by parsimony are what makes it broad: twenty climbs from them find as good trees for
-//! the replicates as a hundred from neighbours of the best tree, which come back to it. Branches
-//! without length resolve nothing, so in a replicate's tree they are resolved at random in the end,
-//! each way with the same chance: else they would stand as they happened to in the best tree.
+//! The parsimony trees give the breadth: twenty climbs from them find trees as good for the
+//! replicates as a hundred climbs from neighbours of the best tree, which return to it. Branches of
+//! length 0 resolve nothing, so a replicate's tree gets random resolutions of them in the end, all
+//! equally likely: otherwise they would stay as in the best tree by accident.
 //! Must stay true: one seed, one result; the likelihood ends at the best tree that was found.
 //! Sources: Minh, Nguyen and von Haeseler, Molecular Biology and Evolution 30 (2013), 1188-1195;
 //! Hoang and others, Molecular Biology and Evolution 35 (2018), 518-522.
@@ -120,16 +120,16 @@ struct Boot<'l, R> {
     likelihood: &'l mut Likelihood<R>,
     replicates: Replicates,
     random: Random,
-    /// The best trees that no interchange betters and their log-likelihoods, the best one first.
+    /// The best local maxima (by NNI) and their log-likelihoods, the best one first.
     tops: Vec<(Tree, f64)>,
-    /// Log-likelihoods with which shapes of trees were shown to the replicates.
+    /// Log-likelihoods with which topologies were offered to the replicates.
     shown: HashMap<u64, f64>,
 }
 
 impl<R: Runner> Boot<'_, R> {
-    /// Shows the present tree to the replicates, unless it is too far behind for any. A tree that
-    /// comes again is shown only if it became better: a replicate draws among equals, and that it
-    /// is met often must not favour a tree.
+    /// Offers the present tree to the replicates, unless it is too far behind for any. A tree that
+    /// comes again is offered only if it became better: a replicate draws among equals, and
+    /// frequent visits must not favour a tree.
     fn offer(&mut self, lnl: f64) -> Result<(), LikelihoodError> {
         let behind = self.tops[0].1 - lnl;
         if behind >= self.replicates.reach() {
@@ -146,7 +146,7 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Sets a tree by parsimony, taxa added in random order, its lengths fitted roughly.
+    /// Sets a parsimony tree, taxa added in random order, its lengths fitted roughly.
     fn begin_elsewhere(&mut self) -> Result<(), LikelihoodError> {
         let parts = self.likelihood.parts().iter();
         let parts: Vec<&Patterns> = parts.map(Part::patterns).collect();
@@ -156,7 +156,7 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Random interchanges from one of the best trees, one for every other inner branch.
+    /// Random NNI moves from one of the best trees, one for every other inner branch.
     fn perturb(&mut self) -> Result<(), LikelihoodError> {
         let from = self.random.below(self.tops.len() as u64) as usize;
         self.likelihood.set_tree(self.tops[from].0.clone());
@@ -170,8 +170,8 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Interchanges until none is better; all those that do not touch one another at a time. After
-    /// the first time only those near what was changed are looked at.
+    /// NNI moves until none improves; all that do not touch one another at a time. After the first
+    /// round only branches near the changes are tried.
     fn climb(&mut self) -> Result<(), LikelihoodError> {
         let mut lnl = self.likelihood.evaluate()?;
         let mut look_at = inner_edges(self.likelihood.tree());
@@ -200,7 +200,7 @@ impl<R: Runner> Boot<'_, R> {
             }
             let mut all = self.likelihood.optimise_lengths(COARSE, 1)?;
             if all < better[0].0 - COARSE {
-                // Together they spoil one another: the best one alone.
+                // Together they are worse: the best one alone.
                 self.likelihood.set_tree(before);
                 let (_, edge, second) = better[0];
                 self.likelihood.nni(edge, second);
@@ -219,7 +219,7 @@ impl<R: Runner> Boot<'_, R> {
         Ok(())
     }
 
-    /// Keeps the present tree if it is among the best, each shape once.
+    /// Keeps the present tree if it is among the best, each topology once.
     fn keep(&mut self, lnl: f64) {
         let tree = self.likelihood.tree();
         let shape = tree.topology();
@@ -234,7 +234,7 @@ impl<R: Runner> Boot<'_, R> {
         self.tops.truncate(TOPS_MAX);
     }
 
-    /// The log-likelihood after an interchange with the lengths around fitted; it is undone again.
+    /// The log-likelihood after an NNI move with the lengths around fitted; the move is undone.
     fn look(&mut self, edge: EdgeId, second: bool) -> Result<f64, LikelihoodError> {
         let Some(nni) = self.likelihood.nni(edge, second) else {
             return Ok(f64::NEG_INFINITY);
@@ -257,8 +257,8 @@ impl<R: Runner> Boot<'_, R> {
     }
 }
 
-/// Resolves what branches without length leave open, each way with the same chance: a walk over all
-/// resolutions, by interchanges, has no favourite.
+/// Resolves branches of length 0, all resolutions equally likely: a random walk over them by NNI
+/// moves is uniform.
 fn resolve(tree: &mut Tree, random: &mut Random) {
     let mut void = inner_edges(tree);
     void.retain(|&edge| replicates::is_void(tree, edge));
@@ -298,7 +298,7 @@ fn around(tree: &Tree, edge: EdgeId) -> Vec<EdgeId> {
 
 /// Trees from which perturbations begin, as many as IQ-TREE's.
 const TOPS_MAX: usize = 5;
-/// Trees by parsimony from which climbs begin, as many as IQ-TREE climbs from.
+/// Parsimony trees from which climbs begin, as many as IQ-TREE climbs from.
 const PARSIMONY_TREES: usize = 20;
 /// Rounds that fit the lengths of such a tree.
 const BEGIN_ROUNDS: usize = 3;
@@ -308,12 +308,12 @@ const ROUNDS: usize = 25;
 const ROUNDS_MIN: usize = 50;
 /// Steps of the walk over resolutions, for each branch without length.
 const RESOLVE_STEPS: usize = 20;
-/// Correlation of two such looks from which the supports are settled.
+/// Correlation of two such checks from which the supports count as settled.
 const CORRELATION: f64 = 0.99;
 const CLIMBS_MAX: usize = 20;
-/// Least gain in log-likelihood of an interchange.
+/// Least gain in log-likelihood of an NNI move.
 const GAIN: f64 = 0.01;
-/// Gains below which fits of lengths end: within a climb, and of its top.
+/// Gains below which fits of lengths end: within a climb, and at its end.
 const COARSE: f64 = 0.5;
 const FINE: f64 = 0.01;
 
