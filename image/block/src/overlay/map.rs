@@ -4,7 +4,8 @@
 //! one slot each, of which a bounded number is in memory. The pointers to leaves are in memory all
 //! the time, those of stretches that are all alike as one ([`Pointers`]).
 //! Must stay true: a leaf that differs from the file is never evicted; a leaf that is read is
-//! checked against its pointer. One thread at a time uses it (the layer's lock).
+//! checked against its pointer.
+//! One thread at a time uses it (the layer's lock).
 
 use super::format::{ENTRY_BYTES, Entry, SLOTS_AT};
 use super::pointers::Pointers;

@@ -17,7 +17,7 @@
 //! one `fdatasync`; the slots that were replaced are free after that. A group that a crash has
 //! torn, or whose data did not reach the disk, is dropped as a whole when the file is opened: it
 //! was never durable. When the log is full, a snapshot of the map is written and the log begins
-//! again in its other half. half.
+//! again in its other half.
 //!
 //! Must stay true: bytes are delivered only after their checksum; after a crash every grain holds
 //! what it held at the last flush, or a later write to it as a whole; a full disk fails writes and

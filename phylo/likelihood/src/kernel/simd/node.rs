@@ -4,8 +4,7 @@
 //! matrices stay in registers (DNA) or in the first-level cache (protein) for all spans of the
 //! group. A rate whose entries are all below the threshold is scaled by itself. In a large tree the
 //! slow and the fast rate are hundreds of orders of magnitude apart, and one scaler for all rates
-//! would lose one of them. rate of a large tree hundreds of orders of magnitude apart, one count
-//! for all would lose one.
+//! would lose one of them.
 
 use super::lanes::{Batch, CLASSES_MAX, Each, Lanes, Two};
 use crate::kernel::{Operand, Quad, SCALE, Shape, THRESHOLD};
@@ -62,8 +61,8 @@ pub(super) trait States {
 #[inline(always)]
 pub(super) unsafe fn quads(x: Each<&[Quad]>, i: usize) -> Each<&Quad> {
     // Written out, here and elsewhere: a function that takes a closure is not always inlined, and
-    // the closure by itself is compiled without the wide instructions. SAFETY: the caller's
-    // promise.
+    // the closure by itself is compiled without the wide instructions.
+    // SAFETY: the caller's promise.
     unsafe {
         [
             x[0].get_unchecked(i),
