@@ -30,7 +30,7 @@ impl Device {
     /// `ahead`. Returns at once for a local file.
     ///
     /// # Errors
-    /// [`ReadError::Io`]: a frame cannot be had.
+    /// [`ReadError::Io`]: a frame cannot be fetched.
     pub(super) fn bring(
         &self,
         frames: Range<u64>,
@@ -63,7 +63,7 @@ impl Device {
             let wanted = |&frame: &u64| !self.index.is_zero(frame) && !cache.contains(frame);
             self.index.stored_in(frames).filter(wanted).collect()
         };
-        // The frame of the last wanted byte belongs to the prefetch, too.
+        // Whole frames: the last byte's frame is included.
         let behind = match ahead.is_empty() {
             true => 0..0,
             false => self.index.frame_at(ahead.start)..self.index.frame_at(ahead.end - 1) + 1,
@@ -79,7 +79,7 @@ impl Device {
             let error = ReadError::Io {
                 reason: error.to_string(),
             };
-            // Once for each place: a reader that tries again and again must not fill the log.
+            // Once for each place: a reader that retries must not fill the log.
             if let Some(&first) = missing.first() {
                 self.log_damage(first, &error);
             }
@@ -88,7 +88,7 @@ impl Device {
         Ok(Brought(missing.into_iter().zip(stored).collect()))
     }
 
-    /// Bytes of contents to have under way ahead of a sequential reader.
+    /// Bytes of contents to have in flight ahead of a sequential reader.
     pub(super) fn read_ahead_window(&self) -> super::readahead::Window {
         match self.image.far() {
             None => super::readahead::Window::Doubling(self.read_ahead_bytes),
@@ -107,13 +107,13 @@ impl Device {
         }
     }
 
-    /// Tells `sink` which frames are read from now on. At most one sink in a device's life; a
-    /// second is refused, and dropped.
+    /// Reports to `sink` the frames that are read from now on. At most one sink in a device's life;
+    /// a second is refused, and dropped.
     pub fn trace_into(&self, sink: Arc<dyn TraceSink>) -> bool {
         self.trace.set(sink).is_ok()
     }
 }
 
-/// Contents that are asked for ahead of one reader at most: images that hold almost nothing but
-/// zeros decompress to much.
+/// Most contents requested ahead of one reader: images that hold almost only zeros decompress to
+/// far more than their size.
 const FAR_WINDOW_BYTES_MAX: u64 = 1 << 30;

@@ -134,14 +134,14 @@ impl Cache {
     }
 
     /// Looks `frame` up for a reader that wants its first `want` bytes, and pins or claims a slot.
-    /// `keep` is whether the frame is likely to be read again.
+    /// `keep` is true if the frame is likely to be read again.
     pub(crate) fn look_up(&mut self, frame: u64, want: u32, keep: bool) -> Lookup {
         let found = self.by_frame.get(&frame).copied();
         if let Some(slot) = found {
             let entry = &mut self.slots[slot as usize];
             entry.used = self.tick;
             match entry.state {
-                // A scan leaves the bit as it is: it must not take away what others earned.
+                // A scan leaves the bit unchanged: it must not clear the bits of frames in use.
                 State::Ready(valid) if valid >= want => {
                     entry.pins += 1;
                     entry.referenced |= keep;
@@ -154,7 +154,7 @@ impl Cache {
                     return Lookup::Filling(SlotId(slot));
                 }
                 State::Ready(_) if entry.pins == 0 => {
-                    // Only a beginning is there: decompress again, in place.
+                    // Only a beginning is cached: decompress again, in place.
                     entry.state = State::Filling;
                     entry.pins = 1;
                     entry.released = false;
@@ -164,8 +164,8 @@ impl Cache {
                         again: true,
                     };
                 }
-                // Only a beginning is there, and others read it. Waiting until they are done could
-                // take for ever: there may always be one. The frame gets another slot.
+                // Only a beginning is cached, and others read it. There may always be another
+                // reader, so waiting for them could take for ever. The frame gets another slot.
                 State::Ready(_) | State::Superseded(_) | State::Empty => {}
             }
         }
@@ -185,7 +185,7 @@ impl Cache {
             state: State::Filling,
             pins: 1,
             referenced: keep,
-            // Whether it is in the list does not change.
+            // The slot stays in the spent list if it is there.
             spent: entry.spent,
             released: false,
             used: self.tick,
@@ -227,7 +227,7 @@ impl Cache {
         alone
     }
 
-    /// The filler failed: the slot holds nothing. Keeps the pin.
+    /// The filler failed: the slot is empty. Keeps the pin.
     pub(crate) fn failed(&mut self, slot: SlotId) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert_eq!(entry.state, State::Filling);
@@ -246,7 +246,7 @@ impl Cache {
         entry.frame == frame && valid >= want
     }
 
-    /// Gives a pin back. `spent` is whether a sequential reader is done with the frame.
+    /// Releases a pin. `spent` is true if a sequential reader is done with the frame.
     pub(crate) fn unpin(&mut self, slot: SlotId, spent: bool) {
         let entry = &mut self.slots[slot.0 as usize];
         debug_assert!(entry.pins > 0);
@@ -271,7 +271,7 @@ impl Cache {
         }
     }
 
-    /// Time passes: it is `tick` now, in a unit of the caller's choice, never less than before.
+    /// Sets the time to `tick`, in a unit of the caller's choice, never less than before.
     pub(crate) fn set_tick(&mut self, tick: u64) {
         self.tick = self.tick.max(tick);
     }
@@ -324,12 +324,12 @@ impl Cache {
         self.open = self.open.max(count.min(self.slots.len()));
     }
 
-    /// Empties an unpinned slot; whether it held a frame.
+    /// Empties an unpinned slot; true if it held a frame.
     fn forget(&mut self, slot: u32) -> bool {
         let entry = &mut self.slots[slot as usize];
         let held = std::mem::replace(&mut entry.state, State::Empty);
         if matches!(held, State::Ready(_)) {
-            // A superseded slot's frame is found elsewhere, and must go on being found there.
+            // A superseded slot's frame has another slot, and must still be found there.
             self.by_frame.remove(&entry.frame);
         }
         held != State::Empty
@@ -349,7 +349,8 @@ impl Cache {
     fn find_victim(&mut self) -> Option<u32> {
         while let Some(slot) = self.spent.pop() {
             let entry = &mut self.slots[slot as usize];
-            // It may have found other readers, or been taken by the clock, since it came here.
+            // Since it was added to the list, it may have got other readers, or been taken by the
+            // clock.
             if std::mem::take(&mut entry.spent)
                 && entry.pins == 0
                 && entry.state != State::Filling
@@ -367,14 +368,14 @@ impl Cache {
             if entry.pins > 0 || entry.state == State::Filling {
                 continue;
             }
-            // An empty slot's bit says nothing about the frame that will come.
+            // An empty slot's bit does not concern the frame that it will hold.
             if entry.state != State::Empty && entry.referenced {
                 entry.referenced = false;
                 continue;
             }
             return Some(index as u32);
         }
-        // Cold memory beats no memory.
+        // Untouched memory is better than none.
         let closed = (self.open < self.slots.len()).then_some(self.open as u32);
         self.open += usize::from(closed.is_some());
         closed

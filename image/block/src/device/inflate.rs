@@ -34,7 +34,7 @@ use xxhash_rust::xxh64::xxh64;
 pub(crate) enum After {
     /// Decompress it to its end.
     Finish,
-    /// Leave it; what is there stays valid.
+    /// Stop; the valid bytes stay valid.
     Leave,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct InflateState {
     inflaters: [Option<Box<dyn Inflater>>; CODECS],
     /// Compressed bytes of a frame that were read from the file; as long as the longest so far.
     stored: Vec<u8>,
-    /// Of an encrypted one, decrypted.
+    /// The compressed bytes of an encrypted frame, decrypted.
     opened: Vec<u8>,
     /// One decompressed frame that has no place in the cache; see [`Out::Spare`].
     spare: Vec<u8>,
@@ -195,7 +195,7 @@ impl Work<'_> {
     fn run(&mut self, state: &mut InflateState) -> Result<usize, ReadError> {
         if let Some(map) = self.device.map.as_ref().filter(|map| !map.damaged()) {
             let result = self.attempt(state, Source::Map);
-            // What was delivered had passed its check before; it cannot be delivered twice.
+            // Delivered bytes had passed their check; they cannot be delivered twice.
             if !map.damaged() || self.delivered {
                 return result;
             }
@@ -209,7 +209,7 @@ impl Work<'_> {
         let frame = device.index.frame(index);
         let raw_bytes = frame.raw_bytes as usize;
         let plain = frame.codec == CodecId::Store && frame.stored_bytes == frame.raw_bytes;
-        // Nothing to check and nothing to decompress: a copy through `stored` would be for nothing.
+        // Nothing to check and nothing to decompress: a copy through `stored` would be wasted.
         if plain && frame.check == FrameCheck::None && source == Source::File {
             return self.read_plain(&frame);
         }
@@ -257,7 +257,7 @@ impl Work<'_> {
             device
                 .stages()
                 .record(Stage::Get, nanos_between(self.begun, got));
-            // A checksum of the decompressed bytes can only be had at the end, so all of it first.
+            // A checksum of the decompressed bytes needs all of them, so the whole frame first.
             let early = matches!(frame.check, FrameCheck::Stored(_) | FrameCheck::Sealed(..));
             let inflater = state.inflater(frame.codec);
             // The codec need not check again what this check covers.
@@ -276,8 +276,8 @@ impl Work<'_> {
             {
                 return Err(damaged(index, "its contents do not match their checksum"));
             }
-            // Asked after the last access and before anything leaves: pages that went away read as
-            // zeros, and zeros may even decompress to something.
+            // Checked after the last access and before any delivery: lost pages read as zeros, and
+            // zeros may even be valid compressed data.
             let map = device.map.as_ref().filter(|_| source == Source::Map);
             if map.is_some_and(FileMap::damaged) {
                 return Err(damaged(index, "the image lost pages while it was read"));
@@ -299,7 +299,7 @@ impl Work<'_> {
         result
     }
 
-    /// A frame that is not compressed and has no check: from the file to where it is wanted.
+    /// Copies a frame that is not compressed and has no check from the file to its destination.
     fn read_plain(&mut self, frame: &Frame) -> Result<usize, ReadError> {
         let out = &mut self.out[..frame.raw_bytes as usize];
         match self.stored {
@@ -330,13 +330,13 @@ impl Device {
             let stored = stored.ok_or_else(|| ReadError::Io {
                 reason: format!("bytes {start} and {bytes} more lie past the image's end"),
             })?;
-            // The checksum comes first and would meet each line cold.
+            // The checksum reads the lines first and would miss the cache on each.
             prefetch::for_read(stored, PREFETCH_BYTES);
             return Ok(stored);
         }
         if buffer.len() < bytes {
-            // To the longest at once, so that it never grows again, and frame sizes in an image
-            // cannot make it grow frame by frame.
+            // Resized to the longest frame at once, so that an image's frame sizes cannot make it
+            // grow frame by frame.
             buffer.resize(self.index.stored_bytes_max() as usize, 0);
         }
         let stored = &mut buffer[..bytes];
@@ -356,7 +356,7 @@ impl Device {
         use rustix::fs::{Advice, fadvise};
         let len = NonZeroU64::new(range.end.saturating_sub(range.start));
         if let Some(file) = self.image.file() {
-            // A hint: what it cannot do, the read itself will.
+            // A hint: if it fails, the read itself does the work.
             let _ = fadvise(file, range.start, len, Advice::WillNeed);
         }
     }

@@ -57,13 +57,13 @@ use std::fs::File;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-/// The class under which the scheduler keeps what decompressing frames costs.
+/// The class under which the scheduler measures the cost of decompressing frames.
 pub const INFLATE_CLASS: ClassId = ClassId(1);
 
 /// The most that [`Device::read_with`] serves in one piece.
 const READ_WITH_BYTES_MAX: usize = 1 << 20;
 
-/// The most frames that one such read may touch; more go through a buffer.
+/// Most frames of one such read; larger reads go through a buffer.
 const PIECES_MAX: usize = 260;
 
 /// Frames and runs of holes that [`Device::extent`] looks through in one call.
@@ -72,20 +72,20 @@ const EXTENT_FRAMES_MAX: u64 = 65_536;
 /// Damaged frames that are remembered so that each is logged once.
 const LOGGED_FRAMES_MAX: usize = 1024;
 
-/// Memory of an engine besides its slot: the local store in a page of 2 MiB, the codecs' tables,
-/// the stack.
+/// Memory of an engine in addition to its slot: the local store in a page of 2 MiB, the codecs'
+/// tables, the stack.
 const ENGINE_BYTES: u64 = 5 << 19;
 
-/// Memory of the process besides: its heap, and the stacks and buffers of the threads that serve.
+/// Other memory of the process: its heap, and the stacks and buffers of the serving threads.
 const PROCESS_BYTES: u64 = 4 << 20;
 
 /// Options of [`Device::open`].
 #[derive(Debug, Clone, Copy)]
 pub struct DeviceConfig {
     /// The most memory in bytes that the device and its process hold: index, cache, engines, heap
-    /// and stacks, and the image where it is mapped (its pages belong to the page cache all the
-    /// same). The program's own pages, which all its processes share, do not count. A read of
-    /// several frames that finds too few slots holds its own length besides, until it is delivered.
+    /// and stacks, and the image where it is mapped (although its pages belong to the page cache).
+    /// The program's own pages, which all its processes share, do not count. A read of several
+    /// frames that finds too few slots additionally holds its own length, until it is delivered.
     pub memory_bytes: u64,
     /// Read-ahead of a sequential reader in bytes; 0 turns it off.
     pub read_ahead_bytes: u64,
@@ -104,7 +104,7 @@ impl Default for DeviceConfig {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum DeviceError {
-    /// The file is no image that can be read.
+    /// The file is no readable image.
     #[error(transparent)]
     Format(#[from] FormatError),
     /// The system refused memory or a map.
@@ -120,11 +120,11 @@ pub enum DeviceError {
          more, or take fewer --engines"
     )]
     Memory {
-        /// The least that would do.
+        /// The least that suffices.
         needed_bytes: u64,
-        /// Of which for the index.
+        /// The part of it for the index.
         index_bytes: u64,
-        /// Engines, which take some, too.
+        /// Number of engines, each of which takes memory, too.
         engines: u64,
         /// The smallest number of frames in the cache.
         slots_min: u64,
@@ -139,7 +139,7 @@ pub enum DeviceError {
 pub struct Device {
     index: Index,
     image: Image,
-    /// The image, where all of it may stay mapped in; see `inflate`.
+    /// The image, if all of it may stay mapped; see `inflate`.
     map: Option<FileMap>,
     pool: Arc<Pool>,
     cache: Mutex<Cache>,
@@ -157,7 +157,7 @@ pub struct Device {
 
 /// Listener to a device's first reads of frames; see [`Device::trace_into`].
 pub trait TraceSink: Send + Sync {
-    /// These frames are read now. Called by any thread that reads, before the bytes are there; must
+    /// These frames are being read. Called by any reading thread, before the bytes are there; must
     /// return at once.
     fn touched(&self, frames: std::ops::Range<u64>);
 }
@@ -219,7 +219,7 @@ impl Device {
         };
         // A stream that reads ahead over the whole cache pushes out what it is about to read.
         let read_ahead_bytes = read_ahead_bytes.min(budget.slots * frame_bytes as u64 / 4);
-        // What the largest reads and the read-ahead of a few streams need at once.
+        // The need of the largest reads and of the read-ahead of a few streams at once.
         let ahead_slots = read_ahead_bytes as usize / frame_bytes;
         let open = budget.slots_min as usize + OPEN_STREAMS * ahead_slots;
         let device = Arc::new(Self {
@@ -295,7 +295,7 @@ impl Device {
         }
     }
 
-    /// The stretch of data or hole that begins at `offset` of a raw image.
+    /// The extent of data or hole that begins at `offset` of a raw image.
     fn file_extent(&self, offset: u64) -> Extent {
         use rustix::fs::{SeekFrom, seek};
         let end = self.index.raw_bytes();
@@ -305,7 +305,7 @@ impl Device {
                 zero: false,
             };
         };
-        // Where the file system knows no holes, all is data.
+        // If the file system does not report holes, all is data.
         let data = match seek(file, SeekFrom::Data(offset)) {
             Ok(data) => data.min(end),
             Err(rustix::io::Errno::NXIO) => end,
@@ -335,16 +335,16 @@ impl Device {
             // Unpinned and not filling: no reader holds this lock, nor can one take a pin
             // meanwhile.
             if let Some(mut bytes) = self.slots[slot.0 as usize].try_write() {
-                // A refusal only means that the memory stays ours.
+                // A refusal only means that the process keeps the memory.
                 let _ = bytes.release_pages();
             }
         });
     }
 
-    /// Logs what is wrong with a frame, once.
+    /// Logs a frame's damage, once.
     fn log_damage(&self, frame: u64, error: &ReadError) {
         let mut logged = self.logged.lock();
-        // A reader that tries again and again must not fill the log, nor the set the memory.
+        // A reader that retries must fill neither the log nor the memory of this set.
         if logged.len() < LOGGED_FRAMES_MAX && logged.insert(frame) {
             tracing::error!("{error}; reads that touch it get an I/O error");
         }
@@ -426,7 +426,7 @@ impl BlockSource for Device {
 /// Division of `memory_bytes`.
 struct Budget {
     slots: u64,
-    /// The fewest with which every engine can serve a largest read.
+    /// The fewest slots with which every engine can serve a largest read.
     slots_min: u64,
     /// True when the whole image may be mapped in at once.
     maps: bool,
@@ -439,8 +439,7 @@ impl Budget {
         // Enough that every engine can serve one largest read and read ahead of it.
         let per_read = (READ_WITH_BYTES_MAX as u64).div_ceil(frame_bytes) + 1;
         let slots_min = (per_read + 1) * engines.max(2);
-        // Compressed bytes on their way to an engine, and a frame that has no slot: one buffer
-        // each.
+        // For each engine a buffer for compressed bytes and one for a frame without a slot.
         let engine_bytes = ENGINE_BYTES + u64::from(index.stored_bytes_max()) + frame_bytes;
         let fixed_bytes = PROCESS_BYTES + index_bytes + engines * engine_bytes + frame_bytes;
         let needed_bytes = fixed_bytes + slots_min * frame_bytes;
@@ -458,7 +457,7 @@ impl Budget {
         let maps = index.stored_bytes() <= free_bytes / MAP_SHARE;
         let map_bytes = if maps { index.stored_bytes() } else { 0 };
         let frames_bytes = (free_bytes - map_bytes).min(
-            // A cache larger than what is stored of the device is of no use.
+            // A cache larger than the device's stored frames is of no use.
             (index.stored_frames().saturating_add(slots_min)).saturating_mul(frame_bytes),
         );
         Ok(Self {

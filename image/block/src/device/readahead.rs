@@ -1,12 +1,12 @@
-//! Finds sequential readers, and says how far to read ahead of them.
+//! Detects sequential readers, and decides how far to read ahead of them.
 //!
-//! Why here: pure, so that it can be tested from a seed. Several clients, and several connections
-//! of one client, may read at once, each in a stream of its own. A stream begins with reads that
-//! follow one another exactly; once it is established, its reads may overtake one another by
+//! Why here: pure, so that a seeded test can drive it. Several clients, and several connections of
+//! one client, may read at once, each in a stream of its own. A stream begins with exactly
+//! consecutive reads; once it is established, its reads may overtake one another by
 //! [`SLACK_BYTES`].
-//! Must stay true: a random reader never causes read-ahead; what is asked for ahead of a stream
-//! never exceeds the window limit (so that read-ahead cannot pull in a whole image or push out the
-//! cache); nothing is asked for twice in one stream.
+//! Must stay true: a random reader never causes read-ahead; the bytes requested ahead of a stream
+//! never exceed the window limit (so that read-ahead can neither load a whole image nor flush the
+//! cache); nothing is requested twice in one stream.
 //!
 //! The window doubles with each read that continues a stream, as the kernel's own read-ahead does.
 
@@ -33,13 +33,13 @@ struct Stream {
     start: u64,
     /// The byte after the furthest one read.
     next: u64,
-    /// Bytes up to here were asked for ahead of time.
+    /// Bytes up to here were requested ahead of time.
     ahead: u64,
     /// Reads that continued this stream exactly.
     run: u32,
     /// Bytes that were read in it.
     read: u64,
-    /// Bytes that it may have asked for ahead of it from its start, on others' account.
+    /// Bytes that it may read ahead from its start, earned by earlier streams.
     credit: u64,
     /// When it was last used; 0 for never.
     used: u64,
@@ -57,7 +57,7 @@ impl Stream {
     }
 }
 
-/// Limit of what is asked for ahead of one stream, in bytes; 0 turns read-ahead off.
+/// Limit of the bytes requested ahead of one stream; 0 turns read-ahead off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Window {
     /// Doubles with each read up to this: for files of this machine, where a wrong guess is cheap.
@@ -96,7 +96,7 @@ impl Window {
 pub(crate) struct ReadAhead {
     streams: [Stream; STREAMS_MAX],
     clock: u64,
-    /// Bytes that the longest stream of late has read, halved with each new one.
+    /// Bytes read by the longest recent stream, halved with each new one.
     credit: u64,
 }
 
@@ -110,8 +110,8 @@ pub(crate) struct Advice {
 }
 
 impl ReadAhead {
-    /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`, and says how
-    /// much of `window` to ask for now.
+    /// Takes in a read of `len` bytes at `offset`, of a device of `size_bytes`, and returns how
+    /// much of `window` to request now.
     pub(crate) fn observe(
         &mut self,
         offset: u64,
@@ -166,7 +166,7 @@ impl ReadAhead {
         let stream = &mut self.streams[at];
         let until = stream.next.saturating_add(window).min(size_bytes);
         let from = stream.ahead.max(stream.next).min(until);
-        // Ask for a part of a window at a time rather than read by read: fewer wake-ups.
+        // Request a part of a window at a time rather than read by read: fewer wake-ups.
         if until - from < (window / part).max(1) && until != size_bytes {
             return Advice {
                 sequential: true,
@@ -180,15 +180,15 @@ impl ReadAhead {
         }
     }
 
-    /// The part of `own` that is for the stream at `at`, of those that read at the same time.
+    /// The share of `own` for the stream at `at`, among the streams that read at the same time.
     fn shared(&self, at: usize, own: u64) -> u64 {
         let stream = &self.streams[at];
         let others = (self.streams.iter())
             .filter(|it| it.start != stream.start && it.is_busy(self.clock))
             .map(|it| it.start);
-        // The link's product of bandwidth and delay is one for all of them.
+        // All of them share one bandwidth-delay product.
         let part = own / (others.clone().count() as u64 + 1);
-        // What another stream has read lately need not come again: it went through there.
+        // Frames that another stream has read lately need not be fetched again.
         let begun = others.filter(|&start| start >= stream.next).min();
         begun.map_or(part, |start| part.min(start - stream.next))
     }

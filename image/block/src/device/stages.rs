@@ -80,7 +80,7 @@ impl Stages {
         times.sum_ns.load(Ordering::Relaxed) as f64 / count.max(1) as f64
     }
 
-    /// The time in ns below which `share` (0 to 1) of the blocks stayed, to within 20 %; 0 where
+    /// The time in ns that `share` (0 to 1) of the blocks did not exceed, to within 20 %; 0 where
     /// nothing was recorded.
     #[must_use]
     pub fn quantile_ns(&self, stage: Stage, share: f64) -> f64 {

@@ -1,9 +1,9 @@
 //! An image and the layers above it, as one device.
 //!
-//! Why here: a read takes each grain from the uppermost layer that has it, and from the image where
-//! none has; a write goes to the top layer alone.
-//! Must stay true: what is delivered matched its checksum (or the image's own checks); a grain that
-//! is overwritten while it is read is read again, never mixed; a write of a part of a grain
+//! Why here: a read takes each grain from the uppermost layer that has it, and otherwise from the
+//! image; a write goes to the top layer alone.
+//! Must stay true: delivered bytes matched their checksum (or the image's own checks). A grain that
+//! is overwritten while it is read is read again, never mixed. A write of a part of a grain
 //! excludes other writes of that grain.
 //! Called from: any thread.
 
@@ -36,7 +36,7 @@ pub struct Overlay {
     logged: Mutex<HashSet<u64>>,
 }
 
-/// A stretch of a device that layers have.
+/// An extent of a device that layers have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Changed {
     /// First byte.
@@ -51,7 +51,7 @@ struct Window {
     layers: [u8; WINDOW_GRAINS],
 }
 
-/// Why a window is not read: a grain of it was written meanwhile, or for good.
+/// The reason why a window is not read: a grain of it was written meanwhile, or an error.
 enum Miss {
     Again,
     Failed(ReadError),
@@ -102,8 +102,8 @@ impl Overlay {
         }
     }
 
-    /// The first stretch at or behind byte `offset` that one of the upper `depth` layers has; none
-    /// where there is no more.
+    /// The first extent at or behind byte `offset` that one of the upper `depth` layers has; `None`
+    /// if there are no more.
     ///
     /// # Errors
     /// [`OverlayError::Damaged`], or the system's.
@@ -172,8 +172,8 @@ impl Overlay {
         Ok(window)
     }
 
-    /// Reads `dst`, window by window. With `held`, the caller holds the range, so that no grain of
-    /// it can change.
+    /// Reads `dst`, window by window. With `held`, the caller holds the range, so that none of its
+    /// grains can change.
     fn read(&self, offset: u64, dst: &mut [u8], held: bool) -> Result<(), ReadError> {
         let mut at = offset;
         let mut rest = dst;
@@ -232,8 +232,8 @@ impl Overlay {
         Ok(())
     }
 
-    /// Reads grains of one layer that lie in neighbouring slots: `part`, which begins at byte
-    /// `start`, is all of them but for what is cut off at either end.
+    /// Reads grains of one layer that lie in neighbouring slots. `part` begins at byte `start` and
+    /// may cut the first and the last grain.
     fn read_data(
         &self,
         layer: &Layer,
@@ -412,7 +412,7 @@ impl BlockSource for Overlay {
             return deliver(Err(&error));
         }
         let grains = self.grains_of(offset, len);
-        // What no layer has goes out from the image's own cache.
+        // A window that no layer has changed is delivered from the image's own cache.
         let untouched = grains.end - grains.start <= WINDOW_GRAINS as u64
             && self.look_up(grains.clone()).is_ok_and(|window| {
                 let entries = &window.entries[..(grains.end - grains.start) as usize];
@@ -590,7 +590,7 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     thread_local! {
         static BUFFER: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
     }
-    // Taken out meanwhile: what is delivered may lead to another read on this thread.
+    // Taken out meanwhile: a delivery may lead to another read on this thread.
     let mut buffer = BUFFER.take();
     if buffer.len() < len {
         buffer.resize(len, 0);
@@ -600,11 +600,11 @@ fn with_buffer<T>(len: usize, work: impl FnOnce(&mut [u8]) -> T) -> T {
     result
 }
 
-/// Grains that one look at the map takes.
+/// Grains of one map look-up.
 const WINDOW_GRAINS: usize = 256;
 /// Bytes of sealed slots that are read at once.
 const SEALED_READ_BYTES: usize = 256 << 10;
-/// Reads of a window without keeping writers out.
+/// Attempts to read a window without locking writers out.
 const TRIES_MAX: usize = 4;
 /// Damaged grains that are logged, each once.
 const LOGGED_MAX: usize = 1024;

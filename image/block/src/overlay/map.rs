@@ -1,8 +1,8 @@
-//! The map of one layer: which grains it has, and where their bytes lie.
+//! The map of one layer: its grains, and the slots of their bytes.
 //!
-//! Why here: a device of a terabyte has 268 million grains of 4 KiB; their entries lie in leaves of
-//! one slot each, of which a bounded number is in memory. The pointers to leaves are in memory all
-//! the time, those of stretches that are all alike as one ([`Pointers`]).
+//! Why here: a device of a terabyte has 268 million grains of 4 KiB. Their entries lie in leaves of
+//! one slot each, and a bounded number of leaves is in memory. The pointers to leaves are always in
+//! memory; runs of equal pointers are kept as one ([`Pointers`]).
 //! Must stay true: a leaf that differs from the file is never evicted; a leaf that is read is
 //! checked against its pointer.
 //! One thread at a time uses it (the layer's lock).
@@ -26,8 +26,8 @@ pub(super) struct Map {
     grains: u64,
     root: Pointers,
     leaves: HashMap<u64, Leaf>,
-    /// Numbers of leaves in memory, in the order in which they may go. A leaf that differs from the
-    /// file leaves the queue when its turn comes, and is put back when it is written.
+    /// Numbers of leaves in memory, in the order of eviction. A leaf that differs from the file
+    /// leaves the queue when its turn comes, and is put back when it is written.
     queue: std::collections::VecDeque<u64>,
     leaves_max: usize,
     dirty: usize,
@@ -45,7 +45,7 @@ struct Leaf {
 }
 
 impl Map {
-    /// A map of nothing, which keeps at most `leaves_max` leaves in memory besides those that
+    /// An empty map, which keeps at most `leaves_max` leaves in memory in addition to those that
     /// differ from the file.
     pub(super) fn new(seal: Arc<Seal>, grain_bytes: u32, grains: u64, leaves_max: usize) -> Self {
         let leaf_entries = u64::from(grain_bytes) / ENTRY_BYTES as u64;
@@ -64,7 +64,7 @@ impl Map {
         }
     }
 
-    /// Takes pointers of a snapshot, those from number `first`; false where they mean nothing.
+    /// Takes pointers of a snapshot, those from number `first`; false where they are not valid.
     pub(super) fn load_root(&mut self, first: u64, bytes: &[u8]) -> bool {
         self.root.load(first, bytes)
     }
@@ -124,10 +124,10 @@ impl Map {
         }
     }
 
-    /// Makes one change; the slots whose bytes are out of date by it go to `freed`.
+    /// Applies one change; slots that it makes obsolete go to `freed`.
     ///
     /// # Errors
-    /// As [`Self::walk`]; a part of a change of several grains may then be made.
+    /// As [`Self::walk`]; a change of several grains may then be applied partly.
     pub(super) fn apply(
         &mut self,
         store: &dyn Store,
@@ -175,7 +175,7 @@ impl Map {
         Ok(old)
     }
 
-    /// Makes a whole leaf zeros, without keeping one.
+    /// Makes a whole leaf zeros, without keeping a leaf.
     fn clear_leaf(
         &mut self,
         store: &dyn Store,
@@ -273,9 +273,8 @@ impl Map {
         }
     }
 
-    /// Writes every leaf that differs from the file into a slot of `take`, and points to it. The
-    /// pages that are out of date by that are in [`Written`]; [`Self::keep`] or [`Self::undo`]
-    /// ends it.
+    /// Writes every leaf that differs from the file into a slot of `take`, and points to it.
+    /// Obsolete pages are in [`Written`]; [`Self::keep`] or [`Self::undo`] completes the step.
     ///
     /// # Errors
     /// The system's, with the slots that were taken so far in `written`.
@@ -321,7 +320,7 @@ impl Map {
         replaced.chain(self.outdated.iter().copied()).collect()
     }
 
-    /// The snapshot is durable: what was written is what the file holds.
+    /// The snapshot is durable: the written leaves match the file.
     pub(super) fn keep(&mut self, written: &Written) {
         for (number, ..) in &written.leaves {
             if let Some(leaf) = self.leaves.get_mut(number) {
@@ -334,7 +333,7 @@ impl Map {
         self.outdated.clear();
     }
 
-    /// The snapshot could not be written: all is as before.
+    /// The snapshot could not be written: restores the pointers.
     pub(super) fn undo(&mut self, written: &Written) {
         for (number, _, old) in &written.leaves {
             self.root.set(*number, *old);

@@ -61,15 +61,15 @@ pub enum OverlayError {
         /// The reason.
         source: Box<OverlayError>,
     },
-    /// The file is something else.
+    /// The file is no overlay.
     #[error("it is no overlay; name another file, or one that is not there yet to make one")]
     NotOverlay,
-    /// The grain is none.
+    /// The grain size is not valid.
     #[error(
         "a grain of {grain_bytes} bytes is not possible: it is a power of two from 4KiB to 64KiB"
     )]
     Grain {
-        /// Bytes asked for.
+        /// Requested size.
         grain_bytes: u32,
     },
     /// The device has too many grains, or no bytes.
@@ -85,7 +85,7 @@ pub enum OverlayError {
         /// The largest device for it.
         largest: u64,
     },
-    /// Bytes that do not match their checksum, or mean nothing.
+    /// Bytes that do not match their checksum, or are not valid.
     #[error(
         "{what} is damaged ({at}); take the file from a backup, or begin a new overlay: nothing of \
          the image itself is lost"
@@ -93,18 +93,18 @@ pub enum OverlayError {
     Damaged {
         /// The part.
         what: &'static str,
-        /// Number of it.
+        /// Its number.
         at: u64,
     },
     /// Another process has it open.
     #[error("another process has this overlay open; stop it first, or use a clone made before")]
     InUse,
-    /// Another overlay stands on it.
+    /// Another overlay has it as its parent.
     #[error(
         "it takes no more writes, for a clone stands on it; go on with `sidecore block clone` of it"
     )]
     Frozen,
-    /// The image is another than the overlay was made for.
+    /// The overlay was made for another image.
     #[error(
         "it was made for another image ({name}); the bytes of both together would mean nothing"
     )]
@@ -112,7 +112,7 @@ pub enum OverlayError {
         /// Name of the right one.
         name: String,
     },
-    /// The layer below is another than the overlay was made for.
+    /// The overlay was made for another layer below.
     #[error(
         "{} is not the overlay that this one stands on, or it was written to since",
         path.display()
@@ -121,7 +121,7 @@ pub enum OverlayError {
         /// The layer below.
         path: PathBuf,
     },
-    /// An overlay in the clear on an encrypted image.
+    /// An unencrypted overlay on an encrypted image.
     #[error(
         "it is not encrypted, and its image is: whoever could write the file could have made it \
          up; begin a new overlay, and copy what you trust"
@@ -166,7 +166,7 @@ pub enum OverlayError {
         /// The operating system's error.
         source: io::Error,
     },
-    /// Bytes could not be made durable before; what the file holds is not known any more.
+    /// A sync failed before; the contents of the file are not known any more.
     #[error("an earlier write failed for good ({0}); open the overlay again")]
     Broken(String),
 }

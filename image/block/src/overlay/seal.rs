@@ -23,14 +23,14 @@ use std::io::Read;
 use xxhash_rust::xxh3::{Xxh3Default, xxh3_64, xxh3_64_with_seed};
 use zeroize::Zeroizing;
 
-/// The lock of a sealed layer, as its superblock says it.
+/// The lock of a sealed layer, as stored in its superblock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct LayerLock {
     /// Cipher of its grains.
     pub(super) cipher: Cipher,
     /// Drawn for the layer: its key is derived from this and from the image's key.
     pub(super) salt: [u8; 32],
-    /// Authentication code of the superblock; of one that was made here, nothing yet.
+    /// Authentication code of the superblock; not set yet in a new lock.
     pub(super) code: [u8; 32],
 }
 
@@ -63,7 +63,7 @@ pub(super) enum Part {
 pub(super) enum Seal {
     /// By XXH3-64.
     Open,
-    /// By keys.
+    /// By authentication codes.
     Keys(Box<Keys>),
 }
 
@@ -75,7 +75,7 @@ pub(super) struct Keys {
 }
 
 impl Seal {
-    /// That of a layer with this lock on an image with this key.
+    /// The seal of a layer with this lock on an image with this key.
     pub(super) fn of(lock: &LayerLock, key: &FrameKey) -> Self {
         let secret = key.layer_secret(&lock.salt);
         let derived = |context| Zeroizing::new(blake3::derive_key(context, &*secret));
@@ -149,10 +149,10 @@ impl Seal {
         Ok(())
     }
 
-    /// Seals the grain in `slot`, whose nonce is drawn already, and gives its check.
+    /// Seals the grain in `slot`, whose nonce is drawn already, and returns its check.
     ///
     /// # Errors
-    /// The cipher's, which takes every grain.
+    /// The cipher's; it accepts every grain.
     pub(super) fn seal(&self, grain: u64, slot: &mut [u8]) -> std::io::Result<u64> {
         let Self::Keys(keys) = self else {
             return Ok(xxh3_64(slot));
@@ -168,8 +168,8 @@ impl Seal {
         Ok(keys.code(CODE_GRAIN, grain, trailer))
     }
 
-    /// Makes the contents of `slot` the grain again; false where they are not what was sealed under
-    /// this number and has this check. What is in `slot` is then not to be used.
+    /// Decrypts the contents of `slot` in place; false where they are not the bytes that were
+    /// sealed under this number with this check. The contents of `slot` must not be used then.
     pub(super) fn open(&self, grain: u64, check: u64, slot: &mut [u8]) -> bool {
         let Self::Keys(keys) = self else {
             return xxh3_64(slot) == check;
@@ -192,7 +192,7 @@ impl Seal {
 }
 
 impl Keys {
-    /// The key of one grain as it was written once.
+    /// The key of one written version of a grain.
     fn grain_key(&self, nonce: &[u8]) -> Option<LessSafeKey> {
         let bytes = blake3::keyed_hash(&self.grains, nonce);
         let key = UnboundKey::new(self.cipher.algorithm(), bytes.as_bytes()).ok()?;

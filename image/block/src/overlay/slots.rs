@@ -3,19 +3,19 @@
 //! Why here: writes never overwrite bytes that a crash may make current again, so slots are
 //! allocated and freed all the time. The price is one bit for each slot (32 KiB for each GiB of
 //! grains of 4 KiB). Pure.
-//! Must stay true: a slot is given out once until it is given back; memory follows the slots in
-//! use, not the number that a file claims.
+//! Must stay true: a slot is given out once until it is given back; memory is proportional to the
+//! slots in use, not to the number that a file claims.
 
 use std::collections::BTreeMap;
 
 /// A bit for each slot, set while it is in use.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Slots {
-    /// Words of bits, [`CHUNK`] at a time; those that are not here are zeros.
+    /// Words of bits, [`CHUNK`] at a time; missing chunks are zeros.
     chunks: BTreeMap<u64, Box<[u64; CHUNK]>>,
     count: u64,
     used: u64,
-    /// Where the search for a free one goes on.
+    /// Position at which the search for a free slot continues.
     hand: u64,
 }
 
@@ -75,7 +75,7 @@ impl Slots {
         &mut chunk[at as usize % CHUNK]
     }
 
-    /// Slots that the bits tell of: those of the file, in use or not.
+    /// Slots that the bits cover: those of the file, in use or not.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
@@ -87,8 +87,8 @@ impl Slots {
 
     /// Takes up to `wanted` neighbouring slots, at least one: the first, and how many.
     pub(super) fn take(&mut self, wanted: u64) -> (u64, u64) {
-        // A few free ones are not worth a search through all others. Blocks that the file has are
-        // better than new ones, of which the file system keeps books at each sync.
+        // A few free slots are not worth a search through all others. Reused blocks of the file are
+        // cheaper than new ones, which the file system has to record at each sync.
         let free = self.count - self.used;
         let start = match free > self.count / FREE_SHARE_MIN && free > 0 {
             true => self.next_free(),
@@ -114,7 +114,7 @@ impl Slots {
         start
     }
 
-    /// Takes this very slot; false where it is in use.
+    /// Takes this slot; false where it is in use.
     pub(super) fn claim(&mut self, slot: u64) -> bool {
         let free = !self.is_used(slot);
         if free {
@@ -163,7 +163,7 @@ impl Slots {
     }
 }
 
-/// Words of bits that are kept together: those of 128 MiB of grains of 4 KiB.
+/// Words of bits in a chunk: those of 128 MiB of grains of 4 KiB.
 const CHUNK: usize = 512;
 /// Free slots are searched for only while more than one slot in this many is free.
 const FREE_SHARE_MIN: u64 = 4096;

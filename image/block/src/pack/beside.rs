@@ -129,7 +129,7 @@ struct Kernel {
     raw: Vec<u8>,
 }
 
-/// The kernel: finds out a frame's size, and that it is sound.
+/// The kernel: determines a frame's size, and checks it.
 fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     job.check = xxh3_64(&job.stored);
     let inflated = kernel.decoder.decode(&job.stored, &mut kernel.raw);
@@ -145,5 +145,5 @@ fn inflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     Ok(())
 }
 
-/// Frames count as so large where jobs are counted: their size is not known before.
+/// Size of a frame when jobs are counted: the real one is not known before.
 const BATCH_FRAME_BYTES: usize = 4 << 20;

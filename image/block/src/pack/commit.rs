@@ -1,9 +1,9 @@
-//! An image and the overlays above it, as a new image: only frames that were written to are
-//! compressed, the others are copied as they are.
+//! An image and the overlays above it, as a new image: only changed frames are compressed, the
+//! others are copied compressed.
 //!
-//! Why here: it is packing with another source; what is copied has to be checked like what is
-//! unpacked. An encrypted image becomes an encrypted one, whose key is another: frames are
-//! decrypted and encrypted again, and what is compressed stays compressed.
+//! Why here: it is packing with another source; copied frames have to be checked like unpacked
+//! ones. An encrypted image becomes an encrypted one with another key: frames are decrypted and
+//! encrypted again, but not compressed again.
 //!
 //! Must stay true: a frame is copied only after its checksum in the image's table (and its leaf,
 //! where the image is trusted) has matched; the new image appears under its name only when it is
@@ -37,7 +37,7 @@ pub struct Committed {
     pub frame_bytes: u32,
     /// Number of frames.
     pub frames: u64,
-    /// Number of those that were copied as they are.
+    /// Number of those that were copied compressed.
     pub copied_frames: u64,
     /// Root of the new image's hash tree in hexadecimal digits, where it has one.
     pub root_hash: Option<String>,
@@ -50,7 +50,7 @@ pub struct Committed {
 /// called with the number of bytes that are done.
 ///
 /// # Errors
-/// [`PackError`]; nothing then stands under the target's name that did not before.
+/// [`PackError`]; the target is then unchanged.
 pub fn commit(
     image: &Image,
     index: &Index,
@@ -243,7 +243,7 @@ struct Keys {
 }
 
 impl Keys {
-    /// Makes the bytes of a frame of the old image those that are compressed.
+    /// Decrypts the bytes of a frame of the old image.
     fn decrypt(&self, frame: u64, raw_bytes: u32, stored: &mut Vec<u8>) -> Result<(), FrameError> {
         let Some(key) = &self.old else { return Ok(()) };
         let mut buffer = Vec::new();
@@ -337,7 +337,7 @@ fn check(frame: &Frame, stored: &[u8]) -> Result<(), FrameError> {
     }
 }
 
-/// True where frames may stand in the new image as they stand in the old one.
+/// True where the old image's frames can be used unchanged in the new one.
 fn can_copy(index: &Index) -> bool {
     matches!(index.format(), Format::Zstd | Format::Lz4)
         && index.is_even()
@@ -347,7 +347,7 @@ fn can_copy(index: &Index) -> bool {
         && index.has_stored_checks()
 }
 
-/// Bytes from `start` that the image and its layers know to be zeros.
+/// Number of zero bytes from `start` that the image and its layers know of.
 fn zeros_from(overlay: &Overlay, start: u64, end: u64) -> u64 {
     let mut at = start;
     while at < end {
@@ -360,8 +360,8 @@ fn zeros_from(overlay: &Overlay, start: u64, end: u64) -> u64 {
     at - start
 }
 
-/// The holes of a device, as far as it knows them without reading; beyond a bounded number of
-/// stretches all counts as data.
+/// The holes of a device, if known without reading; beyond a bounded number of extents all counts
+/// as data.
 fn holes_of(source: &dyn BlockSource) -> Holes {
     let mut holes = Holes::default();
     let end = source.size_bytes();
@@ -382,10 +382,10 @@ fn holes_of(source: &dyn BlockSource) -> Holes {
     holes
 }
 
-/// Stretches that are asked for before it is known what kind of image is made.
+/// Most extents examined before the kind of image is chosen.
 const EXTENTS_MAX: usize = 64 << 10;
 
-/// The stretches that layers have, asked for in order.
+/// The changed extents, requested in order.
 struct Changes<'o> {
     overlay: &'o Overlay,
     next: Option<Changed>,
@@ -401,7 +401,7 @@ impl<'o> Changes<'o> {
         }
     }
 
-    /// True where a layer has a part of the bytes from `start` to `end`.
+    /// True where a layer has any of the bytes from `start` to `end`.
     fn touch(&mut self, start: u64, end: u64) -> Result<bool, String> {
         let over = self.next.is_some_and(|it| it.offset + it.len <= start);
         if !self.asked || over {

@@ -56,9 +56,9 @@ pub struct Options {
     /// alone): `frame_bytes` is then their average, a quarter of it the least and four times it the
     /// most that a frame holds.
     pub cdc: bool,
-    /// The codec's level; its default where there is none.
+    /// The codec's level; `None`: its default.
     pub level: Option<i32>,
-    /// Aim of the image.
+    /// What the image is optimised for.
     pub tune: Tune,
     /// Number of engines that compress.
     pub engines: usize,
@@ -68,17 +68,17 @@ pub struct Options {
     pub limits: Limits,
 }
 
-/// When an image is a thin one, in which runs of zeros are named and not stored: `zstd -d` and
-/// versions of this program before thin images refuse it.
+/// Choice of a thin image, in which runs of zeros are listed and not stored: `zstd -d` and versions
+/// of this program before thin images refuse it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Thin {
     /// Where the frames of the source's holes would take more than a few MiB, and more than a small
-    /// part of what its data take; or would be more than an image has room for.
+    /// part of the data's size; or would be too many for an image.
     #[default]
     Auto,
-    /// In any case.
+    /// Always.
     Always,
-    /// In no case.
+    /// Never.
     Never,
 }
 
@@ -110,10 +110,11 @@ pub struct Report {
     pub root_hash: Option<String>,
 }
 
-/// Packs `source`. `progress` is called, on one thread, with the bytes of the source that are done.
+/// Packs `source`. `progress` is called, on one thread, with the number of bytes of the source
+/// done.
 ///
 /// # Errors
-/// [`PackError`]; nothing then stands under the target's name that did not before.
+/// [`PackError`]; the target is then unchanged.
 pub fn pack(
     source: Source,
     target: Target<'_>,
@@ -123,7 +124,7 @@ pub fn pack(
     pack_guarded(source, target, options, Guard::default(), progress)
 }
 
-/// What keeps an image from being changed or read by others.
+/// Protection of an image against changes and unauthorised reading.
 #[derive(Default)]
 pub struct Guard {
     /// The image carries a hash tree, whose root this signs ([`crate::trust::signer`]).
@@ -132,7 +133,7 @@ pub struct Guard {
     pub lock: Option<Locker>,
 }
 
-/// As [`pack`], of an image that is guarded; the root of its hash tree is in the report.
+/// As [`pack`], for a guarded image; the root of its hash tree is in the report.
 ///
 /// # Errors
 /// As [`pack`]; and [`FormatError::CannotWrite`] where the format has no room for a tree, or cannot
@@ -216,7 +217,7 @@ pub fn pack_guarded(
     let every_hole_is_alike = !is_sealed && key.is_none();
     let (mut frames, mut raw_bytes, mut zero_frames, mut source_done) = (0, 0, 0, 0);
     let work = Work::of(options.engines, options.limits);
-    // A frame as it is and as it is compressed.
+    // A frame's contents and its compressed bytes.
     let job_bytes = 2 * frame_bytes as u64;
     workers::run_frames(
         &engines(options.engines)?,
@@ -320,10 +321,10 @@ pub fn pack_guarded(
 #[derive(Debug)]
 struct Job {
     number: u64,
-    /// Frames that it stands for.
+    /// Number of frames that it stands for.
     repeats: u64,
     source_bytes: u64,
-    /// A whole frame of zeros, which `raw` has the length of and not the contents.
+    /// A whole frame of zeros, for which `raw` has only the length.
     hole: bool,
     raw: Vec<u8>,
     stored: Vec<u8>,
@@ -360,14 +361,14 @@ struct Kernel {
     is_sealed: bool,
     /// Frames of zeros are holes.
     is_thin: bool,
-    /// Of an image that is to be encrypted.
+    /// The key of an image to be encrypted.
     key: Option<Arc<FrameKey>>,
 }
 
 /// The kernel: compresses and describes one frame.
 fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
     if kernel.is_thin {
-        // Of one that was read, too.
+        // Frames that were read may also be zeros.
         job.hole = job.hole || is_zero(&job.raw);
         if job.hole {
             return Ok(());
@@ -410,9 +411,9 @@ fn deflate(kernel: &mut Kernel, job: &mut Job) -> Result<(), PackError> {
 /// Destination to which bytes are written in order.
 struct Sink {
     kind: SinkKind,
-    /// Bytes taken so far.
+    /// Bytes accepted so far.
     offset: u64,
-    /// The last of them, not written yet: frames of a few bytes are many.
+    /// The last of them, not written yet: small frames are many.
     pending: Vec<u8>,
     path: PathBuf,
 }
@@ -493,7 +494,7 @@ impl Sink {
         }
     }
 
-    /// Goes on `bytes` further without writing, where that leaves zeros.
+    /// Advances by `bytes` without writing, where that leaves zeros.
     fn skip_zeros(&mut self, bytes: u64) -> Result<(), PackError> {
         match &self.kind {
             SinkKind::File(output) if output.starts_empty() => {
@@ -539,7 +540,7 @@ impl Write for Sink {
         self.take(bytes).map(|()| bytes.len())
     }
 
-    /// Writes what is pending.
+    /// Writes the pending bytes.
     fn flush(&mut self) -> io::Result<()> {
         let mut pending = std::mem::take(&mut self.pending);
         self.put(&pending)?;
@@ -549,7 +550,7 @@ impl Write for Sink {
     }
 }
 
-/// True where a source with `holes` is made a thin image of unless it is asked otherwise.
+/// True where `Thin::Auto` chooses a thin image for a source with `holes`.
 fn is_worth_it(holes: Holes, frame_bytes: u32) -> bool {
     let hole_frames = holes.hole_bytes / u64::from(frame_bytes);
     let frames = (holes.hole_bytes + holes.data_bytes) / u64::from(frame_bytes);
@@ -564,10 +565,10 @@ const HOLE_FRAME_BYTES: u64 = 51;
 const HOLES_BYTES_MAX: u64 = 4 << 20;
 /// Frames of holes may take one part in this many of the data as they are.
 const HOLES_SHARE: u64 = 32;
-/// Frames beyond which a seek table has no room soon, and an index of all takes GiBs.
+/// Frames beyond which a seek table soon has no room, and a full index takes GiBs.
 const THICK_FRAMES_MAX: u64 = 64 << 20;
 
-/// Frames of zeros that go as one: little enough that progress is seen.
+/// Frames of zeros in one job: few enough that progress stays visible.
 const REPEATS_MAX: u64 = 4096;
 
 /// Small writes are gathered up to this many bytes.

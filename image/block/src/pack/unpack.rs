@@ -1,4 +1,4 @@
-//! An image's contents, back in a file.
+//! Unpacks an image's contents into a file.
 
 use super::walk::{Step, Walk};
 use super::{PackError, Sink, Target, Work, open_image, workers};
@@ -19,10 +19,10 @@ pub struct Unpacked {
 }
 
 /// Writes the contents of the image at `path` to `target`, with these engines and bounds.
-/// `progress` is called on this thread with the bytes that are done.
+/// `progress` is called on this thread with the number of bytes done.
 ///
 /// # Errors
-/// [`PackError`]: the first damaged frame ends it, and nothing then stands under the target's name.
+/// [`PackError`]: the first damaged frame ends it; the target is then unchanged.
 pub fn unpack(
     path: &Path,
     target: Target<'_>,
@@ -34,7 +34,7 @@ pub fn unpack(
     unpack_image(&image, &index, target, work, progress)
 }
 
-/// As [`unpack`], of an image that was opened and whose index was read.
+/// As [`unpack`], for an open image whose index was read.
 ///
 /// # Errors
 /// As [`unpack`].
@@ -97,7 +97,7 @@ pub fn unpack_image(
     })
 }
 
-/// A frame on its way, or a run of holes.
+/// A frame in progress, or a run of holes.
 #[derive(Default)]
 struct Job {
     step: Step,
@@ -105,7 +105,7 @@ struct Job {
     is_zero: bool,
 }
 
-/// Memory of one frame of an image on its way.
+/// Memory of one frame in progress.
 pub(super) fn job_bytes(index: &Index) -> u64 {
     u64::from(index.frame_bytes()) + u64::from(index.stored_bytes_max())
 }

@@ -17,13 +17,13 @@ use sidecore_offload::{OffloadError, Pool};
 use sidecore_sched::ClassId;
 use std::sync::{Mutex, PoisonError, mpsc};
 
-/// The class under which the scheduler keeps what these loops cost.
+/// The class under which the scheduler measures the cost of these loops.
 const CLASS: ClassId = ClassId(2);
 
-/// Batches that go round: one on the engines, one being finished and filled, one on its way.
+/// Batches in circulation: one on the engines, one being finished and filled, one in transit.
 const BATCHES: usize = 3;
 
-/// Jobs of a batch per engine: enough that the engine which ends first does not wait long.
+/// Jobs of a batch per engine: enough that the engine that ends first does not wait long.
 const JOBS_PER_ENGINE: usize = 16;
 
 /// The most bytes of frames in a batch, where frames are large; but two jobs per engine at least.
@@ -32,16 +32,15 @@ const BATCH_BYTES_MAX: usize = 8 << 20;
 /// The same where frames are so large that two jobs per engine would be more than this.
 const HUGE_BYTES_MAX: usize = 160 << 20;
 
-/// A job and how its kernel ended.
+/// A job and its kernel's result.
 struct Slot<J, E> {
     job: J,
     result: Result<(), E>,
 }
 
-/// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and hands them to `done`
-/// in order. A job's frame has `frame_bytes`; there are at most `jobs_max` of them, which memory
-/// allows. `fill` returns false when there are no more jobs.
-/// Blocks until all is done.
+/// Runs `kernel` on the jobs that `fill` makes, on the engines of `pool`, and passes them to `done`
+/// in order. A job's frame has `frame_bytes`; `jobs_max` jobs fit the memory. `fill` returns false
+/// when there are no more jobs. Blocks until all is done.
 ///
 /// # Errors
 /// The first that `fill`, `kernel` or `done` returns, in the order of the jobs. Jobs after it may
@@ -119,7 +118,7 @@ where
         });
         let io = match io {
             Ok(io) => io,
-            // No thread for it: then one after the other. The closure was dropped, not run.
+            // No second thread: then one step after another. The closure was dropped, not run.
             Err(_) => {
                 let (Some(mut ends), mut slots) = (take_ends(), batch()) else {
                     return Ok(());
@@ -159,7 +158,7 @@ where
     })
 }
 
-/// The two ends of the walk: what makes jobs, and what takes them.
+/// The two ends of the walk: `fill` makes jobs, `done` consumes them.
 struct Ends<F, D> {
     fill: F,
     done: D,
@@ -181,7 +180,7 @@ impl<F, D> Ends<F, D> {
         Ok(())
     }
 
-    /// Hands the jobs of a batch on.
+    /// Passes the jobs of a batch on.
     fn finish<J, E>(&mut self, slots: &mut [Slot<J, E>]) -> Result<(), E>
     where
         D: FnMut(&mut J) -> Result<(), E>,
@@ -194,7 +193,7 @@ impl<F, D> Ends<F, D> {
     }
 }
 
-/// A kernel's panic is a bug of ours: it goes on here.
+/// A kernel's panic is a bug of ours: it is passed on here.
 fn fail(error: OffloadError) -> ! {
     match error {
         OffloadError::Panicked { message } => panic!("{message}"),
@@ -211,7 +210,7 @@ fn with_any<K, R>(kernels: &[Mutex<K>], work: impl FnOnce(&mut K) -> R) -> R {
             }
         }
         // All held: impossible while there are as many kernels as engines, unless one was poisoned
-        // by a panic that is on its way out.
+        // by a panic that is propagating.
         if let Some(first) = kernels.first() {
             return work(&mut first.lock().unwrap_or_else(PoisonError::into_inner));
         }
