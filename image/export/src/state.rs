@@ -38,7 +38,7 @@ pub struct Record {
     pub pid: u32,
     /// The image's absolute path.
     pub image: PathBuf,
-    /// The file's name inside the FUSE mount, by which its loop device is known again.
+    /// The file's name inside the FUSE mount, which identifies its loop device.
     pub file_name: String,
     /// The FUSE file system; its minor number names the connection that can be aborted.
     pub fuse: Option<Device>,
@@ -48,14 +48,14 @@ pub struct Record {
     pub device: Option<PathBuf>,
     /// The mount on a directory, where there is one.
     pub mount: Option<MountRecord>,
-    /// It takes writes; so do records that do not say.
+    /// It takes writes; records without this field do, too.
     #[serde(default = "yes")]
     pub writable: bool,
     /// The kernel has released everything that was set up: the server makes its data durable, and
     /// ends.
     #[serde(default)]
     pub released: bool,
-    /// Reason for which something that was written is not durable.
+    /// The reason why written data are not durable.
     #[serde(default)]
     pub fault: Option<String>,
 }
@@ -64,7 +64,7 @@ fn yes() -> bool {
     true
 }
 
-/// A mount on a directory that people see.
+/// A visible mount on a directory.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MountRecord {
     /// The directory, absolute.
@@ -72,15 +72,15 @@ pub struct MountRecord {
     /// The mount's source, as the mount table names it.
     pub source: String,
     /// The mount's number in the server's namespace; `None` for a FUSE file, whose number is known
-    /// only after it can be seen.
+    /// only after it is visible.
     pub id: Option<u64>,
-    /// The file system's device, by which its copies in other mount namespaces are known.
+    /// The file system's device, by which its copies in other mount namespaces are recognised.
     #[serde(default)]
     pub device: Option<Device>,
 }
 
 impl Record {
-    /// A record of this process that names nothing yet but the image.
+    /// A record of this process that only names the image.
     #[must_use]
     pub fn new(image: PathBuf) -> Self {
         Self {
@@ -99,7 +99,7 @@ impl Record {
 }
 
 impl MountRecord {
-    /// This mount in the table, if it is still there and on top.
+    /// This mount's entry in the table, if it is still there and on top.
     ///
     /// # Errors
     /// When the table cannot be read.
@@ -124,7 +124,7 @@ pub struct StateDir {
     path: PathBuf,
 }
 
-/// One server's place in it, as others see it.
+/// One server's directory in it, as others see it.
 #[derive(Debug)]
 pub struct Entry {
     /// The server's directory.
@@ -133,11 +133,11 @@ pub struct Entry {
     pub record: Record,
     /// True when the server lived when this was read.
     pub alive: bool,
-    /// Its lock, by which to see that it has ended even after it has removed its directory.
+    /// Its lock, which shows that it has ended even after it has removed its directory.
     lock: Option<File>,
 }
 
-/// A server's own place; given back by [`Claim::release`], or by the next command once the process
+/// A server's own directory; removed by [`Claim::release`], or by the next command once the process
 /// is gone.
 #[derive(Debug)]
 pub struct Claim {
@@ -146,7 +146,7 @@ pub struct Claim {
 }
 
 impl StateDir {
-    /// The place for this user. `SIDECORE_STATE_DIR` overrides it.
+    /// The directory for this user. `SIDECORE_STATE_DIR` overrides it.
     #[must_use]
     pub fn of_user() -> Self {
         let path = if let Some(path) = std::env::var_os("SIDECORE_STATE_DIR") {
@@ -207,11 +207,11 @@ impl StateDir {
         Ok(entries)
     }
 
-    /// Undoes whatever dead servers have left. Called at the start of every command.
+    /// Undoes the leftovers of dead servers. Called at the start of every command.
     ///
     /// # Errors
-    /// When the records cannot be read; what cannot be undone is logged and tried again the next
-    /// time.
+    /// When the records cannot be read; leftovers that cannot be undone are logged and tried again
+    /// the next time.
     pub fn clean_stale(&self) -> Result<(), ExportError> {
         if !self.path.exists() {
             return Ok(());
@@ -265,8 +265,8 @@ impl StateDir {
         let mut paths = Vec::new();
         for entry in listing {
             let entry = entry.map_err(failed)?;
-            // Only what `claim` has made: the directory may have been set to one that others use
-            // too.
+            // Only directories that `claim` has made: the path may have been set to a directory
+            // that others use too.
             let ours = entry
                 .file_name()
                 .to_str()
@@ -292,13 +292,13 @@ impl Entry {
         }
     }
 
-    /// The record that the server has written since, if it can be read.
+    /// The record as the server has written it since, if it can be read.
     pub(crate) fn again(&self) -> Option<Record> {
         let text = std::fs::read(self.path.join("state.json")).ok()?;
         serde_json::from_slice(&text).ok()
     }
 
-    /// True when the server lives now: its process, not only what it served.
+    /// True when the server's process lives now; its export may live without it.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         self.lock.as_ref().is_some_and(is_held)
@@ -325,8 +325,8 @@ impl Claim {
             .map_err(|error| ExportError::state(&self.path, error))
     }
 
-    /// Keeps the directory, with the record of what went wrong, for the next command; the last act
-    /// of a server that could not end in order.
+    /// Keeps the directory, with the record of the fault, for the next command; the last act of a
+    /// server that could not end in order.
     pub(crate) fn leave(self) {
         std::mem::forget(self.lock);
     }
@@ -334,7 +334,7 @@ impl Claim {
     /// Removes the directory; the last act of a server.
     pub fn release(self) {
         remove(&self.path);
-        // Held until the process is gone, which is what `umount` waits for.
+        // Held until the process is gone, for which `umount` waits.
         std::mem::forget(self.lock);
     }
 }
@@ -401,13 +401,13 @@ fn is_held(lock: &File) -> bool {
     }
 }
 
-/// Removes a server's directory: the files that are ours, then the directory, which fails if
-/// anything else is in it.
+/// Removes a server's directory: our own files, then the directory, which fails if anything else is
+/// in it.
 fn remove(path: &Path) {
     for name in ["state.json.new", "state.json", "log", "lock"] {
         let _ = std::fs::remove_file(path.join(name));
     }
-    // The link by which erofs was given the FUSE file, if a server died in that very moment.
+    // The link by which erofs was given the FUSE file, if a server died at that moment.
     for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_symlink()) {
             let _ = std::fs::remove_file(entry.path());
@@ -420,7 +420,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Servers that one machine may run at once.
+/// Most servers on one machine.
 pub const SERVERS_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -34,11 +34,11 @@ pub(super) struct Ahead {
 
 #[derive(Debug, Clone, Copy)]
 struct Stream {
-    /// The file whose read shows that the reader is here.
+    /// The file whose read shows that the reader has come here.
     mark: u64,
     /// The last file before the next run: the mark itself, or the last one handed out after it.
     last: u64,
-    /// Reads that came as was foreseen.
+    /// Reads that matched the prediction.
     hits: u32,
     used: u64,
 }
@@ -68,14 +68,14 @@ impl Ahead {
         }
     }
 
-    /// Takes in the first read of a file; says what to store now.
+    /// Takes in the first read of a file; returns the files to store now.
     pub(super) fn read(&mut self, file: u64) -> Option<Run> {
         self.clock += 1;
         self.see(file);
         let next = self.next.get(&file).copied()?;
         let found = self.streams.iter_mut().find(|stream| stream.mark == file);
         let Some(stream) = found else {
-            // A large file that was left to its reader has its stream already.
+            // A large file that was left to its reader already has a stream.
             if !self.streams.iter().any(|stream| stream.mark == next) {
                 self.begin(next);
             }
@@ -86,7 +86,7 @@ impl Ahead {
         // The first file after those that were handed out.
         let mark = self.next.get(&stream.last).copied();
         let Some(mark) = mark.filter(|mark| !self.seen.contains(mark)) else {
-            // The order ends here, or others were there before.
+            // The order ends here, or other files are stored already.
             stream.used = 0;
             return None;
         };
@@ -150,7 +150,8 @@ pub(super) const RUN_BYTES_MAX: u64 = 1 << 20;
 mod tests {
     use super::*;
 
-    /// Effects of a reader of `files` in this order: files stored, and reads that were needed.
+    /// Simulates a reader of `files` in this order: returns the stored files, and the reads that
+    /// were needed.
     fn walk(ahead: &mut Ahead, files: &[u64], size: u64) -> (Vec<u64>, usize) {
         let mut stored = Vec::new();
         let mut reads = 0;

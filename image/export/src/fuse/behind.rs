@@ -18,7 +18,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-/// A delivered stretch: offset and length in bytes.
+/// A delivered range: offset and length in bytes.
 type Stretch = (u64, usize);
 
 /// The sending side, for threads that serve reads. Dropping the last one ends the thread.
@@ -29,7 +29,7 @@ pub(super) struct Behind(SyncSender<Stretch>);
 #[derive(Debug)]
 pub(super) struct Delivered(Receiver<Stretch>);
 
-/// Both sides of a line.
+/// Both ends of a queue.
 pub(super) fn line() -> (Behind, Delivered) {
     let (sender, receiver) = sync_channel(WAITING_MAX);
     (Behind(sender), Delivered(receiver))
@@ -64,7 +64,7 @@ impl Delivered {
     }
 }
 
-/// Stretches that are still kept, oldest first.
+/// Ranges whose pages are still kept, oldest first.
 #[derive(Debug, Default)]
 struct Kept {
     line: VecDeque<Stretch>,
@@ -82,7 +82,7 @@ impl Kept {
         }
     }
 
-    /// The oldest, where there are too many bytes.
+    /// The oldest range, if there are too many bytes.
     fn pop(&mut self) -> Option<Stretch> {
         if self.bytes <= KEPT_BYTES {
             return None;
@@ -97,7 +97,7 @@ impl Kept {
 const KEPT_BYTES: usize = 16 << 20;
 /// Adjacent ranges are dropped together, up to this length.
 const JOINED_BYTES: usize = 1 << 20;
-/// Stretches that wait for the thread.
+/// Most ranges that wait for the thread.
 const WAITING_MAX: usize = 4096;
 
 #[cfg(test)]

@@ -12,7 +12,7 @@
 //! reply that the kernel did not take is marked as lost, because a program waits for it without a
 //! time limit.
 //!
-//! Threads: any; each answer goes back by the descriptor that its request came from.
+//! Threads: any; each reply goes through the descriptor from which its request came.
 
 use super::abi::{ANSWER_HEAD_BYTES, Words, answer_head, notice};
 use arrayvec::ArrayVec;
@@ -24,7 +24,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Way of one request's answer.
+/// Destination of one request's reply.
 #[derive(Debug)]
 pub(super) struct Outlet<'a> {
     way: Way<'a>,
@@ -39,13 +39,14 @@ enum Way<'a> {
 }
 
 impl<'a> Outlet<'a> {
-    /// To the device that the request came from. `lost` is set where the kernel takes no answer.
+    /// To the device from which the request came. `lost` is set if the kernel does not take the
+    /// reply.
     pub(super) fn new(device: BorrowedFd<'a>, unique: u64, lost: &'a Cell<bool>) -> Self {
         let way = Way::Device(device);
         Self { way, unique, lost }
     }
 
-    /// To the entry of a queue that the request came in.
+    /// To the queue entry in which the request came.
     pub(super) fn of_queue(
         queue: &'a mut FuseQueue,
         entry: usize,
@@ -56,8 +57,8 @@ impl<'a> Outlet<'a> {
         Self { way, unique, lost }
     }
 
-    /// Answers with these pieces, one after the other; without a copy up to [`PIECES_MAX`], and
-    /// with one where the answer goes by a queue.
+    /// Replies with these pieces, one after the other; without a copy up to [`PIECES_MAX`], and
+    /// with one where the reply goes through a queue.
     pub(super) fn send(&mut self, pieces: &[&[u8]]) {
         let len: usize = pieces.iter().map(|piece| piece.len()).sum();
         let unique = self.unique;
@@ -80,7 +81,7 @@ impl<'a> Outlet<'a> {
         self.note(sent);
     }
 
-    /// Answers that it failed.
+    /// Replies with an error.
     pub(super) fn refuse(&mut self, errno: Errno) {
         let (unique, error) = (self.unique, errno.raw_os_error());
         let sent = match &mut self.way {
@@ -106,12 +107,12 @@ impl<'a> Outlet<'a> {
     }
 }
 
-/// The error of a session of which an answer was lost.
+/// The error of a session that lost a reply.
 pub(super) fn answer_lost() -> io::Error {
     io::Error::other("the kernel takes no answers")
 }
 
-/// Tries again for as long as memory may come back.
+/// Retries for as long as memory may become available.
 fn persist(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     let mut result = write();
     for _ in 0..TRIES {
@@ -126,8 +127,8 @@ fn persist(mut write: impl FnMut() -> io::Result<()>) -> io::Result<()> {
     result
 }
 
-/// Puts pieces one after the other into a room; false where they do not fit, which no answer to a
-/// sound kernel meets.
+/// Copies pieces one after the other into `room`; false where they do not fit, which no reply to a
+/// sound kernel does.
 fn gather(room: &mut [u8], pieces: &[&[u8]]) -> bool {
     let mut rest = room;
     for piece in pieces {
@@ -140,7 +141,7 @@ fn gather(room: &mut [u8], pieces: &[&[u8]]) -> bool {
     true
 }
 
-/// Says things to the kernel that it did not ask for. Keeps the device open.
+/// Sends notices to the kernel. Keeps the device open.
 #[derive(Debug, Clone)]
 pub(super) struct Notices(Arc<OwnedFd>);
 
@@ -159,8 +160,8 @@ impl Notices {
         write(self.0.as_fd(), &head, &[body.bytes()])
     }
 
-    /// Puts bytes of a node into the page cache, as if they had been read. Waits for its pages
-    /// that are being read, so the caller must hold nothing that an answer needs.
+    /// Stores bytes of a node in the page cache, as if they had been read. Waits for its pages that
+    /// are being read, so the caller must hold nothing that a reply needs.
     ///
     /// # Errors
     /// The system's; not found where the kernel does not know the node.
@@ -189,10 +190,10 @@ fn write(device: BorrowedFd<'_>, head: &Words, pieces: &[&[u8]]) -> io::Result<(
     Ok(())
 }
 
-/// Pieces of one answer: more than a source delivers at once ([`crate::device`]).
+/// Most pieces of one reply: more than a source delivers at once ([`crate::device`]).
 pub(super) const PIECES_MAX: usize = 264;
 /// Errors of a reply to an aborted request.
 const GONE: [i32; 3] = [libc::ENOENT, libc::ENODEV, libc::ECONNABORTED];
-/// More tries to take a request or to give an answer, and the time between two.
+/// Further attempts to take a request or to send a reply, and the time between two.
 pub(super) const TRIES: u32 = 20;
 pub(super) const TRY_PAUSE: Duration = Duration::from_millis(5);

@@ -54,14 +54,14 @@ struct Reader {
 #[derive(Default)]
 struct Turn {
     parked: usize,
-    /// Calls that no parked worker has answered yet.
+    /// Calls that no parked worker has taken yet.
     calls: usize,
     /// Workers that have not ended.
     workers: usize,
 }
 
 impl Connection {
-    /// A connection whose handshake is done; `rest` is what was received behind it, at most
+    /// A connection whose handshake is done; `rest` holds the bytes received after it, at most
     /// [`BUFFER_BYTES`].
     pub(super) fn new(
         socket: Arc<OwnedFd>,
@@ -96,8 +96,8 @@ impl Connection {
         }
     }
 
-    /// Serves until the connection ends and every reply under way is sent. The calling thread is
-    /// the first worker; others join when they are needed.
+    /// Serves until the connection ends and every reply in progress is sent. The calling thread is
+    /// the first worker; others are started when they are needed.
     pub(super) fn serve(self: &Arc<Self>) {
         // Also when the device panics here: the client count must not drop while other workers
         // still serve this client.
@@ -218,14 +218,14 @@ impl Connection {
                 .name(name)
                 .spawn(move || follower.work());
             if started.is_err() {
-                // The workers that are there go on; the next call tries again.
+                // The existing workers go on; the next call tries again.
                 self.turn.lock().workers -= 1;
                 self.called.notify_all();
             }
         }
     }
 
-    /// Nothing more is received; replies under way are still sent.
+    /// Stops receiving; replies in progress are still sent.
     fn end(&self) {
         // Pairs with the loads in `take_lead`; under `turn`, so that no worker parks on the old
         // value.
@@ -277,16 +277,16 @@ struct Arrival {
     earlier: Result<(), WriteError>,
 }
 
-/// Why nothing more is received.
+/// The reason why receiving ended.
 enum End {
-    /// The client left as it may.
+    /// The client disconnected in order.
     Left,
-    /// It did something that makes no sense, or stopped within a request.
+    /// It violated the protocol, or stopped within a request.
     Fault(&'static str),
 }
 
 impl Reader {
-    /// Receives until there is something to do.
+    /// Receives until a request is complete.
     fn next(&mut self, connection: &Connection) -> Result<Work, End> {
         loop {
             match self.session.next(&self.buffer[self.start..self.end]) {
@@ -332,7 +332,7 @@ impl Reader {
         }
     }
 
-    /// Fills `out` with what was received already and what comes.
+    /// Fills `out` with bytes that were received already, then with new ones.
     fn fill(&mut self, connection: &Connection, out: &mut [u8]) -> Result<(), End> {
         let there = (self.end - self.start).min(out.len());
         out[..there].copy_from_slice(&self.buffer[self.start..self.start + there]);
@@ -354,8 +354,8 @@ impl Reader {
         self.session.has_next(&self.buffer[self.start..self.end])
     }
 
-    /// Waits for more input, asleep: looking for it for 8 to 50 us first made no request faster and
-    /// cost half as much CPU time again.
+    /// Waits for more input, asleep: polling for 8 to 50 us first made no request faster and cost
+    /// half as much CPU time again.
     fn receive(&mut self, connection: &Connection) -> Result<(), End> {
         self.buffer.copy_within(self.start..self.end, 0);
         self.end -= self.start;

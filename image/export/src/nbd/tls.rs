@@ -88,9 +88,9 @@ impl Tls {
         })
     }
 
-    /// Starts to carry between `client`, which begins with its part of the handshake now, and the
-    /// socket that is returned. Returns at once; the thread ends soon after that socket was closed,
-    /// when the client has what was sent to it.
+    /// Starts to relay between `client`, which begins its handshake now, and the returned socket.
+    /// Returns at once; the thread ends soon after that socket was closed and the client has
+    /// received all data.
     ///
     /// # Errors
     /// The system's: no sockets or no thread.
@@ -106,8 +106,8 @@ impl Tls {
             None,
         )?;
         let mut tls = ServerConnection::new(Arc::clone(&self.config)).map_err(io::Error::other)?;
-        // A piece is put in only where nothing else waits; with a limit a client's change of keys,
-        // whose answer waits as well, would leave too little room for it.
+        // A piece is buffered only where nothing else waits. With a limit, the reply to a client's
+        // key update, which waits as well, would leave too little room for it.
         tls.set_buffer_limit(None);
         let carrier = Carrier {
             tls,
@@ -128,10 +128,10 @@ struct Carrier {
     tls: ServerConnection,
     client: Arc<OwnedFd>,
     server: OwnedFd,
-    /// In plain, of the client.
+    /// Plain text from the client.
     to_server: Vec<u8>,
     client_ended: bool,
-    /// All that the server has sent was taken.
+    /// All data that the server has sent were taken.
     server_ended: bool,
     /// When the server's end of the pair was found closed.
     gone_since: Option<Instant>,
@@ -147,14 +147,14 @@ impl Carrier {
         let _ = shutdown(&self.server, Shutdown::Both);
     }
 
-    /// Carries until one side has ended and all that it sent has been handed on.
+    /// Relays until one side has ended and all its data have been passed on.
     fn carry(&mut self) -> io::Result<()> {
         loop {
             let sends = self.tls.wants_write();
             if self.server_ended && !sends {
                 return Ok(());
             }
-            // What the server sends is taken when the last piece of it has left.
+            // The server's data are taken when the last piece of it is sent.
             let takes = !self.tls.is_handshaking() && !sends && !self.server_ended;
             let receives = self.to_server.is_empty() && !self.client_ended;
             let hands_on = !self.to_server.is_empty();
@@ -212,7 +212,7 @@ impl Carrier {
         }
     }
 
-    /// From the client; what is in plain of it is set aside.
+    /// From the client; its plain text is buffered.
     fn receive(&mut self) -> io::Result<()> {
         let read = pass(self.tls.read_tls(&mut Socket(&self.client)))?;
         let state = self.tls.process_new_packets();
@@ -270,7 +270,7 @@ impl Carrier {
     }
 }
 
-/// `None` where the call has to be made again later.
+/// `None` where the call has to be repeated later.
 fn pass(result: io::Result<usize>) -> io::Result<Option<usize>> {
     match result {
         Ok(count) => Ok(Some(count)),
@@ -314,5 +314,5 @@ const TICK: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
 };
-/// Time that a client has for what the server has sent before it went.
+/// Time for a client to receive data that the server has sent before it closed.
 const LAST_BYTES_MAX: Duration = Duration::from_secs(10);

@@ -1,14 +1,14 @@
 //! ublk: a block device `/dev/ublkbN` whose requests a process answers over io_uring.
 //!
-//! Why here: it is the export that is closest to the papers' own driver: the kernel hands a request
-//! to user space, user space decompresses, and no file system or loop device stands between. It is
-//! used where the kernel has it ([`available`] says why not); elsewhere the same image goes through
-//! FUSE and a loop device.
+//! Why here: it is the export closest to the papers' own driver: the kernel passes a request to
+//! user space, user space decompresses, and no file system or loop device is in between. It is used
+//! where the kernel has it ([`available`] reports the reason if not); elsewhere the same image goes
+//! through FUSE and a loop device.
 //!
 //! - [`start`] makes a device, [`recover`] takes over one whose server died, [`stop`] removes one,
 //!   [`attached`] lists.
 //! - The kernel's blk-mq queue on each CPU maps to one of our queues; each queue is one thread that
-//!   answers one request at a time (`queue.rs`). Parallel decompressing is the source's business,
+//!   answers one request at a time (`queue.rs`). Decompressing in parallel is the source's task,
 //!   not this module's.
 //!
 //! Must stay true:
@@ -46,9 +46,9 @@ use std::path::{Path, PathBuf};
 pub struct Options {
     /// Queues, each a thread; 1 up to the number of CPUs (more are cut down by the kernel).
     pub queues: u16,
-    /// Requests that one queue takes in before submitters wait; 1..=4096. Costs no memory of ours.
+    /// Requests in one queue before submitters wait; 1..=4096. Costs no memory of ours.
     pub depth: u16,
-    /// The number N of `/dev/ublkbN`, or none to take the lowest that is free.
+    /// The number N of `/dev/ublkbN`; `None`: the lowest free one.
     pub dev_id: Option<u32>,
     /// The kernel's read-ahead of a sequential reader through the page cache, in KiB; 0
     /// turns it off.
@@ -85,7 +85,7 @@ pub struct Attached {
     pub quiesced: bool,
 }
 
-/// Says whether ublk devices can be made here, and if not, why and what to do.
+/// Checks if ublk devices can be made here; if not, the error has the reason and the next step.
 ///
 /// Costs an open of the control device and one command; does not block on devices.
 ///
@@ -125,7 +125,7 @@ pub fn dev_id_of(path: &Path) -> Option<u32> {
     path.to_str()?.strip_prefix("/dev/ublkb")?.parse().ok()
 }
 
-/// Sectors of a device that serves `size_bytes`: the last one is filled up with zeros.
+/// Sectors of a device that serves `size_bytes`: the last one is padded with zeros.
 fn sectors(size_bytes: u64) -> u64 {
     size_bytes.div_ceil(SECTOR_BYTES)
 }
@@ -142,7 +142,7 @@ const FEATURES: [(u64, &str); 3] = [
     ),
     (libublk::sys::UBLK_F_USER_COPY as u64, "UBLK_F_USER_COPY"),
 ];
-/// The unit in which the driver counts, whatever the device's block size.
+/// The driver's unit, whatever the device's block size.
 const SECTOR_BYTES: u64 = 512;
 /// More queues than this gain nothing: the source, not the queue's thread, does the work.
 const QUEUES_MAX: usize = 4;
@@ -179,7 +179,8 @@ mod tests {
     #[test]
     fn where_there_is_no_driver_the_reason_names_the_next_step() {
         if Path::new(CONTROL_PATH).exists() {
-            // With a driver the answer depends on its age; the guest's run covers that side.
+            // With a driver the result depends on its version; tests in a virtual machine cover
+            // that case.
             return;
         }
         let reason = available().expect_err("no control device").to_string();

@@ -1,13 +1,13 @@
 //! The process that serves an image over ublk, from its record to its end.
 //!
-//! Why here: what `attach` does in its server where the kernel has ublk; the loop device's
-//! counterpart is `mount/server.rs`.
+//! Why here: the server's part of `attach` where the kernel has ublk; the loop device's counterpart
+//! is `mount/server.rs`.
 //! Must stay true: a killed server leaves its device quiesced, and the next `attach` of the same
 //! image takes it over; an orderly end removes the device. Signals: SIGINT, SIGTERM or SIGHUP ends
 //! the server. Users of a mount have [`PATIENCE`] to unmount the device, and get errors then.
 //! Nothing is written to such a device, so nothing can be lost.
 //!
-//! [`serve`] belongs to the thread that calls it, which must not serve reads.
+//! [`serve`] keeps the calling thread, which must not serve reads.
 
 use super::control::is_held;
 use super::{Options, UblkServer, UblkStopper, start_or_recover};
@@ -73,7 +73,7 @@ fn way(server: &UblkServer) -> String {
     }
 }
 
-/// Has the server stopped by signals, on a thread that ends when the handle is closed.
+/// Stops the server by signals, on a thread that ends when the handle is closed.
 fn end_on_signals(mut signals: Signals, server: &UblkServer) -> io::Result<Handle> {
     let handle = signals.handle();
     let (stopper, dev_id) = (server.stopper(), server.dev_id());
