@@ -1,4 +1,4 @@
-//! Encrypted images, from `pack` to a device's reads, and what is done to them on the way.
+//! Encrypted images, from `pack` to a device's reads, with damage and tampering in between.
 
 use crate::device::{Device, DeviceConfig};
 use crate::format::lock::{Cipher, WRAPPED_BYTES};
@@ -124,7 +124,7 @@ impl Scratch {
         Ok(Device::open_indexed(file, index, pool, DeviceConfig::default()).unwrap())
     }
 
-    /// What is read of each frame, where it can be.
+    /// The bytes read of each frame; `None` if it cannot be read.
     fn frames(&self, device: &Device) -> Vec<Option<Vec<u8>>> {
         let frames = self.raw.chunks(FRAME_BYTES as usize).enumerate();
         let read = frames.map(|(number, raw)| {
@@ -267,7 +267,7 @@ fn a_changed_bit_is_refused_or_costs_the_frame_it_is_in() {
             .zip(&raw)
             .all(|(read, raw)| read.as_deref() == Some(*raw))
     );
-    // What is authenticated to be zeros is not read.
+    // Frames that are authenticated as zeros are not read.
     let file = File::open(scratch.path("image")).unwrap();
     let zeros = Index::open(&file).unwrap().frame(5);
     let zeros = zeros.offset as usize..zeros.offset as usize + zeros.stored_bytes as usize;
@@ -557,7 +557,7 @@ fn an_image_that_follows_another_has_the_keys_of_the_map() {
         Guard::default(),
     );
     let head = 8 + u32::from_le_bytes(new[4..8].try_into().unwrap()) as usize;
-    // The slot's body begins behind salt and slot head: share, then the wrapped key.
+    // The slot's body begins after salt and slot header: share, then the wrapped key.
     let body = &new[20 + 32 + 4..head];
     let share: [u8; 32] = body[..32].try_into().unwrap();
     let wrapped: [u8; WRAPPED_BYTES] = body[32..].try_into().unwrap();

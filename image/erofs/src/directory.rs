@@ -129,7 +129,7 @@ fn find(block: &Block<'_>, name: &[u8]) -> Result<Option<usize>, Error> {
     Ok(None)
 }
 
-/// Visits entries from position `from` (0: the beginning) until `visit` says false.
+/// Visits entries from position `from` (0: the beginning) until `visit` returns false.
 pub(crate) fn list(
     bytes: &dyn Bytes,
     sb: &Superblock,

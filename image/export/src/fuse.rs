@@ -338,7 +338,7 @@ impl FuseServer {
         self.device
     }
 
-    /// True where requests come by queues over io_uring.
+    /// True if requests come by queues over io_uring.
     #[must_use]
     pub fn is_queued(&self) -> bool {
         self.queued
@@ -390,7 +390,7 @@ fn root_of(hidden: Option<OwnedFd>, place: MountPoint<'_>) -> Result<(OwnedFd, D
     Ok((root, device))
 }
 
-/// Ends the process of a session that cannot go on: programs may wait for its replies, and get
+/// Ends the process of a session that cannot continue: programs may wait for its replies, and get
 /// errors this way. Its record stays, as after a kill: `umount` removes the rest.
 fn break_off(error: &io::Error) {
     tracing::error!("no more answers from this server ({error}); its files give errors");

@@ -34,8 +34,8 @@ pub enum Undone {
     /// Its users get errors now, and the rest is removed when they close it. Nothing was written to
     /// it.
     TakenAway,
-    /// Others still use it, and can go on; its server ends when they release it. All data written
-    /// so far is safe.
+    /// Others still use it, and can continue; its server ends when they release it. All data
+    /// written so far is safe.
     StillUsed(By),
     /// Its server had died. Written data that were not flushed before are lost.
     ServerDied,

@@ -281,7 +281,7 @@ impl ImageFormat for Lz4 {
     }
 }
 
-/// Both cloop formats are read by the same parser; they differ in what is written.
+/// Both cloop formats are read by the same parser; they differ in their writers.
 struct Cloop {
     lzo: bool,
 }

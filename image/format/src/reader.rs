@@ -28,7 +28,7 @@ pub enum FrameError {
     StoredCheck {
         /// Their number.
         bytes: u32,
-        /// XXH3-64 of what was read.
+        /// XXH3-64 of the bytes that were read.
         found: u64,
         /// The number in the image's table.
         expected: u64,

@@ -29,7 +29,7 @@ impl Fault {
         }
     }
 
-    /// True where another attempt may help.
+    /// True if another attempt may help.
     pub(crate) fn may_pass(&self) -> bool {
         matches!(self, Self::Passing(_))
     }

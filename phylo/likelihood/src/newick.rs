@@ -44,7 +44,7 @@ pub struct Node {
     pub parent: Option<usize>,
     /// The nodes below, in the text's order.
     pub children: Vec<usize>,
-    /// The label; empty where there is none.
+    /// The label; empty if there is none.
     pub label: String,
     /// The length of the branch above, finite.
     pub length: Option<f64>,
@@ -341,7 +341,7 @@ impl std::fmt::Display for Newick {
     }
 }
 
-/// Writes a label, in quotes where it must be.
+/// Writes a label, in quotes if necessary.
 pub(crate) fn write_label(f: &mut dyn Write, label: &str) -> std::fmt::Result {
     let special = |c: char| c.is_whitespace() || "()[]':;,".contains(c);
     if label.contains(special) {

@@ -29,7 +29,7 @@ pub enum CompareError {
         /// The tip.
         label: String,
     },
-    /// A tip stands twice.
+    /// A tip occurs twice.
     #[error("a tree has the tip `{label}` twice")]
     Twice {
         /// The tip.
@@ -48,7 +48,7 @@ pub enum CompareError {
 pub struct Taxa(HashMap<String, usize>);
 
 impl Taxa {
-    /// Those of a tree, numbered as they stand in it.
+    /// The splits of a tree, numbered in its order.
     ///
     /// # Errors
     /// [`CompareError::Twice`], [`CompareError::TooSmall`].
@@ -125,7 +125,7 @@ impl Split {
         self.0.iter().map(|word| word.count_ones() as usize).sum()
     }
 
-    /// True where a taxon is on that side.
+    /// True if a taxon is on that side.
     #[must_use]
     pub fn has(&self, taxon: usize) -> bool {
         self.0[taxon / 64] >> (taxon % 64) & 1 == 1
@@ -138,7 +138,7 @@ impl Split {
         len <= 1 || len + 1 >= taxa
     }
 
-    /// True where a tree can have both.
+    /// True if a tree can have both.
     #[must_use]
     pub fn is_compatible(&self, other: &Self) -> bool {
         // Neither side has taxon 0, so that their complements always share a taxon.
@@ -161,7 +161,7 @@ pub fn of(tree: &Newick, taxa: &Taxa) -> Vec<Split> {
     let words = taxa.len().div_ceil(64);
     let nodes = tree.nodes();
     let mut below = vec![vec![0_u64; words]; nodes.len()];
-    // Children stand after their parents.
+    // Children come after their parents.
     for node in (0..nodes.len()).rev() {
         if nodes[node].children.is_empty() {
             let taxon = taxa.number(&nodes[node].label);
@@ -209,12 +209,12 @@ impl Span {
         self.len += other.len;
     }
 
-    /// True where every number between the ends is on it.
+    /// True if every number between the ends is on it.
     pub fn is_run(self) -> bool {
         self.len > 0 && self.last - self.first + 1 == self.len
     }
 
-    /// True where a taxon is on it; of runs only.
+    /// True if a taxon is on it; of runs only.
     pub fn has(self, taxon: u32) -> bool {
         (self.first..=self.last).contains(&taxon)
     }
@@ -234,7 +234,7 @@ pub fn spans(tree: &Newick, taxa: &Taxa) -> Vec<Span> {
     let nodes = tree.nodes();
     let mut below = vec![Span::EMPTY; nodes.len()];
     let mut above_first = None;
-    // Children stand after their parents.
+    // Children come after their parents.
     for node in (0..nodes.len()).rev() {
         if nodes[node].children.is_empty() {
             let taxon = u32::try_from(taxa.number(&nodes[node].label)).unwrap_or(u32::MAX);

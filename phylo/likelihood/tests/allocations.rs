@@ -128,5 +128,5 @@ fn a_searchs_steps_allocate_nothing() {
     );
 }
 
-/// Laps over the same steps, one of which must allocate nothing.
+/// Laps over the same steps; one of them must allocate nothing.
 const LAPS_MAX: usize = 50;

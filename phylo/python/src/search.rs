@@ -110,7 +110,7 @@ pub(crate) enum StartTrees {
     Given(Vec<String>),
 }
 
-/// Counts what is done.
+/// Counts finished pieces.
 struct Counter<'c>([&'c AtomicU32; 2]);
 
 impl Keeper for Counter<'_> {
@@ -280,5 +280,5 @@ fn found(ledger: Ledger, pool: &sidecore_offload::Pool) -> Result<SearchResult, 
     })
 }
 
-/// Nothing is kept: there is no file to go on from.
+/// Nothing is stored: there is no file to continue from.
 const NEVER: Duration = Duration::MAX;

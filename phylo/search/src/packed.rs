@@ -79,7 +79,7 @@ pub fn unpack(bytes: Vec<u8>, max: usize) -> Result<Vec<u8>, PackedError> {
 fn gzip(bytes: &[u8], max: usize) -> Result<Vec<u8>, PackedError> {
     let mut out = Output::new("gzip", max);
     let mut rest = bytes;
-    // bgzip writes one member a block, so members go on until the data end.
+    // bgzip writes one member a block, so members continue until the data end.
     while rest.starts_with(&GZIP) {
         let mut inflate = Inflate::new(true, GZIP_WINDOW_BITS);
         loop {

@@ -214,7 +214,7 @@ impl Cache {
     /// The filler would stop after the first `valid` bytes. True when no other reader has joined:
     /// the slot is then ready with these bytes, and a reader that needs more decompresses the frame
     /// again. False when another reader has joined and relies on the whole frame: the filler must
-    /// go on. Keeps the pin.
+    /// continue. Keeps the pin.
     #[must_use]
     pub(crate) fn leave(&mut self, slot: SlotId, valid: u32) -> bool {
         let entry = &mut self.slots[slot.0 as usize];

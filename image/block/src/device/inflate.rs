@@ -25,7 +25,7 @@ use sidecore_sys::{FileMap, prefetch};
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::time::Instant;
-// Chooses AVX2 at run time, which halves what the check costs.
+// Chooses AVX2 at run time, which halves the cost of the check.
 use twox_hash::XxHash3_64;
 use xxhash_rust::xxh64::xxh64;
 
@@ -286,7 +286,7 @@ impl Work<'_> {
                 .stages()
                 .record(Stage::Inflate, nanos_between(got, Instant::now()));
             self.delivered = true;
-            // The codec's state is where it stopped: finishing costs only the rest.
+            // The codec's state is kept: finishing costs only the rest.
             if (self.on_wanted)(&out[..valid]) == After::Finish && valid < raw_bytes {
                 return inflater
                     .advance(stored, out, raw_bytes)

@@ -87,7 +87,7 @@ impl<'d> Pin<'d> {
     fn lock(&self) -> RwLockReadGuard<'d, SlotBuf> {
         let slot = &self.device.slots[self.slot.0 as usize];
         if task::is_task() {
-            // The filler of the slot may be a task of this very thread, parked: it must go on.
+            // The filler of the slot may be a task of this very thread, parked: it must continue.
             return task::wait_for(|| slot.try_read());
         }
         slot.read()

@@ -61,7 +61,7 @@ pub(crate) struct Packed {
 pub(crate) fn packed(format: Format, bytes: usize) -> Packed {
     let directory = tempfile::tempdir().unwrap();
     let (source, image) = (directory.path().join("raw"), directory.path().join("image"));
-    // cloop cannot say how long its last block is.
+    // cloop does not store the length of its last block.
     let raw = contents(bytes.next_multiple_of(FRAME_BYTES as usize), 0x5eed);
     std::fs::write(&source, &raw).unwrap();
     let options = Options {
@@ -242,8 +242,7 @@ fn a_sequential_reader_finds_frames_inflated_ahead() {
     for (index, chunk) in packed.raw.chunks(FRAME_BYTES as usize).enumerate() {
         let got = read_with(&device, (index * FRAME_BYTES as usize) as u64, chunk.len()).unwrap();
         assert!(got == chunk);
-        // A reader that does something with what it read, for as long as the engines need to do
-        // what was left to them.
+        // A reader that processes its bytes for as long as the engines need to finish their work.
         let begun = std::time::Instant::now();
         while device.pool().backlog() > 0 || device.pool().engines_idle() < 2 {
             assert!(
@@ -362,7 +361,7 @@ fn damage_at_a_frames_end_keeps_its_beginning_back() {
     }
 }
 
-/// The file is cut short under an open device: an error for what is gone, the rest still reads.
+/// The file is truncated under an open device: an error for the missing part, the rest still reads.
 #[test]
 fn an_image_cut_short_while_open_fails_without_dying() {
     for (format, which) in FORMATS

@@ -45,7 +45,7 @@ pub struct Changed {
     pub len: u64,
 }
 
-/// Where each grain of a window lies.
+/// The places of the grains of a window.
 struct Window {
     entries: [Entry; WINDOW_GRAINS],
     layers: [u8; WINDOW_GRAINS],
@@ -102,7 +102,7 @@ impl Overlay {
         }
     }
 
-    /// The first extent at or behind byte `offset` that one of the upper `depth` layers has; `None`
+    /// The first extent at or after byte `offset` that one of the upper `depth` layers has; `None`
     /// if there are no more.
     ///
     /// # Errors

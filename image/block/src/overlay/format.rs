@@ -144,7 +144,7 @@ pub(super) fn decode_group(bytes: &[u8], log: Log<'_>) -> Option<(u64, Vec<Chang
     Some((u64_at(head, 8), changes))
 }
 
-/// True where a group with a number above `sequence` lies anywhere in `bytes`: it was written after
+/// True if a group with a number above `sequence` lies anywhere in `bytes`: it was written after
 /// all earlier groups were durable.
 pub(super) fn has_later_group(bytes: &[u8], sequence: u64, log: Log<'_>) -> bool {
     let magic = GROUP_MAGIC.to_le_bytes();
@@ -384,7 +384,7 @@ impl Superblock {
 }
 
 impl Superblock {
-    /// True where the superblock has the code that `seal` computes, or neither has one.
+    /// True if the superblock has the code that `seal` computes, or neither has one.
     pub(super) fn is_authentic(&self, seal: &Seal) -> bool {
         let bytes = self.encode(seal);
         match (&self.lock, seal.superblock_code(&bytes[..CODE_AT])) {
@@ -396,7 +396,7 @@ impl Superblock {
     }
 }
 
-/// A name, cut at a character where it is too long.
+/// A name, cut at a character if it is too long.
 fn cut(name: &str) -> &str {
     let mut end = name.len().min(NAME_BYTES_MAX);
     while !name.is_char_boundary(end) {

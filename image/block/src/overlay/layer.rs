@@ -228,8 +228,8 @@ impl Layer {
     /// Writes whole grains from `first`. The caller holds their range.
     ///
     /// # Errors
-    /// [`OverlayError::NoSpace`]: the old contents stay, of all grains or of those behind the
-    /// written ones; or others.
+    /// [`OverlayError::NoSpace`]: the old contents stay, of all grains or of those after the
+    /// written ones; or another error.
     pub(super) fn write(&self, first: u64, bytes: &[u8]) -> Result<(), OverlayError> {
         let mut grain = first;
         for part in bytes.chunks(self.grain_bytes * PART_GRAINS_MAX) {

@@ -30,9 +30,9 @@ pub(super) struct Loaded {
     pub(super) log_used: u64,
     /// Number of the next group.
     pub(super) sequence: u64,
-    /// True where bytes behind those groups were dropped.
+    /// True if bytes after those groups were dropped.
     pub(super) torn: bool,
-    /// True where both superblocks are the same.
+    /// True if both superblocks are the same.
     pub(super) paired: bool,
     /// Leaves that the log's runs of zeros span.
     pub(super) zeroed_leaves: u64,

@@ -7,7 +7,7 @@
 //!
 //! Must stay true: **no key encrypts twice.** Each written grain gets a key of its own: BLAKE3 of a
 //! nonce of 24 random bytes under the layer's key. So rewriting a grain, a crash that restores an
-//! older one, or two copies of the file that both go on are all safe. A grain's number is
+//! older one, or two copies of the file that both continue are all safe. A grain's number is
 //! authenticated, and the map holds a code of its nonce and tag, so neither another grain nor an
 //! older version is accepted in its place. The log's codes take a salt that is drawn whenever the
 //! file is opened for writing: groups of a copy, or dropped groups, never verify.
@@ -86,7 +86,7 @@ impl Seal {
         }))
     }
 
-    /// Bytes that a slot has behind the grain.
+    /// Bytes of a slot after the grain.
     pub(super) fn trailer_bytes(&self) -> usize {
         match self {
             Self::Open => 0,

@@ -114,7 +114,7 @@ impl Slots {
         start
     }
 
-    /// Takes this slot; false where it is in use.
+    /// Takes this slot; false if it is in use.
     pub(super) fn claim(&mut self, slot: u64) -> bool {
         let free = !self.is_used(slot);
         if free {
@@ -123,7 +123,7 @@ impl Slots {
         free
     }
 
-    /// Gives a slot back; false where it was not in use.
+    /// Gives a slot back; false if it was not in use.
     pub(super) fn give_back(&mut self, slot: u64) -> bool {
         if !self.is_used(slot) {
             return false;

@@ -126,7 +126,7 @@ pub fn open(
         };
         let layer = open_layer(&next, identity, writable && is_top, map_bytes)?;
         let superblock = layer.superblock();
-        // Only a frozen layer may lie below another: writes to it would change what is above.
+        // Only a frozen layer may lie below another: writes to it would change the layers above.
         let same = expected.is_none_or(|id| id == superblock.id && superblock.frozen);
         let top = layers.first().map(Layer::superblock);
         if !same || top.is_some_and(|top| top.grain_bytes != superblock.grain_bytes) {
@@ -239,7 +239,7 @@ fn to_clone(store: &dyn Store, base: Option<&Identity>) -> Result<Superblock, Ov
         check_base(&superblock, base)?;
         load::seal_of(&superblock, base.key.as_deref())?;
     }
-    // An error where it needs a key and there is none.
+    // An error if it needs a key and there is none.
     seal_for(&superblock, base)?;
     Ok(superblock)
 }
@@ -288,7 +288,7 @@ fn make_above(
     make(new, &superblock, base)
 }
 
-/// `path` relative to `directory`: the name alone where it lies there, else absolute.
+/// `path` relative to `directory`: the name alone if it lies there, else absolute.
 fn path_from(directory: &Path, path: &Path) -> Result<String, OverlayError> {
     let full = path
         .canonicalize()
@@ -415,11 +415,11 @@ pub struct Description {
     pub base: String,
     /// True while a process has it open to write.
     pub in_use: bool,
-    /// True where its grains are encrypted, as its image is.
+    /// True if its grains are encrypted, as its image is.
     pub encrypted: bool,
-    /// Bytes of the file that hold grains and the map; none where it is in use, or encrypted.
+    /// Bytes of the file that hold grains and the map; `None` if it is in use or encrypted.
     pub stored_bytes: Option<u64>,
-    /// Bytes of changes that a crash has left in the log; none where it is in use, or encrypted.
+    /// Bytes of changes that a crash has left in the log; `None` if it is in use or encrypted.
     pub log_bytes: Option<u64>,
 }
 
@@ -484,7 +484,7 @@ pub fn is_overlay_file(path: &Path) -> Result<bool, OverlayError> {
     }
 }
 
-/// Pointers to leaves of a new overlay, unless its grain is asked for.
+/// Maximum number of pointers to leaves in a new overlay, unless its grain size is given.
 const POINTERS_MAX: u64 = 1 << 20;
 /// Leaves of the map in memory, of each layer below.
 const LOWER_MAP_BYTES: usize = 4 << 20;

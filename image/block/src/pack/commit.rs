@@ -264,7 +264,7 @@ struct Job {
     hole_bytes: u64,
     raw_bytes: u32,
     step: Step,
-    /// The frame whose compressed bytes are in `stored`, and true where it is declared zeros.
+    /// The frame whose compressed bytes are in `stored`, and true if it is declared zeros.
     copied: Option<(Frame, bool)>,
     raw: Vec<u8>,
     stored: Vec<u8>,
@@ -337,7 +337,7 @@ fn check(frame: &Frame, stored: &[u8]) -> Result<(), FrameError> {
     }
 }
 
-/// True where the old image's frames can be used unchanged in the new one.
+/// True if the old image's frames can be used unchanged in the new one.
 fn can_copy(index: &Index) -> bool {
     matches!(index.format(), Format::Zstd | Format::Lz4)
         && index.is_even()
@@ -401,7 +401,7 @@ impl<'o> Changes<'o> {
         }
     }
 
-    /// True where a layer has any of the bytes from `start` to `end`.
+    /// True if a layer has any of the bytes from `start` to `end`.
     fn touch(&mut self, start: u64, end: u64) -> Result<bool, String> {
         let over = self.next.is_some_and(|it| it.offset + it.len <= start);
         if !self.asked || over {

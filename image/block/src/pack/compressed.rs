@@ -20,12 +20,12 @@ use std::path::Path;
 use std::process::Command;
 use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer};
 
-/// True where `head` begins a disk in qcow2.
+/// True if `head` begins a disk in qcow2.
 pub(super) fn is_qcow2(head: &[u8]) -> bool {
     inside(head) == Some(Inside::Qcow2)
 }
 
-/// True where `head` begins a compressed stream in a supported format.
+/// True if `head` begins a compressed stream in a supported format.
 pub(super) fn is_stream(head: &[u8]) -> bool {
     is_zstd(head) || matches!(inside(head), Some(Inside::Gzip | Inside::Xz))
 }

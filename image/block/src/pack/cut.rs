@@ -16,7 +16,7 @@ use fastcdc::v2020::FastCDC;
 pub(super) struct Cutter {
     /// A buffer of the largest frame's size.
     buffer: Box<[u8]>,
-    /// Bytes of the buffer that are read and not handed out.
+    /// Bytes of the buffer that are read and not returned yet.
     filled: usize,
     average_bytes: usize,
     ended: bool,
@@ -68,7 +68,7 @@ impl Cutter {
             return Ok(Filled::Zeros(max));
         }
         let average = self.average_bytes;
-        // The cut depends on the contents alone, so frames behind an insertion are equal again.
+        // The cut depends on the contents alone, so frames after an insertion are equal again.
         let mut chunks = FastCDC::new(bytes, average / FACTOR, average, max);
         let end = chunks.next().map_or(0, |chunk| chunk.length);
         raw.clear();

@@ -50,7 +50,7 @@ pub enum PackError {
     Level {
         /// The format.
         format: &'static str,
-        /// The value asked for.
+        /// The requested value.
         level: i32,
         /// The lowest.
         min: i32,

@@ -58,7 +58,7 @@ pub struct Options {
     pub cdc: bool,
     /// The codec's level; `None`: its default.
     pub level: Option<i32>,
-    /// What the image is optimised for.
+    /// The goal of the image's optimization.
     pub tune: Tune,
     /// Number of engines that compress.
     pub engines: usize,
@@ -72,8 +72,8 @@ pub struct Options {
 /// of this program before thin images refuse it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Thin {
-    /// Where the frames of the source's holes would take more than a few MiB, and more than a small
-    /// part of the data's size; or would be too many for an image.
+    /// A thin image if the frames of the source's holes would take more than a few MiB and more
+    /// than a small part of the data's size, or would be too many for an image.
     #[default]
     Auto,
     /// Always.
@@ -550,7 +550,7 @@ impl Write for Sink {
     }
 }
 
-/// True where `Thin::Auto` chooses a thin image for a source with `holes`.
+/// True if `Thin::Auto` chooses a thin image for a source with `holes`.
 fn is_worth_it(holes: Holes, frame_bytes: u32) -> bool {
     let hole_frames = holes.hole_bytes / u64::from(frame_bytes);
     let frames = (holes.hole_bytes + holes.data_bytes) / u64::from(frame_bytes);
@@ -582,7 +582,7 @@ fn open_image(path: &Path) -> Result<File, PackError> {
     })
 }
 
-/// A pool of as many engines as were asked for.
+/// A pool of the requested number of engines.
 fn engines(engines: usize) -> Result<Pool, OffloadError> {
     Pool::start(PoolConfig {
         engines,

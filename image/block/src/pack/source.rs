@@ -23,7 +23,7 @@ pub struct Source {
     reader: Reader,
     /// Name in messages.
     pub(super) path: PathBuf,
-    /// Its size in bytes, where it has one.
+    /// Its size in bytes, if it is known.
     pub size_bytes: Option<u64>,
     /// The file system that was made of a directory.
     pub inner: Option<inner::Kind>,
@@ -322,7 +322,7 @@ impl Sparse {
         frames
     }
 
-    /// The first extent of data at or behind `at`.
+    /// The first extent of data at or after `at`.
     fn data_from(&self, at: u64) -> Range<u64> {
         data_from(&self.file, at)
     }
@@ -334,7 +334,7 @@ impl Sparse {
     }
 }
 
-/// The first extent of data of `file` at or behind `at`; after the last one, a range at the end of
+/// The first extent of data of `file` at or after `at`; after the last one, a range at the end of
 /// all offsets. If the file system does not report holes, all is data.
 pub(super) fn data_from(file: &File, at: u64) -> Range<u64> {
     use rustix::fs::{SeekFrom, seek};

@@ -22,7 +22,7 @@
 //! - `layout`: places.
 //! - `emit`: bytes.
 //! - `names`: directories' blocks.
-//! - `attributes`: extended attributes behind an inode.
+//! - `attributes`: extended attributes after an inode.
 //!
 //! Source: `Documentation/filesystems/erofs.rst` and `fs/erofs/erofs_fs.h` of Linux.
 

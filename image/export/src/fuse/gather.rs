@@ -1,7 +1,7 @@
 //! Answers a FUSE read from a [`BlockSource`], for both file systems.
 //!
-//! Must stay true: a read is answered exactly once, before its source goes on to finish frames or
-//! to read ahead; no read allocates after its thread's first.
+//! Must stay true: a read is answered exactly once, before its source finishes frames or reads
+//! ahead; no read allocates after its thread's first.
 
 use super::nodes::ReadReply;
 use super::session::REQUEST_BYTES_MAX;

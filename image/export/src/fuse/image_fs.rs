@@ -2,9 +2,10 @@
 //!
 //! Why here: [`super`] mounts and ends it; this answers the kernel's requests.
 //! Must stay true: every request is answered exactly once; a read is answered before its source
-//! goes on to finish frames or to read ahead; no read allocates after its thread's first.
+//! finishes frames or reads ahead; no read allocates after its thread's first.
 //!
-//! Threads: the session's, any number at once. Source: `include/uapi/linux/fuse.h`.
+//! Threads: the session's, any number at once.
+//! Source: `include/uapi/linux/fuse.h`.
 
 use super::FuseOptions;
 use super::abi::{Attributes, ROOT, flag, opened};

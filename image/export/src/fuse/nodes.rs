@@ -3,8 +3,8 @@
 //! Why here: the file systems shown (one image, the files inside one) know no wire format, and the
 //! session knows no images.
 //! Must stay true: a method's return value is its reply, so that each request gets one reply. The
-//! exception is a read, which is answered before its source goes on to finish frames or to read
-//! ahead: its [`ReadReply`] answers, with `EIO` if it is dropped unanswered.
+//! exception is a read, which is answered before its source finishes frames or reads ahead: its
+//! [`ReadReply`] answers, with `EIO` if it is dropped unanswered.
 //!
 //! Threads: the session's, any number at once.
 
@@ -67,7 +67,7 @@ pub(super) trait Nodes: Send + Sync + 'static {
         Err(Errno::NOSYS)
     }
 
-    /// Makes durable what was written.
+    /// Makes all earlier writes durable.
     fn sync(&self) -> Answer<()> {
         Err(Errno::NOSYS)
     }
@@ -116,7 +116,7 @@ impl Terms {
         }
     }
 
-    /// True where the kernel has an ability.
+    /// True if the kernel has an ability.
     pub(super) fn offers(&self, flag: u64) -> bool {
         self.offered & flag != 0
     }
@@ -241,7 +241,7 @@ impl List {
         &self.bytes
     }
 
-    /// True where the kernel gets attributes with the names.
+    /// True if the kernel gets attributes with the names.
     pub(super) fn with_attributes(&self) -> bool {
         self.with_attributes
     }

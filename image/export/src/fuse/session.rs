@@ -102,7 +102,7 @@ impl<N: Nodes> Session<N> {
         })
     }
 
-    /// True where requests come by queues over io_uring.
+    /// True if requests come by queues over io_uring.
     pub(super) fn is_queued(&self) -> bool {
         !self.queues.is_empty()
     }
@@ -115,7 +115,7 @@ impl<N: Nodes> Session<N> {
     /// Serves on `threads` threads, and on one for each queue; returns when the file system is
     /// gone. `begun` is called once the kernel has taken all queues. If the kernel refused a queue,
     /// no request is served, and `begun` has to see to it that the mount is removed. `failed` is
-    /// called by a thread that cannot go on, perhaps with requests unanswered: it has to end the
+    /// called by a thread that cannot continue, perhaps with requests unanswered: it has to end the
     /// connection, which ends the other threads.
     ///
     /// # Errors
@@ -193,7 +193,7 @@ fn copy(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), error.to_string())
 }
 
-/// A queue for each processor; none where the system has no io_uring for this process.
+/// A queue for each processor; empty if the system does not allow io_uring for this process.
 fn queues(payload_bytes: usize) -> Vec<FuseQueue> {
     let made = fuse_ring::queues().and_then(|count| {
         let queue = |_| FuseQueue::new(QUEUE_ENTRIES, payload_bytes);

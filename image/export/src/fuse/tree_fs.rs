@@ -255,7 +255,7 @@ impl Nodes for TreeFs {
 
     fn read(&self, node: u64, offset: u64, len: usize, reply: ReadReply<'_>) {
         self.read_file(node, offset, len, reply);
-        // After the reply: the reader goes on meanwhile.
+        // After the reply: the reader continues meanwhile.
         if let Some(runs) = self.runs.as_ref().filter(|_| offset == 0) {
             let nid = node.saturating_sub(NODE_OFFSET);
             if let Some(run) = self.files.ahead.lock().read(nid) {
@@ -288,7 +288,7 @@ impl Nodes for TreeFs {
             }
             added
         });
-        // The kernel has no inodes for entries of which it got only the names.
+        // The kernel has no inodes for entries that were listed by name only.
         if self.runs.is_some() && list.with_attributes() {
             self.files.ahead.lock().listed(&files);
         }

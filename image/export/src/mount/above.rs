@@ -79,7 +79,7 @@ pub(super) fn root_of(mount: impl AsFd) -> Result<OwnedFd, Errno> {
 }
 
 /// A server's loop device, which stays connected while the descriptor is open, and its number;
-/// `None` where it is not connected any more.
+/// `None` if it is no longer connected.
 ///
 /// # Errors
 /// The system's.
@@ -183,7 +183,7 @@ pub(crate) fn mounts_on(record: &Record, mounts: Vec<table::Mount>) -> Vec<table
     mounts.into_iter().filter(is_on).collect()
 }
 
-/// True where an open file belongs to this mount's file system.
+/// True if an open file belongs to this mount's file system.
 pub(super) fn is_on(file: impl AsFd, mount: &table::Mount) -> bool {
     rustix::fs::fstat(file).is_ok_and(|stat| {
         let (major, minor) = (

@@ -122,7 +122,7 @@ pub(super) enum Act {
     Close,
     /// End; `lost` where some writes could not be made durable.
     End {
-        /// True where some writes were lost.
+        /// True if some writes were lost.
         lost: bool,
     },
 }
@@ -224,7 +224,7 @@ impl Ending {
 
 /// The steps by which a command undoes a mount; each is one call.
 pub(crate) trait Hands {
-    /// As [`Act::Flush`]; false where it failed.
+    /// As [`Act::Flush`]; false if it failed.
     fn flush(&mut self) -> bool;
     /// As [`Act::Unmount`].
     fn unmount(&mut self) -> Unmounted;
@@ -243,7 +243,7 @@ pub(crate) trait Hands {
 pub(crate) enum Seen {
     /// It has ended in order.
     Ended,
-    /// It ended, or goes on, with data that it cannot make durable.
+    /// It ended, or continues, with data that it cannot make durable.
     Failing,
     /// It is about to end.
     Ending,
@@ -264,7 +264,7 @@ pub(crate) enum Outcome {
     TakenAway,
     /// Programs use it; nothing has changed.
     Busy,
-    /// Not all data could be made durable; true where it is mounted as before.
+    /// Not all data could be made durable; true if it is mounted as before.
     NotFlushed(bool),
     /// It could not be unmounted.
     NotUnmounted,

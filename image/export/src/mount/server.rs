@@ -502,7 +502,7 @@ impl Server {
         let failed = |e: rustix::io::Errno| ExportError::os("cannot look at the new mount", e);
         let flags = AtFlags::EMPTY_PATH;
         let stat = rustix::fs::statx(mount, "", flags, StatxFlags::MNT_ID).map_err(failed)?;
-        // Two servers may have passed the check; only one at a time goes on to the mount.
+        // Two servers may have passed the check; only one at a time continues to the mount.
         let _all = self.states.lock_all()?;
         check_free(&dir)?;
         self.record.mount = Some(MountRecord {
@@ -748,7 +748,7 @@ fn away<T: Send>(work: impl FnOnce() -> Result<T, ExportError> + Send) -> Result
     apart(|| Ok(work())).map_err(|e| ExportError::os("cannot start a thread for it", e))?
 }
 
-/// Logs the reason of a failed step; true where it succeeded.
+/// Logs the reason of a failed step; true if it succeeded.
 fn done(what: &str, result: Result<(), ExportError>) -> bool {
     if let Err(error) = &result {
         tracing::warn!("{what}: {error}");

@@ -122,7 +122,7 @@ impl<'u> Undoing<'u> {
         [times, read("io").unwrap_or_default()]
     }
 
-    /// Continues a stopped server: it is asked to end, and could not.
+    /// Continues a stopped server that was told to end, and could not.
     fn wake(&self) -> Result<(), String> {
         let pid = self.record().pid;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -174,7 +174,7 @@ impl<'u> Undoing<'u> {
         }
     }
 
-    /// True where others still use the file system or the device, some time after it was removed.
+    /// True if others still use the file system or the device, some time after it was removed.
     fn is_held(&self, since: Duration) -> bool {
         let record = self.record();
         if self.other().is_some() {

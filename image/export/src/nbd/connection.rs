@@ -218,7 +218,7 @@ impl Connection {
                 .name(name)
                 .spawn(move || follower.work());
             if started.is_err() {
-                // The existing workers go on; the next call tries again.
+                // The existing workers continue; the next call tries again.
                 self.turn.lock().workers -= 1;
                 self.called.notify_all();
             }

@@ -22,12 +22,12 @@ pub(crate) struct Export {
     pub size_bytes: u64,
     /// The preferred request size: a power of two, at least 512.
     pub preferred_bytes: u32,
-    /// True where it takes writes.
+    /// True if it takes writes.
     pub writable: bool,
 }
 
 impl Export {
-    /// An export of `size_bytes` with the names cut to what the protocol allows.
+    /// An export of `size_bytes` with the names cut to the protocol's limits.
     #[must_use]
     pub(crate) fn new(
         name: &str,
@@ -83,7 +83,7 @@ pub(crate) struct Terms {
 pub(crate) enum Step {
     /// At least this many bytes of input are needed for another step.
     Need(usize),
-    /// This many bytes of input are consumed; go on.
+    /// This many bytes of input are consumed; continue.
     Used(usize),
     /// This many bytes are consumed; TLS begins behind them, and the options behind that.
     StartTls(usize),

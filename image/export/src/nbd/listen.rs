@@ -88,7 +88,7 @@ impl Listener {
         Ok(listener)
     }
 
-    /// Address it listens on, with the port that was taken.
+    /// Address it listens on, with the port that was assigned.
     pub(super) fn address(&self) -> Address {
         match self {
             Self::Unix(_, file) => Address::Unix(file.path.clone()),

@@ -131,7 +131,7 @@ struct Carrier {
     /// Plain text from the client.
     to_server: Vec<u8>,
     client_ended: bool,
-    /// All data that the server has sent were taken.
+    /// True once all data that the server has sent were read.
     server_ended: bool,
     /// When the server's end of the pair was found closed.
     gone_since: Option<Instant>,

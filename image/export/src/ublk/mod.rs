@@ -15,7 +15,7 @@
 //! - The device is read-only, and no request is ever answered with bytes that the source did not
 //!   deliver.
 //! - A server that dies leaves the device *quiesced*: readers wait, none gets an I/O error, and
-//!   [`recover`] goes on with the requests that were in flight. Only [`stop`], or the end of
+//!   [`recover`] continues with the requests that were in flight. Only [`stop`], or the end of
 //!   [`UblkServer::run`], removes a device.
 //! - Nothing is copied through a buffer of ours: the source's pieces are written straight into the
 //!   pages of the request (`UBLK_F_USER_COPY`), so the memory in use does not grow with the depth

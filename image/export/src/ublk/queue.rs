@@ -3,8 +3,8 @@
 //!
 //! Why here: this is the data path; everything else of ublk is set-up.
 //! Must stay true: each request is completed exactly once. The completion is handed to the kernel
-//! inside the source's delivery, so that a reader goes on while the source still finishes the frame
-//! or reads ahead. Nothing is allocated.
+//! inside the source's delivery, so that a reader continues while the source still finishes the
+//! frame or reads ahead. Nothing is allocated.
 //! Threads: [`serve`] owns its thread until the device stops.
 //! Source: the kernel's `Documentation/block/ublk.rst`, "data plane" and "user copy".
 

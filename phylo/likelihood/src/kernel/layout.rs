@@ -73,7 +73,7 @@ impl Buffer {
         self.quads = quads;
     }
 
-    /// As [`Self::resize`], with memory from an arena where it needs more.
+    /// As [`Self::resize`], with memory from an arena if it needs more.
     pub fn resize_in(&mut self, quads: usize, arena: &mut Arena) {
         if self.start + quads * QUAD > self.data.len()
             && let Ok(run) = arena.take(quads * QUAD)
@@ -81,7 +81,7 @@ impl Buffer {
             // A run begins on a cache line.
             (self.data, self.start) = (Memory::Arena(run), 0);
         }
-        // Where the arena got no memory, the global allocator is used.
+        // If the arena had no memory, the global allocator is used.
         self.resize(quads);
     }
 

@@ -69,7 +69,7 @@ pub(super) fn best_length<E>(
         if iteration == 0 && slope.second < 0.0 && gain <= LOSS {
             break;
         }
-        // The slope says on which side the best length is.
+        // The sign of the slope gives the side of the best length.
         if slope.first > 0.0 {
             low = length;
         } else {

@@ -169,7 +169,7 @@ impl Chunk {
         &self.site_lnl
     }
 
-    /// True where the patterns are those that ascertainment left out.
+    /// True if the patterns are those that ascertainment left out.
     pub(super) fn is_unseen(&self) -> bool {
         self.unseen.is_some()
     }

@@ -302,7 +302,7 @@ impl<R: Runner> Likelihood<R> {
     }
 }
 
-/// The largest value of `f` between two ends, from a start between them; and where it is.
+/// The largest value of `f` between two ends, from a start between them; and its position.
 fn maximise<E>(
     [mut a, mut b]: [f64; 2],
     start: f64,
@@ -318,7 +318,7 @@ fn maximise<E>(
         if (x - middle).abs() + 0.5 * (b - a) <= 2.0 * tolerance {
             break;
         }
-        // A parabola through the three best, where it is to be trusted; else the golden section.
+        // A parabola through the three best, if it can be trusted; else the golden section.
         let r = (x - w) * (fv - fx);
         let q = (x - v) * (fw - fx);
         let p = (x - v) * q - (x - w) * r;

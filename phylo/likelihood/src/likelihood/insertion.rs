@@ -4,7 +4,7 @@
 //! the pruned place once. From walk to walk they stay valid, except for a few nodes between one
 //! subtree and the next. Only the near side of each visited branch is computed again, one newview a
 //! branch, in scratch CLVs. A few branches at a time ([`walk`]) are scored by one loop over chunks,
-//! and between loops the caller says where to go on.
+//! and between loops the caller says where to continue.
 //! Must stay true: nothing here changes the tree, its lengths or its CLVs.
 
 mod walk;
@@ -103,7 +103,7 @@ impl<R: Runner> Likelihood<R> {
             );
             for &Visited { at, .. } in &batch {
                 let tried = &found.tried[at];
-                // The caller decides by the score how far the walk goes on behind this branch.
+                // The caller decides by the score how far the walk continues behind this branch.
                 let on = tried.distance < radius && follow(tried);
                 let (entry, distance) = (self.tree.back(tried.near), tried.distance + 1);
                 let beyond = self.beyond(entry, Some(at), distance);

@@ -278,7 +278,7 @@ impl<R: Runner> Likelihood<R> {
         self.chunks.len()
     }
 
-    /// The log-likelihood. Blocks; computes what is not valid.
+    /// The log-likelihood. Blocks; recomputes the parts that are not valid.
     ///
     /// # Errors
     /// [`LikelihoodError::Offload`], [`LikelihoodError::Impossible`].

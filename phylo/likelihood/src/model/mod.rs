@@ -78,7 +78,7 @@ pub enum ModelError {
     Twice {
         /// The whole name.
         model: String,
-        /// What.
+        /// The part of the name that is given twice.
         what: &'static str,
     },
     /// A brace is not closed, or text follows it.
@@ -106,7 +106,7 @@ pub enum ModelError {
     Count {
         /// The whole name.
         model: String,
-        /// What.
+        /// The part of the name that takes the values.
         what: &'static str,
         /// Number of values that it takes.
         expected: usize,
@@ -282,7 +282,7 @@ impl Model {
         }
     }
 
-    /// True where it has free rates that are to be fitted.
+    /// True if it has free rates that are to be fitted.
     #[must_use]
     pub fn fits_free_rates(&self) -> bool {
         matches!(self.name.rates, RatesName::Free { categories, given: None } if categories > 1)
@@ -371,7 +371,7 @@ impl std::fmt::Display for Model {
             ExchangeName::Codon { code, .. } => Some(code),
             _ => None,
         };
-        // A single class of rates is equal rates, which the name says.
+        // A single class of rates is equal rates, as in the name.
         if code.is_some() || !fixed && self.exchange.len() > 1 {
             write!(f, "{{{}}}", list(&self.exchange))?;
         }

@@ -31,7 +31,7 @@ pub struct ModelName {
 /// Source of the exchangeabilities.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ExchangeName {
-    /// Rates of which some are equal, and their values if they are fixed.
+    /// Exchange rates, some of them equal, and their values if they are fixed.
     Classes {
         /// The matrix's name.
         label: String,
@@ -77,7 +77,7 @@ pub enum FrequencyName {
     Given(Vec<f64>),
     /// Codons: products of the frequencies of bases.
     Bases {
-        /// True where these are counted at each of the three positions by itself (`F3X4`).
+        /// True if these are counted at each of the three positions by itself (`F3X4`).
         by_position: bool,
         /// All twelve, if they are given.
         given: Option<Vec<f64>>,

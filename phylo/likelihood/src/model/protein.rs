@@ -32,7 +32,7 @@ pub(super) struct Mixture {
     pub(super) name: &'static str,
     /// One matrix a class, slow ones first.
     pub(super) classes: [Published; 4],
-    /// True where the classes' rates and weights are free unless said otherwise; else they are a
+    /// True if the classes' rates and weights are free unless said otherwise; else they are a
     /// gamma distribution's.
     pub(super) free: bool,
 }

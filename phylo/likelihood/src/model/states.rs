@@ -15,7 +15,7 @@ pub(super) struct Matrix {
     pub(super) classes: Vec<u16>,
     /// The classes' values where they are fixed.
     pub(super) given: Option<Vec<f64>>,
-    /// True where all frequencies are equal unless said otherwise.
+    /// True if all frequencies are equal unless said otherwise.
     pub(super) equal: bool,
 }
 

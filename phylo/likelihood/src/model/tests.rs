@@ -1,4 +1,4 @@
-//! Names as RAxML-NG writes them, and matrices against what is known by hand.
+//! Names as written by RAxML-NG, and matrices compared with values computed by hand.
 
 use super::*;
 
@@ -291,7 +291,7 @@ fn genetic_codes_are_parts_of_codon_models() {
     let parse =
         |text: &str| ModelName::parse(text, &mut |_| Err(std::io::ErrorKind::NotFound.into()));
     let name = parse("GY{0.2/2}+FU{FILE}+CODE{2}");
-    // The file is asked for, so the code was understood.
+    // The file is looked for, so the code was understood.
     assert!(name.unwrap_err().to_string().contains("FILE"));
     let name = parse("gy+f3x4+code{2}").unwrap();
     assert_eq!(name.alphabet().states(), 60);

@@ -2,7 +2,7 @@
 //!
 //! States are the codons that are not stops, in the order AAA AAC AAG AAT ACA … TTT. A triplet with
 //! an ambiguous base counts as missing, as with IQ-TREE. A stop is refused, since no model lets a
-//! protein go on after it.
+//! protein continue after it.
 //! Source: the genetic codes of the National Center for Biotechnology Information, by their numbers
 //! there (`transl_table` of sequence files).
 

@@ -105,7 +105,7 @@ pub enum Warning {
 }
 
 impl Warning {
-    /// Branches without a length among those of trees as they were read; none where all have one.
+    /// Branches without a length among those of trees as they were read; `None` if all have one.
     #[must_use]
     pub fn no_length<'t>(trees: impl IntoIterator<Item = &'t Newick>) -> Option<Self> {
         let (mut none, mut all) = (0, 0);
@@ -124,7 +124,7 @@ impl Warning {
         }
     }
 
-    /// Names that are not UTF-8; none where all are.
+    /// Names that are not UTF-8; `None` if all are.
     pub(super) fn not_text(names: &[String]) -> Option<Self> {
         let bad = || names.iter().filter(|name| name.contains('\u{FFFD}'));
         let count = bad().count();

@@ -54,7 +54,7 @@ pub enum MsaError {
         /// That of the others, or of the header.
         expected: usize,
     },
-    /// Another number of taxa than the header says.
+    /// Another number of taxa than in the header.
     #[error("{found} taxa are there, the header says {expected}")]
     TaxonCount {
         /// Number found.
@@ -106,7 +106,7 @@ pub enum MsaError {
         /// DNA or protein.
         alphabet: Alphabet,
     },
-    /// A dot whose meaning the format does not say.
+    /// A dot whose meaning the format does not define.
     #[error(
         "`{taxon}`, site {site}: `.` is a gap to some programs and the first sequence's \
          character to others; write `-` or the character"

@@ -256,7 +256,7 @@ impl Patterns {
         self.unread_codons
     }
 
-    /// True where no site has a character: one pattern that every tree gives the likelihood 1.
+    /// True if no site has a character: one pattern that every tree gives the likelihood 1.
     #[must_use]
     pub fn is_undetermined(&self) -> bool {
         self.is_undetermined
@@ -289,7 +289,7 @@ impl Patterns {
             .map(|(&site, &at)| (site as usize, at as usize))
     }
 
-    /// The states that every taxon may have at a pattern: 0 where it cannot be invariable.
+    /// The states that every taxon may have at a pattern: 0 if it cannot be invariable.
     #[must_use]
     pub fn common_states(&self, pattern: usize) -> u64 {
         let masks = self.alphabet.masks();

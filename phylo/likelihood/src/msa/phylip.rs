@@ -89,7 +89,7 @@ fn sequential(
         let taxon = name(&word);
         let mut row = Vec::new();
         lines.append(&mut row, rest)?;
-        // A sequence may go on over any number of lines.
+        // A sequence may continue over any number of lines.
         while row.len() < sites {
             let Some(line) = lines.next_filled() else {
                 break;

@@ -1,4 +1,4 @@
-//! Alignments of every format, what is wrong with them, and their patterns.
+//! Alignments of every format, their faults, and their patterns.
 
 use super::partitions::{PartitionError, parse as parse_partitions};
 use super::*;

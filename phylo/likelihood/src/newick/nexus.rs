@@ -18,7 +18,7 @@
 use super::{Newick, NewickError, Parser};
 use std::collections::{HashMap, HashSet};
 
-/// True of a file that says that it is NEXUS.
+/// True for a file that begins with `#NEXUS`.
 pub(super) fn is_nexus(text: &str) -> bool {
     let start = text.trim_start_matches('\u{FEFF}').trim_start().as_bytes();
     start.len() >= MARK.len() && start[..MARK.len()].eq_ignore_ascii_case(MARK)

@@ -198,7 +198,7 @@ fn insert<const N: usize>(a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u6
     changes
 }
 
-/// Sites that are in none of the words.
+/// Number of sites that are set in none of the words.
 fn count(any: Lanes) -> u64 {
     any.iter().map(|word| u64::from(word.count_zeros())).sum()
 }

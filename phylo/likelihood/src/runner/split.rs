@@ -34,7 +34,7 @@ impl Share {
         count: 1,
     };
 
-    /// True where a block, counted from 0 over all partitions, is in this share.
+    /// True if a block, counted from 0 over all partitions, is in this share.
     #[must_use]
     pub fn has(self, block: usize) -> bool {
         block % self.count == self.number

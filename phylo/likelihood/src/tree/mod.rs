@@ -30,7 +30,7 @@ pub enum TreeError {
         /// The tip.
         label: String,
     },
-    /// A tip that stands twice.
+    /// A tip that occurs twice.
     #[error("the tree has the tip `{label}` twice")]
     Twice {
         /// The tip.

@@ -68,7 +68,7 @@ pub enum Ended {
 /// Assignment of pieces to workers.
 #[derive(Debug)]
 pub struct Coordinator {
-    /// The ledger of what is done.
+    /// The ledger of finished pieces.
     pub ledger: Ledger,
     idle: BTreeMap<Member, u32>,
     working: BTreeMap<Member, BTreeSet<Piece>>,

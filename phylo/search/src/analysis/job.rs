@@ -128,7 +128,7 @@ impl<R: Runner + Clone> Searches<R> {
             (_, Starts::Mixed | Starts::Random, _) => made(Start::Random),
         };
         let start_text = start.to_newick(&self.names);
-        // A saved state goes on where it stopped; the start tree is made all the same, for the
+        // A saved state continues where it stopped; the start tree is made all the same, for the
         // report.
         let state = state.unwrap_or_else(|| State::new(start.clone(), seed(Stream::Search)));
         let options = search::Options {

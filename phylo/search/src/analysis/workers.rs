@@ -51,7 +51,7 @@ pub trait Job: Sync {
 /// Observes a piece while it is done.
 pub trait Watch {
     /// To be called wherever the piece could resume from a saved state; `state` makes it. Returns
-    /// whether to go on. Quick unless the state is needed.
+    /// whether to continue. Quick unless the state is needed.
     fn step(&mut self, state: &mut dyn FnMut() -> String) -> ControlFlow<()>;
 }
 

@@ -68,7 +68,7 @@ pub struct Verdict {
     pub distance: f64,
     /// Cuts whose distance is within the cutoff.
     pub within: u32,
-    /// True where these are enough replicates.
+    /// True if these are enough replicates.
     pub converged: bool,
 }
 

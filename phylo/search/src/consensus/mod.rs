@@ -81,7 +81,7 @@ pub struct Consensus {
 struct Count {
     trees: usize,
     length: f64,
-    /// True where a tree gave it no length.
+    /// True if a tree gave it no length.
     lacks_length: bool,
 }
 

@@ -193,7 +193,7 @@ impl Files {
 pub struct FilesKeeper<'f> {
     /// The files.
     pub files: &'f mut Files,
-    /// Called after every change and a few times a second; with true where something was finished.
+    /// Called after every change and a few times a second; with true if something was finished.
     pub watch: &'f mut (dyn FnMut(&Ledger, bool) + Send),
 }
 

@@ -62,7 +62,7 @@ pub enum InputError {
     NotText {
         /// The file.
         path: PathBuf,
-        /// Where, from 1.
+        /// Byte number, from 1.
         at: usize,
     },
     /// The computation needs more memory than the budget.
@@ -152,7 +152,7 @@ pub struct Input {
 }
 
 impl Input {
-    /// Reads a file, unpacked where it is compressed.
+    /// Reads a file, unpacked if it is compressed.
     ///
     /// # Errors
     /// [`InputError`].
@@ -207,7 +207,7 @@ impl Input {
 /// Reads the file that a model's braces name: a regular file of numbers.
 ///
 /// # Errors
-/// Those of the file system; `InvalidInput` where it is no such file.
+/// Errors of the file system; `InvalidInput` if it is not such a file.
 pub fn model_file(path: &str) -> std::io::Result<String> {
     let wrong = |what: &str| std::io::Error::new(std::io::ErrorKind::InvalidInput, what);
     // Opening a pipe without a writer must not block.

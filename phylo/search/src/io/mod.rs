@@ -53,7 +53,7 @@ pub enum FilesError {
     Damaged {
         /// The checkpoint.
         path: PathBuf,
-        /// Where, from 1.
+        /// Line number, from 1.
         line: usize,
         /// The reason.
         why: String,

@@ -63,7 +63,7 @@ pub struct Job {
     _universe: Universe,
 }
 
-/// True where this process was started by `mpirun` or the like.
+/// True if this process was started by `mpirun` or the like.
 #[must_use]
 pub fn is_launched() -> bool {
     let names = ["OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK"];

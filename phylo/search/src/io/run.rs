@@ -24,7 +24,7 @@ pub enum Ranks<'r> {
         /// Number of ranks, this one too.
         ranks: u32,
     },
-    /// Teams, each of which does a piece together.
+    /// Teams of engines that do a piece together.
     Teams {
         /// The messages.
         post: &'r mut (dyn Post + 'static),
@@ -45,7 +45,7 @@ pub struct Run<'r> {
     pub seed: u64,
     /// Raised to stop it.
     pub stop: &'r AtomicBool,
-    /// Sees the ledger after every change and a few times a second; true where something was
+    /// Sees the ledger after every change and a few times a second; true if something was
     /// finished. May be called on another thread.
     pub watch: &'r mut (dyn FnMut(&Ledger, bool) + Send),
 }

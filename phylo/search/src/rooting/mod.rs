@@ -83,8 +83,8 @@ pub enum Method {
     Outgroup(Vec<String>),
     /// Halfway between the two tips that are farthest apart.
     Midpoint,
-    /// Where the ancestors of all pairs of tips deviate least from the middle between the two
-    /// (MAD).
+    /// At the point where the ancestors of all pairs of tips deviate least from the middle between
+    /// the two (MAD).
     Mad,
 }
 
@@ -168,7 +168,7 @@ fn outgroup(tree: &Unrooted, tips: &[usize], labels: &[String]) -> Result<Place,
     if wanted.is_empty() {
         return Err(whole);
     }
-    // Seen from a tip of the ingroup, the outgroup is what is below some node.
+    // Seen from a tip of the ingroup, the outgroup is the set of tips below some node.
     let walk = tree.walk(start);
     let mut below = vec![[0_usize; 2]; tree.nodes()];
     for step in walk.iter().rev() {

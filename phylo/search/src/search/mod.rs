@@ -51,7 +51,7 @@ pub struct Options {
     /// Radius of SPR moves in fast rounds.
     pub radius: Radius,
     /// A walk stops where an insertion loses much more than the last round's mean loss; with a
-    /// larger factor it goes on longer, and the search takes more time.
+    /// larger factor it continues longer, and the search takes more time.
     pub cutoff: f64,
     /// Leaves out the slow rounds.
     pub fast_only: bool,
@@ -185,7 +185,7 @@ impl<'a, R: Runner> Search<'a, R> {
         {
             return wrong("branches that its tree does not have");
         }
-        // A checkpoint of a run without this constraint cannot go on with it.
+        // A checkpoint of a run without this constraint cannot continue with it.
         if let Some(constraint) = &options.constraint
             && !constraint.holds(&state.tree)
         {
@@ -394,7 +394,7 @@ impl<'a, R: Runner> Search<'a, R> {
     }
 }
 
-/// Mean losses up to which a walk goes on: in most rounds, and in those with a large radius.
+/// Mean losses up to which a walk continues: in most rounds, and in those with a large radius.
 const NARROW: f64 = 0.3;
 const WIDE: f64 = 3.0;
 /// Failed perturbations for each hundred taxa.

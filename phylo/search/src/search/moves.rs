@@ -16,8 +16,8 @@ impl<R: Runner> Search<'_, R> {
         // Quiet until something near it changes; `wake` undoes this.
         self.state.quiet[half.index()] = true;
         let lnl = self.state.lnl.0;
-        // The walk does not go on behind branches that lose more than the cut-off, which is learnt
-        // from the losses below.
+        // The walk does not continue behind branches that lose more than the cut-off, which is
+        // learnt from the losses below.
         let floor = lnl - self.state.cutoff.0;
         let mut found = std::mem::take(&mut self.found);
         self.likelihood
@@ -174,7 +174,7 @@ pub(super) fn around(tree: &Tree, half: HalfId, radius: usize) -> Vec<EdgeId> {
     edges
 }
 
-/// True where a branch is within the subtree behind a half-edge.
+/// True if a branch is within the subtree behind a half-edge.
 fn within(tree: &Tree, half: HalfId, edge: EdgeId) -> bool {
     let mut path = vec![half];
     while let Some(half) = path.pop() {

@@ -48,7 +48,7 @@ pub struct State {
     pub(super) at: usize,
     /// For each half-edge: true if its subtree was tried since the last change near it.
     pub(super) quiet: Vec<bool>,
-    /// Largest loss of an insertion up to which a walk goes on; and the sum and number of losses,
+    /// Largest loss of an insertion up to which a walk continues; and the sum and number of losses,
     /// from which the next round's is computed.
     pub(super) cutoff: Exact,
     pub(super) losses: (Exact, u64),

@@ -62,7 +62,7 @@ fn finds_the_true_tree_from_either_start() {
         let state = run(&mut likelihood, state, &Options::default(), &mut go_on).unwrap();
         assert!(state.is_done());
         assert_eq!(rf(state.tree(), &truth), 0, "{kind:?}");
-        // The likelihood holds what the state says.
+        // The likelihood has the parameters of the state.
         assert_eq!(likelihood.evaluate().unwrap(), state.lnl());
     }
 }

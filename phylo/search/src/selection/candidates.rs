@@ -64,7 +64,7 @@ pub(super) struct Candidate {
     head: String,
     /// Classes of the six rates; nothing for proteins.
     classes: Option<[u16; 6]>,
-    /// True where frequencies are counted.
+    /// True if frequencies are counted.
     counted: bool,
     pub(super) rates: Rates,
 }

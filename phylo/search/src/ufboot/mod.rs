@@ -1,9 +1,9 @@
 //! Ultrafast bootstraps: replicates choose among the trees that one search visits.
 //!
 //! A standard bootstrap searches once for each replicate. Here one search of the alignment itself
-//! climbs (by NNI moves) from parsimony trees, then goes on from the best trees by random NNI moves
-//! and climbs. Each tree that it visits is offered to all replicates: their log-likelihoods are
-//! sums of the sites' (RELL), and each keeps its best one. The search ends when the splits'
+//! climbs (by NNI moves) from parsimony trees, then continues from the best trees by random NNI
+//! moves and climbs. Each tree that it visits is offered to all replicates: their log-likelihoods
+//! are sums of the sites' (RELL), and each keeps its best one. The search ends when the splits'
 //! supports no longer change.
 //!
 //! The parsimony trees give the breadth: twenty climbs from them find trees as good for the
@@ -53,7 +53,7 @@ pub struct Found {
     pub trees: Vec<Tree>,
     /// Perturbations made.
     pub rounds: usize,
-    /// True where the supports had settled.
+    /// True if the supports had settled.
     pub converged: bool,
     /// Log-likelihood of the best tree, which the likelihood holds.
     pub lnl: f64,

@@ -32,7 +32,7 @@ struct Server {
     act: Act,
     inbox: VecDeque<Event>,
     is_stopped: bool,
-    /// It cannot make durable what it was given.
+    /// It cannot make its data durable.
     is_failing: bool,
 }
 
@@ -115,7 +115,7 @@ impl World {
         !self.is_cut && self.server.as_ref().is_some_and(|it| !it.is_stopped)
     }
 
-    /// The kernel writes out what it has; true if it could.
+    /// The kernel writes out its dirty data; true if it could.
     fn write_out(&mut self) -> bool {
         if !self.answers() {
             return false;
@@ -142,7 +142,7 @@ impl World {
             return;
         }
         if self.server.as_ref().is_some_and(|it| it.is_stopped) && !self.is_cut {
-            // The kernel waits in the unmount until the server goes on.
+            // The kernel waits in the unmount until the server continues.
             self.server.as_mut().unwrap().is_stopped = false;
         }
         self.write_out();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
-/// Bytes of which a frame's half is noise, and an image of them.
+/// Bytes that are noise in half of each frame, and an image of them.
 fn packed(bytes: usize) -> (Vec<u8>, File) {
     let mut random = Random::new(0x5eed);
     let mut raw = vec![0; bytes];

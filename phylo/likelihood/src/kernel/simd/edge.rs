@@ -389,7 +389,8 @@ impl<V: Batch, const ORDERS: usize> Powers<V, ORDERS> for Spans<'_, ORDERS> {
     fn times(&self, spans: Each<&[Quad]>) -> [V; ORDERS] {
         let mut sums = [V::same(&[0.0; QUAD]); ORDERS];
         for at in 0..self.span {
-            // SAFETY: `at` is within a span, of which each has one and the powers `ORDERS`.
+            // SAFETY: `at` is within a span; each class has one, and the powers have `ORDERS` of
+            // them.
             let x = V::load(unsafe { quads(spans, at) });
             for (order, sum) in sums.iter_mut().enumerate() {
                 // SAFETY: as above.

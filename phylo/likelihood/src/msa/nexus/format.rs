@@ -107,7 +107,7 @@ impl Format {
                         return Err(tokens.error(&what));
                     }
                 }
-                // Refused rather than passed over: both change what a cell of the matrix is.
+                // Refused rather than ignored: both change the meaning of a cell of the matrix.
                 (b"TRANSPOSE" | b"TOKENS", false) => {
                     let what = format!(
                         "FORMAT {} is not read: write the matrix with a row a taxon and a \

@@ -122,7 +122,7 @@ impl<'a> Tokens<'a> {
         rest.strip_suffix(b";").unwrap_or(rest).trim_ascii()
     }
 
-    /// True where nothing but blanks stands before this place in its line.
+    /// True if nothing but blanks stands before this place in its line.
     pub(super) fn begins_line(&self, at: usize) -> bool {
         let before = self.text[..at].iter().rev();
         before

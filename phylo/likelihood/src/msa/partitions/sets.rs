@@ -21,7 +21,7 @@ use super::{Claims, PartitionError, Range};
 use crate::msa::{MsaError, shown};
 use std::collections::HashMap;
 
-/// True of a file that says that it is NEXUS.
+/// True for a file that begins with `#NEXUS`.
 pub(super) fn is_nexus(text: &str) -> bool {
     let start = text.trim_start().as_bytes();
     start.len() >= 6 && start[..6].eq_ignore_ascii_case(b"#NEXUS")

@@ -152,7 +152,7 @@ fn scalers_are_fitted_and_kept_in_the_models_text() {
         "{:?}",
         found[0].models
     );
-    // What was written gives what was said.
+    // The printed models give the reported likelihood.
     let parts = found[0].models.iter().zip(&job.parts).map(|(text, part)| {
         let name = ModelName::parse(text, &mut no_files).unwrap();
         PartOptions::new(name, part.patterns.clone())

@@ -34,7 +34,7 @@ impl Layout {
         self.teams
     }
 
-    /// True where each rank is a team: it then does as many searches as it has cores for.
+    /// True if each rank is a team: it then does as many searches as it has cores for.
     #[must_use]
     pub fn is_farm(self) -> bool {
         self.teams == self.ranks

@@ -5,8 +5,8 @@
 //! passes its orders on to them, and decides for all when a piece is broken off; it polls for
 //! messages between two steps of its search.
 //!
-//! Must stay true: all ranks of a team begin the same piece from the same state, and go on or break
-//! off at the same step.
+//! Must stay true: all ranks of a team begin the same piece from the same state, and continue or
+//! break off at the same step.
 //! Called from: the rank's message thread, which also searches: so all MPI stays on one thread, and
 //! an exchange costs no context switch.
 
@@ -126,7 +126,7 @@ impl Team<'_> {
         self.followers().for_each(|rank| line.send(rank, &message));
     }
 
-    /// Does what the team's leader does.
+    /// Follows the steps of the team's leader.
     fn follow(self, post: &mut dyn Post) -> Result<(), RankError> {
         let mut pause = Pause::default();
         loop {

@@ -1,4 +1,4 @@
-//! What a run of several ranks must do, over any message service; here over threads.
+//! Requirements of a run of several ranks, over any message service; here over threads.
 
 use super::farm::{Crew, Lead};
 use super::post::{Desk, Mail, Post, decode, encode};
@@ -367,7 +367,7 @@ fn a_team_that_is_stopped_keeps_its_state() {
     assert!(notes.saved >= 1, "no state was kept");
     let done = coordinator.ledger.outcomes().count();
     assert!(done < 3);
-    // And goes on from there.
+    // And continues from there.
     let mut again = Coordinator::new(coordinator.ledger);
     let (ended, _) = run_teams(&mut again, None);
     assert_eq!(ended, Ended::Done);
