@@ -25,7 +25,7 @@ use std::fmt::Write;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("Newick, character {at}: {what}")]
 pub struct NewickError {
-    /// Where, from 1.
+    /// Byte number, from 1.
     pub at: usize,
     /// The reason.
     pub what: &'static str,

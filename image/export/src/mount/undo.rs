@@ -122,7 +122,7 @@ impl<'u> Undoing<'u> {
         [times, read("io").unwrap_or_default()]
     }
 
-    /// Continues a stopped server that was told to end, and could not.
+    /// Continues a stopped server that was asked to end, and could not.
     fn wake(&self) -> Result<(), String> {
         let pid = self.record().pid;
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

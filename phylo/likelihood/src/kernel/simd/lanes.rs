@@ -24,7 +24,7 @@ pub(super) trait Lanes: Copy {
     fn max(self, other: Self) -> Self;
     /// Lane by lane the lesser; `other` where `self` is no number.
     fn min(self, other: Self) -> Self;
-    /// Whether all lanes are below `limit`.
+    /// True if all lanes are below `limit`.
     fn all_below(self, limit: Self) -> bool;
     /// True if all lanes are positive normal doubles.
     fn all_normal(self) -> bool;
