@@ -246,6 +246,7 @@ impl Parser<'_> {
         self.at += 1;
         self.blanks()?;
         let start = self.at;
+        // The whole word is read, so that the error names its beginning.
         while self
             .peek()
             .is_some_and(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))

@@ -178,6 +178,7 @@ pub(crate) fn search(
         chain: if rapid { CHAIN } else { 1 },
         convergence: convergence::Options::default(),
     };
+    // Python may be called only from this thread: the other one counts, and `tick` reports.
     let counts = [AtomicU32::new(0), AtomicU32::new(0)];
     let work = |stop: &AtomicBool| {
         let job = Searches {

@@ -266,6 +266,7 @@ impl Overlay {
             return Ok(());
         };
         let (grain_bytes, slot_bytes) = (self.grain_bytes as usize, layer.slot_bytes());
+        // Slots without encryption are as long as grains, so they are read straight into `out`.
         if slot_bytes == grain_bytes {
             layer.read_slots(*slot, out)?;
             for ((bytes, entry), grain) in out.chunks_mut(grain_bytes).zip(entries).zip(first..) {

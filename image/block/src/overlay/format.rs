@@ -367,6 +367,7 @@ impl Superblock {
             half: bytes[57],
             sequence: u64_at(bytes, 64),
             slots: u64_at(bytes, 72),
+            // A length of 0 means that there is no snapshot yet.
             snapshot: (snapshot.bytes > 0).then_some(snapshot),
             parent,
             base: bytes[112..144].try_into().ok()?,

@@ -322,6 +322,7 @@ impl Layer {
                 check,
             });
         };
+        // Without encryption the caller's bytes are stored unchanged, so they are not copied.
         if let Seal::Open = *self.seal {
             for (grain, at) in grains.zip(0..) {
                 change(at, xxhash_rust::xxh3::xxh3_64(grain));
@@ -553,6 +554,8 @@ impl Layer {
         let bound = root.len() as u64 + slots.count() / 8 + SNAPSHOT_SLACK_BYTES;
         let run = bound.div_ceil(self.slot_bytes);
         let slot = slots.take_run(run);
+        // The old snapshot stays valid until the superblock changes: its slots are free only in the
+        // new one.
         let mut after = slots.clone();
         let old_run = old.snapshot.map_or(0..0, |it| {
             it.slot..it.slot + run_of(it.bytes, self.slot_bytes)
@@ -589,6 +592,7 @@ impl Layer {
         self.store
             .write_at(&bytes, offset)
             .map_err(OverlayError::write)?;
+        // A snapshot must be durable before a superblock names it.
         self.store
             .sync()
             .map_err(|error| OverlayError::Broken(error.to_string()))?;

@@ -95,6 +95,7 @@ pub(super) fn load(
         superblock,
         seal,
     };
+    // The snapshot first: the log holds only the changes after it.
     loaded.snapshot(store)?;
     loaded.replay(store)?;
     Ok(loaded)
@@ -193,6 +194,7 @@ impl Loaded {
         let mut groups = Vec::new();
         let mut end = 0;
         while let Some((number, changes)) = decode_group(&log[end..], how) {
+            // A group with another number is from an earlier use of this half.
             if number != self.sequence + groups.len() as u64 {
                 break;
             }
@@ -200,6 +202,7 @@ impl Loaded {
             groups.push(changes);
         }
         let next = self.sequence + groups.len() as u64;
+        // A crash can tear only the last group: an intact later one means that this one is damaged.
         if has_later_group(&log[end..], next, how) {
             return Err(OverlayError::Damaged {
                 what: "a group of its log",

@@ -142,6 +142,7 @@ impl Map {
                 }
             }
             Change::Zero { grain, count } => {
+                // On replay `count` comes from the file, so the sum may overflow.
                 let end = grain.saturating_add(count).min(self.grains);
                 let mut grain = grain;
                 while grain < end {
@@ -290,6 +291,7 @@ impl Map {
             .filter(|it| it.1.dirty)
             .map(|it| *it.0)
             .collect();
+        // A hash map has no order: sorted, neighbouring leaves get neighbouring slots.
         numbers.sort_unstable();
         for number in numbers {
             let Some(leaf) = self.leaves.get(&number) else {
@@ -301,6 +303,7 @@ impl Map {
                 .flat_map(|entry| entry.encode())
                 .collect();
             let slot = take();
+            // The old pointer is recorded, so that [`Self::undo`] can restore it.
             written.leaves.push((number, slot, self.root.get(number)));
             store
                 .write_at(&bytes, SLOTS_AT + slot * self.slot_bytes)

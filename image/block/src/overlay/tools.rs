@@ -431,6 +431,7 @@ pub fn describe(path: &Path) -> Result<Description, OverlayError> {
     let describe = || {
         let file = open_named(path, access(false), 0).map_err(OverlayError::read)?;
         let again = file.try_clone().map_err(OverlayError::read)?;
+        // No lock means that another process writes the file: then only its superblock is read.
         let locked = FileStore::lock(file, false).map_err(OverlayError::read)?;
         let (superblock, _) = load::superblock(&FileStore::unlocked(again))?;
         let (superblock, loaded) = match &locked {

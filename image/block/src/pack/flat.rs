@@ -102,6 +102,8 @@ fn each_part(
         let part = &mut buffer[..len];
         let extent = source.extent(offset);
         if extent.zero && extent.len >= len as u64 {
+            // Zeros inside the range end at a whole cluster, so that later parts are whole clusters
+            // again.
             let whole = extent.len / CLUSTER_BYTES as u64 * CLUSTER_BYTES as u64;
             let zeros = if extent.len >= left { left } else { whole };
             each(offset, Part::Zeros(zeros))?;
@@ -174,6 +176,7 @@ fn write_qcow2(
             progress(offset + part.len());
             Ok(())
         })?;
+        // Zeros that the source did not report as a hole need no table either.
         if table.iter().any(|&entry| entry != 0) {
             *pointer = COPIED | sink.offset;
             write_words(sink, &table)?;
@@ -212,6 +215,7 @@ fn write_qcow2(
     header.extend_from_slice(&3_u32.to_be_bytes());
     header.extend_from_slice(&[0; 12]); // No backing file.
     header.extend_from_slice(&(CLUSTER_BYTES.trailing_zeros()).to_be_bytes());
+    // Readers expect whole sectors.
     header.extend_from_slice(&raw_bytes.next_multiple_of(512).to_be_bytes());
     header.extend_from_slice(&0_u32.to_be_bytes()); // Not encrypted.
     header.extend_from_slice(&(level1.len() as u32).to_be_bytes());

@@ -63,6 +63,8 @@ pub fn level_scalers(
             continue;
         }
         let least = scalers.iter().copied().min().unwrap_or(0);
+        // The term of invariable sites is not scaled, so all scaling of such a pattern is undone;
+        // for others the common factor may stay in the returned sum.
         let base = if fixed > 0.0 { 0 } else { least };
         lacking += weight * f64::from(base) * LN_THRESHOLD;
         for (values, &count) in table[pattern * span..][..span]

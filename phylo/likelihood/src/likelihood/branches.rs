@@ -39,6 +39,7 @@ impl<R: Runner> Likelihood<R> {
         let mut lnl = self.evaluate()?;
         let mut edges = std::mem::take(&mut self.scratch.edges);
         let walk = &mut self.scratch.walk;
+        // Depth first: consecutive branches are adjacent, so few CLVs have to be recomputed.
         self.tree.edges_depth_first_into(walk, &mut edges);
         for _ in 0..rounds_max {
             for &edge in &edges {

@@ -223,6 +223,7 @@ impl<R: Runner> Likelihood<R> {
             let scale = part.scale() / mean;
             part.set_scale(if one { 1.0 } else { scale });
         }
+        // All transition probabilities depend on lengths times scales.
         self.forget_values();
     }
 

@@ -134,6 +134,7 @@ impl<R: Runner> Likelihood<R> {
         let first = self.bounds[parts.start];
         let blocks = (self.bounds[parts.end] - first).div_ceil(self.block);
         let rows = blocks.div_ceil(count) * block;
+        // The buffers are reused: repeated evaluations allocate nothing.
         let mut exchange = std::mem::take(&mut self.exchange);
         exchange.own.clear();
         for chunks in self.chunks[self.chunks_of(parts)].chunks(unit) {

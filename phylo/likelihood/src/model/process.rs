@@ -203,9 +203,12 @@ impl Process {
         let left = &self.left[at * n * n..];
         block.fill(0.0);
         for (k, value) in self.values[at * n..][..n].iter().enumerate() {
+            // The equilibrium's eigenvalue: it adds nothing.
             if *value == 0.0 {
                 continue;
             }
+            // For short lengths `exp` alone would lose the small difference from 1, which is added
+            // below.
             let growth = libm::expm1(value * self.rates[rate] * length);
             let (right, left) = (&right[k * n..][..n], &left[k * n..][..n]);
             for (column, left) in block.chunks_exact_mut(n).zip(left) {
@@ -217,6 +220,7 @@ impl Process {
         }
         for (j, column) in block.chunks_exact_mut(n).enumerate() {
             column[j] += 1.0;
+            // Rounding may give slightly negative probabilities.
             column.iter_mut().for_each(|entry| *entry = entry.max(0.0));
         }
     }

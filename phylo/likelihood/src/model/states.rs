@@ -22,6 +22,7 @@ pub(super) struct Matrix {
 /// Looks a name up, without case.
 pub(super) fn by_name(name: &str) -> Option<Matrix> {
     let upper = name.to_ascii_uppercase();
+    // Two states have a single exchange rate, so there is nothing to choose.
     if upper == "BIN" {
         return Some(Matrix {
             label: upper,

@@ -135,6 +135,7 @@ impl Size {
             if key.is_empty() {
                 return Err(tokens.error("DIMENSIONS wants NTAX=… NCHAR=…;"));
             }
+            // A word without a value, such as NEWTAXA, is allowed.
             if !tokens.take(b'=') {
                 continue;
             }

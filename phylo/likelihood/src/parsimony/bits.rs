@@ -46,6 +46,7 @@ impl Sites {
         let masks = patterns.alphabet().masks();
         let mut columns: Vec<usize> = Vec::new();
         for (pattern, &weight) in patterns.weights().iter().enumerate() {
+            // A pattern with the same cost on every tree needs no bits.
             match self.fixed_cost(patterns, pattern) {
                 Some(cost) => self.always += cost * u64::from(weight),
                 None => columns.extend(std::iter::repeat_n(pattern, weight as usize)),
@@ -54,6 +55,7 @@ impl Sites {
         let blocks = columns.len().div_ceil(64 * LANES);
         for (taxon, words) in self.tips.iter_mut().enumerate() {
             let start = words.len();
+            // Sites beyond the last have all states, so they never count a change.
             words.resize(start + blocks * states * LANES, u64::MAX);
             let own = &mut words[start..];
             let codes = patterns.codes(taxon);
@@ -166,6 +168,7 @@ fn join<const N: usize>(a: &[u64], b: &[u64], to: &mut [u64]) -> u64 {
                 any[lane] |= both;
             }
         }
+        // Fitch's rule: without a common state the union, at the cost of one change.
         for state in 0..N {
             for lane in 0..LANES {
                 to[state][lane] |= !any[lane] & (a[state][lane] | b[state][lane]);

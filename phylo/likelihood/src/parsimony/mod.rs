@@ -76,6 +76,7 @@ pub fn parsimony_tree(
     let sites = Sites::new(parts);
     let taxa = sites.taxa();
     let mut order: Vec<usize> = (0..taxa).collect();
+    // Fisher-Yates: all orders are equally likely.
     for k in (1..taxa).rev() {
         order.swap(k, random.below(k as u64 + 1) as usize);
     }

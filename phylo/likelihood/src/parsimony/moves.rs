@@ -20,6 +20,7 @@ pub(super) fn improve(
             let Some(target) = walk.better(tree, sets, half, radius, allowed.as_deref()) else {
                 continue;
             };
+            // Marked at the old and at the new place: the sets of both see the subtree.
             sets.mark_node(tree, half);
             let pruned = tree.prune(half);
             sets.mark_around(tree, pruned.edges[0]);

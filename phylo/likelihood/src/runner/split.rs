@@ -161,6 +161,7 @@ impl Peers for Seat {
         round.arrived += 1;
         if round.arrived == count {
             let Round { terms, last, .. } = &mut *round;
+            // Swapped: the next round may begin while others still copy this one.
             std::mem::swap(terms, last);
             round.arrived = 0;
             round.number += 1;

@@ -169,6 +169,7 @@ impl Tree {
     pub fn from_newick(newick: &Newick, names: &[String]) -> Result<Self, TreeError> {
         let nodes = newick.nodes();
         let taxa = names.len();
+        // With fewer taxa an unrooted tree has no inner node.
         if taxa < 3 {
             return Err(TreeError::TooSmall { taxa });
         }

@@ -54,6 +54,7 @@ pub fn sh_alrt<R: Runner>(
         for second in [false, true] {
             sites.extend(alternative(likelihood, edge, second)?);
         }
+        // Random numbers of its own for each branch: its result does not depend on the others.
         let mut random = Random::new(sidecore_random::mix(seed) ^ u64::from(edge.0));
         let (share, gain) = support(&sites, replicates, &mut random);
         supports.push(Support { edge, share, gain });
@@ -73,6 +74,7 @@ fn alternative<R: Runner>(
         return Ok(None);
     };
     let around = around(likelihood.tree(), edge);
+    // Only lengths around the swap are optimised: those farther away hardly change.
     let mut lnl = f64::NEG_INFINITY;
     for _ in 0..ROUNDS_MAX {
         for &edge in &around {
@@ -87,6 +89,7 @@ fn alternative<R: Runner>(
     }
     let sites = likelihood.site_log_likelihoods()?;
     likelihood.undo_nni(nni);
+    // Undoing the swap restores the topology, not the lengths.
     for edge in around {
         likelihood.set_length(edge, before.length(edge));
     }
@@ -160,6 +163,7 @@ pub fn labelled(
         if tree.nodes()[node].children.is_empty() {
             continue;
         }
+        // The root has no branch of its own.
         let share = by_split.get(&split).filter(|_| node > 0);
         let label = share.map_or(String::new(), |share| {
             format!("{:.0}", (100.0 * share).round())

@@ -266,6 +266,7 @@ impl Tests {
     ) -> Result<Verdict, AnalysisError> {
         let known = self.0.as_ref().map_or(0, Replicates::count);
         let bootstraps = ledger.outcomes_of(Kind::Bootstrap);
+        // Parsed replicates are kept between tests, so only new ones are added.
         for outcome in bootstraps.take(count as usize).skip(known as usize) {
             let tree = Newick::parse(&outcome.tree).map_err(|error| AnalysisError::State {
                 kind: outcome.kind,
@@ -278,6 +279,7 @@ impl Tests {
             };
             self.0.insert(all).add(&tree)?;
         }
+        // The seed depends on the number of replicates alone: a rerun gives the same verdict.
         let seed = seed_of(environment.seed, Kind::Bootstrap, count, Stream::Cuts);
         let options = ledger.goal().convergence;
         let made = self.0.as_ref();

@@ -77,6 +77,7 @@ impl<R: Runner + Clone> Job for Searches<R> {
             Some(saved) => (saved.done, Some(saved.state)),
             None => (Vec::new(), None),
         };
+        // A saved state belongs to the first unfinished result.
         for index in piece.first + done.len() as u32..piece.first + piece.count {
             match self.one(piece.kind, index, &done, state.take(), watch)? {
                 Some(outcome) => done.push(outcome),

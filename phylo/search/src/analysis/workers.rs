@@ -175,6 +175,7 @@ impl<'j> Workers<'j> {
         loop {
             {
                 let mut queue = self.queue.lock();
+                // It may still be listed from an earlier wait.
                 queue.idle.retain(|task| task.id() != own.id());
                 if self.is_closed() {
                     return None;

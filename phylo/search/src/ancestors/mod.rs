@@ -64,6 +64,7 @@ impl Ancestors {
         };
         let mut block = Block::new(tree, &process, scale);
         let mut first = 0;
+        // In blocks of patterns, which bounds the memory of the CLVs.
         while first < patterns.len() {
             let count = BLOCK.min(patterns.len() - first);
             block.fill(tree, patterns, first, count);
@@ -185,6 +186,7 @@ impl<'p> Block<'p> {
         let index = |half: HalfId| half.index() - tree.taxa();
         for start in (0..tree.inner_halves()).map(|at| HalfId((tree.taxa() + at) as u32)) {
             for half in tree.post_order(start, |half| !made[index(half)]) {
+                // Taken out, since `times` borrows the whole block.
                 let mut values = std::mem::take(&mut self.values[index(half)]);
                 let mut scalers = std::mem::take(&mut self.scalers[index(half)]);
                 for at in 0..count {
@@ -195,6 +197,7 @@ impl<'p> Block<'p> {
                     for other in tree.others(half) {
                         scaled += self.times(tree, patterns, first, at, other, own);
                     }
+                    // Rescaled before the products underflow.
                     let most = own.iter().copied().fold(0.0, f64::max);
                     if most < SMALL {
                         own.iter_mut().for_each(|value| *value *= LARGE);

@@ -199,6 +199,7 @@ pub struct FilesKeeper<'f> {
 
 impl FilesKeeper<'_> {
     fn try_keep(&mut self, ledger: &Ledger, change: Change<'_>) -> Result<(), FilesError> {
+        // The checkpoint first: a failure of the log then loses no result.
         self.files.checkpoint.append(ledger, change)?;
         match change {
             Change::Finished(_, outcomes) => outcomes.iter().try_for_each(|one| {

@@ -126,6 +126,7 @@ pub fn root(tree: &Newick, method: &Method) -> Result<Rooted, RootError> {
     if tips.len() < 3 {
         return Err(RootError::TooSmall { tips: tips.len() });
     }
+    // Labels identify tips, so none may occur twice.
     let mut seen = HashSet::new();
     for &tip in &tips {
         let label = unrooted.label(tip);

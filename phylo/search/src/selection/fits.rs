@@ -128,6 +128,8 @@ impl<'p, R: Runner + Clone> Fitter<'p, R> {
             tree = &start.tree;
         }
         let categories = categories(&model);
+        // Categories determine the size of the CLVs: candidates with equal numbers share the
+        // memory.
         if !self.likelihoods.contains_key(&categories) {
             let part = PartOptions {
                 patterns: self.patterns.clone(),

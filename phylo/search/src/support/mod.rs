@@ -171,6 +171,7 @@ impl<'t> Reference<'t> {
         kind: Kind,
         runner: &impl Runner,
     ) -> Result<Tally, SupportError> {
+        // The number of items is bounded, since each has a tally of its own.
         let per_item = replicates.len().div_ceil(ITEMS).max(1);
         let mut items: Vec<(&[Newick], Result<Tally, CompareError>)> = replicates
             .chunks(per_item)

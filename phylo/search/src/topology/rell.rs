@@ -123,6 +123,7 @@ impl SiteTable {
                     let off = difference(pattern) - mean;
                     off * off
                 });
+                // The variance of a sum over the sites: that of one site times their number.
                 let variance = squares.sum::<f64>() * sites / (sites - 1.0).max(1.0);
                 let weight = match variance > 1e-12 {
                     true => 1.0 / variance.sqrt(),

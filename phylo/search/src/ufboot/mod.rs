@@ -188,7 +188,9 @@ impl<R: Runner> Boot<'_, R> {
             if better.is_empty() {
                 break;
             }
+            // The best first: a move excludes those that touch it.
             better.sort_by(|a, b| b.0.total_cmp(&a.0));
+            // Gains of separate moves need not add up; the tree is restored if they do not.
             let before = self.likelihood.tree().clone();
             let mut touched: Vec<EdgeId> = Vec::new();
             for (_, edge, second) in &better {

@@ -49,6 +49,8 @@ impl Replicates {
             let own: Vec<(usize, usize)> = part.patterns().site_patterns().collect();
             let first = sites.len();
             sites.resize(first + part.patterns().len(), 0);
+            // Pattern by pattern, so that a log-likelihood is added to all replicates at once; the
+            // counts are exact in `f32`.
             weights.resize(sites.len() * count, 0.0_f32);
             for &(site, pattern) in &own {
                 sites[first + pattern] = site;

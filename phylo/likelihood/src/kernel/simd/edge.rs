@@ -29,6 +29,7 @@ fn sides<V: Batch, S: States>(
     terms: &mut [Quad],
     scalers: &mut [u16],
 ) -> bool {
+    // Callers put a tip on the right side, so two cases are enough.
     let Operand::Inner {
         matrix,
         values,

@@ -560,6 +560,7 @@ pub(super) fn join_counts<V: Lanes>(
         [false, false] => None,
         [left_empty, _] => Some(usize::from(left_empty)),
     };
+    // The usual number of rates: arrays of fixed size are added in one instruction.
     if rates == 4 {
         let counts = counts.as_chunks_mut::<4>().0;
         let (left, right) = (sides[0].as_chunks::<4>().0, sides[1].as_chunks::<4>().0);

@@ -139,6 +139,7 @@ pub(super) fn insert(
     );
     let terms = &mut terms[..patterns.div_ceil(QUAD) * rates];
     let (mut x, mut y) = ([[0.0; QUAD]; QUADS_MAX], [[0.0; QUAD]; QUADS_MAX]);
+    // The last quad may be partly used; its other lanes must not hold old terms.
     terms.fill([0.0; QUAD]);
     for pattern in 0..patterns {
         let arrived = &values[usize::from(below.index[pattern]) * span..][..span];
@@ -151,6 +152,7 @@ pub(super) fn insert(
                     sums[lane] += x[lane] * y[lane] * arrived[lane];
                 }
             }
+            // In the order of `Lanes::sum`, so that this kernel gives the same bits as the others.
             let sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
             terms[pattern / QUAD * rates + rate][pattern % QUAD] = sum;
         }

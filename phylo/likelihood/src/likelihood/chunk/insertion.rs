@@ -161,6 +161,7 @@ impl Chunk {
         third: usize,
         isa: Isa,
     ) {
+        // Buffers are taken out, since `make` borrows all of `self`.
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut node = std::mem::take(&mut scratch.node);
         let mut counts = std::mem::take(&mut self.scalers);

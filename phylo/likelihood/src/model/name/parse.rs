@@ -165,6 +165,7 @@ impl Parser<'_, '_> {
             self.count("+FU", 1, braces.len())?;
             let values = self.numbers(braces[0], "frequency", [0.0, 1e6], "above 0")?;
             self.count("+FU", alphabet.states(), values.len())?;
+            // MG's frequencies are those of bases, not of codons.
             if is_muse_gaut(exchange) {
                 return Err(self.unknown_part(part));
             }
@@ -351,6 +352,7 @@ impl Parser<'_, '_> {
         range: &'static str,
     ) -> Result<Vec<f64>, ModelError> {
         let text = text.trim();
+        // Text with any other character is a file's name.
         let inline = text.bytes().all(|b| b"0123456789.eE+-/, \t".contains(&b));
         let owned;
         let (text, from_file) = if inline {

@@ -38,6 +38,7 @@ impl<'f> Cells<'f> {
             polymorphic: 0,
         };
         cells.meaning = (0..=u8::MAX).map(|byte| cells.meaning_of(byte)).collect();
+        // In the file's order: a later EQUATE may use an earlier one.
         for (symbol, value) in &format.equates {
             let meaning = match value.as_slice() {
                 [b'{' | b'(', inside @ .., _] => cells.set(inside),
@@ -56,6 +57,7 @@ impl<'f> Cells<'f> {
             true => byte == symbol,
             false => byte.eq_ignore_ascii_case(&symbol),
         };
+        // Symbols that the file declares have priority, since they may be letters, too.
         if format.matching.is_some_and(is) {
             Meaning::Matching
         } else if is(format.gap) {

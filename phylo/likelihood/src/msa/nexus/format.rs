@@ -141,6 +141,7 @@ impl Format {
                 None => Ok(()),
             };
         }
+        // Models ignore case: symbols that differ in case alone would become one state.
         let other_case = |symbol: &u8| match symbol.is_ascii_lowercase() {
             true => symbol.to_ascii_uppercase(),
             false => symbol.to_ascii_lowercase(),
