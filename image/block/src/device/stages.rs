@@ -93,6 +93,7 @@ impl Stages {
                 return if total == 0 {
                     0.0
                 } else {
+                    // Bounds of buckets are half powers of two; this is the middle of one.
                     2_f64.powf((index as f64 + 0.5) / 2.0)
                 };
             }

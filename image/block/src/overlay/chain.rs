@@ -165,6 +165,7 @@ impl Overlay {
                 layers[at] = number as u8;
                 found += 1;
             })?;
+            // Lower layers matter only for grains that are absent above.
             if found == count {
                 break;
             }
@@ -247,6 +248,7 @@ impl Overlay {
         if whole == part.len() {
             return self.read_checked(layer, first, entries, part);
         }
+        // Checksums cover whole grains, so grains that are read in part go through a buffer.
         with_scratch(whole, |scratch| {
             self.read_checked(layer, first, entries, scratch)?;
             let skip = (start - first * self.grain_bytes) as usize;
@@ -315,9 +317,11 @@ impl Overlay {
     fn write_part(&self, offset: u64, part: Part<'_>) -> Result<(), WriteError> {
         let grain = offset / self.grain_bytes;
         let start = grain * self.grain_bytes;
+        // The last grain may extend beyond the device.
         let there = (self.size_bytes - start).min(self.grain_bytes) as usize;
         let skip = (offset - start) as usize;
         let mut bytes = vec![0; self.grain_bytes as usize];
+        // A whole grain is replaced without reading it.
         if skip > 0 || part.len() < there {
             let read = self.read(start, &mut bytes[..there], true);
             read.map_err(|error| WriteError::Io {
@@ -362,6 +366,7 @@ impl Window {
             let joins = match (first, next) {
                 (Entry::Absent, Entry::Absent) | (Entry::Zero, Entry::Zero) => true,
                 (Entry::Data { slot, .. }, Entry::Data { slot: next, .. }) => {
+                    // Neighbouring slots of one layer are one read.
                     next == slot + run as u64 && self.layers[from] == self.layers[from + run]
                 }
                 _ => false,
@@ -481,6 +486,7 @@ impl BlockWrites for Overlay {
         if bytes.is_empty() {
             return Ok(());
         }
+        // The range is held, since partial grains are read, changed and written back.
         let _held = self.ranges.hold(self.grains_of(offset, bytes.len()));
         let grain_bytes = self.grain_bytes as usize;
         let head = (offset.next_multiple_of(self.grain_bytes) - offset).min(bytes.len() as u64);

@@ -179,6 +179,7 @@ impl Layer {
                 let at = (start - first) as usize;
                 let len = entries.len().max(run as usize);
                 for (index, slot) in found[at..at + len].iter_mut().enumerate() {
+                    // A run is passed as a single entry.
                     let entry = entries[index.min(entries.len() - 1)];
                     if *slot == Entry::Absent && entry != Entry::Absent {
                         *slot = entry;
@@ -211,6 +212,7 @@ impl Layer {
                     true => len += run,
                     false => len += count as u64,
                 }
+                // Bounded, since every leaf may have to be read from the file.
                 count == entries.len() && looks < RUN_LEAVES_MAX
             })?;
         Ok((kind.unwrap_or(Entry::Absent), len))
@@ -234,6 +236,7 @@ impl Layer {
         let mut grain = first;
         for part in bytes.chunks(self.grain_bytes * PART_GRAINS_MAX) {
             let wanted = (part.len() / self.grain_bytes) as u64;
+            // `write_run` takes the lock again; the reservation stays.
             drop(self.admit(wanted as usize)?);
             let mut done = 0;
             while done < wanted {
@@ -376,6 +379,7 @@ impl Layer {
                 state.reserved += count;
                 return Ok(state);
             }
+            // Snapshot and flush take the lock themselves.
             drop(state);
             match full {
                 true => self.snapshot()?,
@@ -472,12 +476,14 @@ impl Layer {
                 _ => runs.push(slot..slot + 1),
             }
         }
+        // A call for each short run would cost more than the space is worth.
         runs.retain(|run| (run.end - run.start) as usize >= PUNCH_SLOTS_MIN);
         for run in &runs {
             let (offset, len) = (
                 run.start * self.slot_bytes,
                 (run.end - run.start) * self.slot_bytes,
             );
+            // A failure is not an error: the slots stay usable, only the space is not returned.
             if let Err(error) = self.store.punch(SLOTS_AT + offset, len) {
                 tracing::debug!("no room was given back: {error}");
             }

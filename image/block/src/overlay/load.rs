@@ -47,6 +47,7 @@ pub(super) fn superblock(store: &dyn Store) -> Result<(Superblock, bool), Overla
     let mut claims = false;
     for at in [0, SUPERBLOCK_BYTES as u64] {
         let bytes = read_padded(store, at, SUPERBLOCK_BYTES)?;
+        // Bytes that begin like an overlay but are not valid are damage, not another kind of file.
         claims |= is_overlay(&bytes);
         found.extend(Superblock::decode(&bytes));
     }

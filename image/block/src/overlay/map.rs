@@ -91,6 +91,7 @@ impl Map {
             let number = grain / self.leaf_entries;
             let leaf_end = ((number + 1) * self.leaf_entries).min(end);
             let go_on = match (self.leaves.get(&number), self.root.get(number)) {
+                // No leaf exists: one entry describes the whole run, so large holes cost little.
                 (None, one @ (Entry::Absent | Entry::Zero)) => {
                     each(grain, &[one], leaf_end - grain)
                 }
@@ -187,6 +188,7 @@ impl Map {
         if pointer == Entry::Zero && !self.leaves.contains_key(&number) {
             return Ok(());
         }
+        // The leaf's entries name the slots to free, so they are read before they are dropped.
         if matches!(pointer, Entry::Data { .. }) || self.leaves.contains_key(&number) {
             for entry in &self.leaf(store, number)?.entries {
                 if let Entry::Data { slot, .. } = entry {
@@ -246,6 +248,7 @@ impl Map {
             what: "a leaf of its map",
             at: number,
         };
+        // With keys the code covers the number, so leaves cannot be exchanged.
         if self.seal.check(Part::Leaf(number), &bytes) != check {
             return Err(damaged());
         }
@@ -255,6 +258,7 @@ impl Map {
 
     /// Evicts the least recently used leaves while too many are in memory.
     fn make_room(&mut self) {
+        // Each leaf is examined at most once: all of them may be dirty or recent.
         let mut looks = self.queue.len();
         while self.leaves.len() >= self.leaves_max && looks > 0 {
             looks -= 1;
@@ -264,6 +268,7 @@ impl Map {
             let Some(leaf) = self.leaves.get_mut(&number) else {
                 continue;
             };
+            // A dirty leaf stays until a snapshot has written it.
             if leaf.dirty {
                 leaf.queued = false;
             } else if std::mem::take(&mut leaf.recent) {

@@ -77,6 +77,7 @@ impl Pointers {
                     None => return false,
                 }
             }
+            // A chunk of equal entries takes no memory of its own.
             *chunk = match same(&entries[..encoded.len()]) {
                 Some(same) => Chunk::Same(same),
                 None => Chunk::Each(entries.into()),

@@ -178,6 +178,7 @@ impl Seal {
             return false;
         };
         let (bytes, trailer) = slot.split_at_mut(split);
+        // The map's code covers nonce and tag, so an older version of the grain is refused.
         if keys.code(CODE_GRAIN, grain, trailer) != check {
             return false;
         }

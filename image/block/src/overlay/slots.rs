@@ -28,11 +28,12 @@ impl Slots {
         }
     }
 
-    /// Reads bits, those of word number `first` and behind; false where they go past the end.
+    /// Reads bits, those of word number `first` and later; false if they go past the end.
     pub(super) fn load(&mut self, first: u64, bytes: &[u8]) -> bool {
         let (words, rest) = bytes.as_chunks::<8>();
         for (word, at) in words.iter().zip(first..) {
             let word = u64::from_le_bytes(*word);
+            // Zeros allocate nothing.
             if word == 0 {
                 continue;
             }
@@ -148,6 +149,7 @@ impl Slots {
     fn next_free(&mut self) -> Option<u64> {
         let words = self.words();
         let first = self.hand / 64 % words.max(1);
+        // The first word is visited twice: its bits below the hand come last.
         for step in 0..=words {
             let at = (first + step) % words.max(1);
             let mut free = !self.word(at);

@@ -288,7 +288,7 @@ fn make_above(
     make(new, &superblock, base)
 }
 
-/// `path` relative to `directory`: the name alone if it lies there, else absolute.
+/// `path` relative to `directory` if it lies below it, else absolute.
 fn path_from(directory: &Path, path: &Path) -> Result<String, OverlayError> {
     let full = path
         .canonicalize()

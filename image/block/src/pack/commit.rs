@@ -374,6 +374,7 @@ fn holes_of(source: &dyn BlockSource) -> Holes {
             false => holes.data_bytes += len,
         }
         at += len;
+        // An empty extent would not advance.
         if at >= end || len == 0 {
             break;
         }

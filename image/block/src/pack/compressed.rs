@@ -110,6 +110,7 @@ pub(super) fn open(
             return Ok((Box::new(Tailed::new(stream)), false));
         }
     };
+    // The decompressed bytes may be in a foreign format, too.
     let (head, unpacked) = peek(unpacked).map_err(failed)?;
     refuse(path, &head, &[], true)?;
     Ok((Box::new(Tailed::new(unpacked)), true))
@@ -143,6 +144,7 @@ impl<R> Tailed<R> {
 impl<R: Read> Read for Tailed<R> {
     fn read(&mut self, to: &mut [u8]) -> io::Result<usize> {
         let read = self.stream.read(to)?;
+        // Some formats are recognized only by their last bytes, which are known now.
         if read == 0 && !to.is_empty() {
             return match foreign::recognize_end(&self.end) {
                 Some(Foreign { kind, next, .. }) => Err(io::Error::other(format!(

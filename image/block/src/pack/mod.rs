@@ -503,6 +503,7 @@ impl Sink {
                 Ok(())
             }
             _ => {
+                // The target may hold other bytes, so zeros are written.
                 let zeros = vec![0; bytes.min(PENDING_BYTES_MAX as u64) as usize];
                 let mut left = bytes;
                 while left > 0 {
@@ -525,6 +526,7 @@ impl Sink {
                 if let Some(front) = front {
                     output.file().write_all_at(front, 0)?;
                 }
+                // Skipped zeros at the end were not written, so the length is set.
                 if output.starts_empty() {
                     output.file().set_len(self.offset)?;
                 }
