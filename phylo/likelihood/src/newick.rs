@@ -179,6 +179,7 @@ impl Parser<'_> {
                 Some(byte) if byte.is_ascii_whitespace() => self.at += 1,
                 Some(b'[') => {
                     let start = self.at;
+                    // Comments do not nest.
                     while self.peek().is_some_and(|byte| byte != b']') {
                         self.at += 1;
                     }

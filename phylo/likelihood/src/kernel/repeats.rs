@@ -179,6 +179,7 @@ impl Pairs {
         let mut at = (u64::from(pair).wrapping_mul(MULTIPLIER) >> 32) as usize & self.mask;
         loop {
             let slot = &mut self.slots[at];
+            // Slots of earlier rounds count as empty, so the table need not be cleared.
             if slot.round != self.round {
                 *slot = Slot {
                     round: self.round,

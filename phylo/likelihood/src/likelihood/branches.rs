@@ -114,6 +114,7 @@ fn outside(next: f64, length: f64, low: f64, high: f64) -> f64 {
             (length * 10.0).min(LENGTH_MAX)
         };
     }
+    // The geometric mean, since lengths range over orders of magnitude.
     (low * high).sqrt()
 }
 

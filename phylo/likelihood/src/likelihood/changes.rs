@@ -142,8 +142,10 @@ impl<R: Runner> Likelihood<R> {
                 continue;
             }
             for other in self.tree.others(half) {
+                // Directions beyond a marked one are marked already.
                 if self.mark(other, topology) {
                     let back = self.tree.back(other);
+                    // A free half-edge points to itself.
                     if back != other {
                         path.push(back);
                     }

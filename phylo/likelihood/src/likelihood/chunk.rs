@@ -96,6 +96,7 @@ impl Chunk {
         let states = 0..alphabet.states();
         let codes = states.filter_map(|state| alphabet.code_of_state(state));
         let codes: Vec<u16> = codes.map(u16::from).collect();
+        // Weights of 0: these patterns are no data, only their likelihoods are needed.
         let (weights, common) = (vec![0.0; codes.len()], vec![0; codes.len()]);
         let codes = vec![codes; part.patterns().taxa()];
         Self {
@@ -193,6 +194,7 @@ impl Chunk {
         let classes = &self.classes[step.target];
         let shape = part.process().shape;
         self.store.fit(&mut target, classes.count());
+        // Without site repeats the classes are the patterns.
         let [a, b] = match classes.children() {
             Some(indices) => indices,
             None => [step.left, step.right].map(|child| self.index_by_pattern(child).0),

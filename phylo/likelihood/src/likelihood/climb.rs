@@ -107,6 +107,7 @@ fn slopes<E>(
 ) -> Result<(), E> {
     let mut at = x.to_vec();
     for k in 0..x.len() {
+        // Towards the inside of the range.
         let h = if x[k] + NEAR < point[k].range[1] {
             NEAR
         } else {
@@ -167,6 +168,7 @@ impl Bend {
     fn learn(&mut self, moved: &[f64], turned: &[f64]) {
         let n = moved.len();
         let along = dot(moved, turned);
+        // Without positive curvature along the move the inverse would not stay positive definite.
         if along <= 1e-10 * (dot(moved, moved) * dot(turned, turned)).sqrt() {
             return;
         }

@@ -246,6 +246,7 @@ impl<R: Runner> Likelihood<R> {
         let mut bends = vec![Bend::default(); self.parts().len()];
         for _ in 0..ROUNDS_MAX {
             let lengths = self.optimise_lengths(epsilon, LENGTH_ROUNDS_MAX)?;
+            // Parameters are fitted no finer than the lengths still improve.
             let coarse = (COARSE * (lengths - lnl)).max(0.1 * epsilon);
             let better = self.optimise_models_with(coarse, &mut bends)?;
             let gain = better - lnl;

@@ -22,6 +22,7 @@ impl<R: Runner> Likelihood<R> {
                 model.move_to(x);
                 self.set_model(part, model);
                 let lnl = self.evaluate_part(part)?;
+                // The climb compares values, which NaN would break.
                 Ok::<_, LikelihoodError>(if lnl.is_finite() { lnl } else { f64::MIN })
             })?;
             if top > best.0 {

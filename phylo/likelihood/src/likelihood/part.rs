@@ -184,6 +184,7 @@ impl Part {
 
     /// Prepares the tables that newview needs for the branch above a child.
     pub(super) fn prepare_child(&mut self, child: &Child, length: f64) {
+        // Tables stay valid until the length or the model changes.
         if std::mem::replace(&mut self.made[child.edge.index()], true) {
             return;
         }

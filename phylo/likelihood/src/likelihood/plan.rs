@@ -23,6 +23,7 @@ impl<R: Runner> Likelihood<R> {
     ) -> Result<(), LikelihoodError> {
         let [a, b] = self.tree.ends(edge);
         self.plan(&[a, b], keep);
+        // Kernels expect a tip on the far side.
         let (near, far) = if self.tree.is_tip(a) { (b, a) } else { (a, b) };
         let ends = Ends {
             near: self.placed_child(near, keep),
@@ -164,6 +165,7 @@ impl<R: Runner> Likelihood<R> {
             at,
             place: match (tip, kept) {
                 (true, _) => at,
+                // An inner node has one place, for the CLV of one of its three directions.
                 (false, true) => at / 3,
                 (false, false) => self.scratch.places[at / 3],
             },

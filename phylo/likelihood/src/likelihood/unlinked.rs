@@ -55,6 +55,7 @@ impl<R: Runner> Likelihood<R> {
 
     /// Sets a branch's length in each partition.
     fn set_own_lengths(&mut self, edge: EdgeId, own: &[f64]) {
+        // The tree's own length is the mean over sites; factors lead from it to the partitions.
         let sites: Vec<f64> = self.parts.iter().map(|part| part.sites() as f64).collect();
         let sum: f64 = own
             .iter()
@@ -98,6 +99,7 @@ impl<R: Runner> Likelihood<R> {
         let before = self.tree.clone();
         self.tree.restore_factors(factors);
         for (edge, length) in edges.into_iter().zip(lengths) {
+            // Matrices and CLVs made with other factors are not valid any more.
             let same = |part| before.factor(part, edge) == self.tree.factor(part, edge);
             if !parts.clone().all(same) {
                 self.parts

@@ -327,6 +327,7 @@ impl Model {
                     _ => middle.next().copied().unwrap_or(1.0),
                 };
             }
+            // The mean rate must stay 1.
             own.normalise_free_rates();
             own
         };

@@ -108,6 +108,7 @@ impl Model {
             Parameter::Alpha => self.alpha = value,
             Parameter::FreeRate(category) => {
                 self.free_rates[category] = value;
+                // The mean rate must stay 1.
                 self.normalise_free_rates();
             }
             Parameter::FreeWeight(category) => {

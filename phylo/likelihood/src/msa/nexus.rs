@@ -169,6 +169,7 @@ struct Taxa {
 
 impl Taxa {
     fn read(&mut self, tokens: &mut Tokens<'_>) -> Result<(), MsaError> {
+        // A later list of labels replaces an earlier one.
         self.labels.clear();
         self.places.clear();
         while !tokens.take(b';') {
@@ -177,6 +178,7 @@ impl Taxa {
                 return Err(tokens.error("TAXLABELS does not end with `;`"));
             };
             let label = name(&label);
+            // Labels in NEXUS ignore case.
             self.places.insert(label.to_lowercase(), self.labels.len());
             self.labels.push(label);
         }
@@ -299,6 +301,7 @@ impl<'m> Matrix<'m> {
                 Some(byte) if byte.is_ascii_whitespace() => {}
                 Some(_) => {
                     let site = self.rows[row].len();
+                    // A matching character (`.`) has the state of the first row.
                     let first = self.rows.first().filter(|_| row > 0);
                     let first = first.and_then(|first| first.get(site)).copied();
                     let cell = self.cells.next(tokens, || first)?;

@@ -78,6 +78,7 @@ impl Names {
                 continue;
             }
             let label = plain(std::mem::take(&mut node.label));
+            // A number that is not a label means the taxon at that place.
             let numbered = || {
                 let place = label.parse::<usize>().ok()?.checked_sub(1)?;
                 self.labels
@@ -181,6 +182,7 @@ impl<'t> Parser<'t> {
     /// `* name = [&U] (…);`
     fn named_tree(&mut self) -> Result<Newick, NewickError> {
         self.blanks()?;
+        // `*` marks the default tree.
         if self.peek() == Some(b'*') {
             self.at += 1;
             self.blanks()?;

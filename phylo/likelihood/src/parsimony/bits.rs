@@ -93,6 +93,7 @@ impl Sites {
             again |= once & mask;
             once |= mask;
         }
+        // A state at a single tip costs one change on every tree, a single repeated state none.
         (again.count_ones() <= 1).then(|| u64::from(once.count_ones().saturating_sub(1)))
     }
 
@@ -194,6 +195,7 @@ fn insert<const N: usize>(a: &[u64], b: &[u64], below: &[u64], limit: u64) -> u6
         }
         let fits = std::array::from_fn(|lane| met[lane] | (!any[lane] & met_either[lane]));
         changes += count(fits);
+        // The caller looks for less than `limit`.
         if changes >= limit {
             break;
         }

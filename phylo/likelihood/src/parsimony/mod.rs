@@ -178,6 +178,7 @@ impl<'a> Sets<'a> {
             let ends = tree.ends(edge);
             ends.into_iter().for_each(|end| self.make(tree, end));
             let [a, b] = ends.map(|end| self.get(end));
+            // With the least cost so far the count may stop early.
             let cost = self.sites.insert(a, b, self.sites.tip(tip), least);
             if cost < least {
                 (best, least) = (edge, cost);

@@ -51,8 +51,10 @@ impl Tree {
         let lengths = edges.map(|edge| self.length(edge));
         self.join(ends[0], ends[1], edges[0]);
         self.set_length(edges[0], lengths[0] + lengths[1]);
+        // A free half-edge points to itself.
         self.back[a.index()] = a;
         self.back[b.index()] = b;
+        // The second branch becomes the spare one, which `regraft` uses again.
         self.end[edges[1].index()] = b;
         Pruned {
             half,
@@ -88,6 +90,7 @@ impl Tree {
         let spare = pruned.edges[1];
         self.join(a, ends[0], target);
         self.join(b, ends[1], spare);
+        // Half the length on either side keeps all distances.
         self.set_length(target, 0.5 * length);
         self.set_length(spare, 0.5 * length);
         Grafted {

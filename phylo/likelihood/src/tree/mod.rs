@@ -145,6 +145,7 @@ impl Tree {
         let halves = taxa + 3 * (taxa - 2);
         let mut tree = Self {
             taxa,
+            // A half-edge that points to itself is free.
             back: (0..halves as u32).map(HalfId).collect(),
             edge: vec![EdgeId(0); halves],
             end: vec![HalfId(0); 2 * taxa - 3],

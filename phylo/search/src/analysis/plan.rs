@@ -178,6 +178,7 @@ impl Ledger {
             first,
             count: chain.min(self.most() - first),
         });
+        // A chain is handed out again if any of its results is missing.
         let free = |piece: &Piece| {
             !self.running.contains(piece) && piece.results().any(|it| !self.done.contains_key(&it))
         };

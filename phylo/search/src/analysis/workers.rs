@@ -222,6 +222,7 @@ impl<'j> Workers<'j> {
             saved_ns: task::now_ns(),
         };
         let result = self.job.run(&piece, saved, &mut minder);
+        // Removed before the event, since the piece may be handed out again at once.
         self.queue.lock().working.remove(&piece);
         (self.notify)(match result {
             Ok(Some(outcomes)) => Event::Finished(piece, outcomes),

@@ -169,6 +169,7 @@ impl<'p> Block<'p> {
             matrix
         };
         let mut edges: Vec<_> = tree.edges().collect();
+        // Matrices are found by the branch's number.
         edges.sort_by_key(|edge| edge.index());
         let inner = tree.inner_halves();
         Self {

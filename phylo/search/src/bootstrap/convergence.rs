@@ -121,6 +121,7 @@ impl Replicates {
                 self.splits.len() as u32 - 1
             });
             let owners = &mut self.owners[number as usize];
+            // Words are added when needed: most splits occur in few replicates.
             owners.resize(word + 1, 0);
             owners[word] |= 1 << bit;
         }

@@ -132,6 +132,7 @@ pub fn consensus_within(
 
 /// Adds a tree's splits. The two branches at a root of two are one, of both lengths.
 fn count(tree: &Newick, taxa: &Taxa, counts: &mut HashMap<Split, Count>) {
+    // First by split, since the two branches at a root of two have the same one.
     let mut own: HashMap<Split, Option<f64>> = HashMap::new();
     let nodes = tree.nodes().iter().zip(splits::of(tree, taxa));
     for (node, split) in nodes.skip(1) {

@@ -77,12 +77,14 @@ impl Job {
     /// # Errors
     /// [`MpiError`]: all ranks get [`MpiError::Different`] where one does.
     pub fn begin(identity: &str) -> Result<Self, MpiError> {
+        // Only this thread calls MPI.
         let begun = mpi::initialize_with_threading(Threading::Funneled);
         let (universe, level) = begun.ok_or(MpiError::Twice)?;
         if level < Threading::Funneled {
             return Err(MpiError::Threads);
         }
         let world = universe.world();
+        // Ranks with other input or options would compute parts of another analysis.
         let own = xxhash_rust::xxh3::xxh3_64(identity.as_bytes());
         let mut all = vec![0_u64; world.size() as usize];
         world.all_gather_into(&own, &mut all[..]);

@@ -146,6 +146,7 @@ impl Unrooted {
         while let Some(step) = path.pop() {
             steps.push(step);
             let before = step.above.map(|(_, edge)| edge);
+            // In reverse, so that the stack returns neighbours in their order.
             for &(next, edge) in self.nodes[step.node].around.iter().rev() {
                 if Some(edge) != before {
                     path.push(Step {

@@ -105,6 +105,7 @@ pub fn start_tree(
     let mut random = Random::new(seed);
     let taxa = parts[0].taxa();
     let mut tree = match (kind, constraint) {
+        // A parsimony tree already has its lengths.
         (Start::Parsimony, _) => return parsimony_tree(parts, constraint, &mut random),
         (Start::Random, None) => random_tree(taxa, LENGTH_DEFAULT, &mut random),
         (Start::Random, Some(constraint)) => constraint::random_tree(taxa, constraint, &mut random),
@@ -349,6 +350,7 @@ impl<'a, R: Runner> Search<'a, R> {
         (state.lnl, state.round_lnl, state.at) = (Exact(lnl), Exact(lnl), 0);
         let wide = state.phase == Phase::Slow && state.radius > SLOW_RADIUS;
         state.set_cutoff(self.options.cutoff * if wide { WIDE } else { NARROW }, lnl);
+        // Depth first, so that consecutive prunings share CLVs.
         let ends = tree
             .edges_depth_first()
             .into_iter()

@@ -78,6 +78,7 @@ impl<R: Runner> Search<'_, R> {
         let stem = self.likelihood.tree().edge(half);
         self.state.lnl = Exact(self.likelihood.evaluate_at(stem)?);
         self.state.moves += 1;
+        // Nodes near both places may be moved again.
         self.wake(half);
         let end = self.likelihood.tree().ends(gap)[0];
         self.wake(end);

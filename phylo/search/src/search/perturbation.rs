@@ -156,6 +156,7 @@ impl<R: Runner> Search<'_, R> {
         for edge in [tree.edge(half), a, b, pruned.edges[0]] {
             self.likelihood.optimise_length(edge)?;
         }
+        // Nodes near both places may be moved again.
         self.wake(half);
         let end = self.likelihood.tree().ends(pruned.edges[0])[0];
         self.wake(end);

@@ -309,6 +309,8 @@ impl<'p, R: Runner + Clone, P: FnMut(&Fit)> Search<'p, R, P> {
             .fits
             .iter()
             .filter(|fit| candidate.is_within(&fit.candidate));
+        // A special case cannot fit better than a model that contains it, but for the tolerance of
+        // fits.
         let most = above.map(|fit| fit.lnl).fold(f64::INFINITY, f64::min) + SLACK;
         let parameters = self.fitter.parameters(candidate);
         let sites = self.fitter.sites();

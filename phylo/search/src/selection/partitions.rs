@@ -139,6 +139,7 @@ impl<R: Runner + Clone> Choice<'_, R> {
         let settings = likelihood::Options::default();
         let runner = self.runner.clone();
         let mut likelihood = Likelihood::partitioned(tree, options, runner, settings)?;
+        // Parts share relative lengths, with a scale for each.
         likelihood.set_lengths(Lengths::Scaled);
         likelihood.optimise(LENGTHS_EPSILON)?;
         self.tree = likelihood.tree().clone();

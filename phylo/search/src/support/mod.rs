@@ -108,6 +108,7 @@ impl<'t> Reference<'t> {
         let inner = splits.filter(|(_, split)| !split.is_trivial(taxa.len()));
         let branches = inner.map(|(node, split)| {
             let len = split.len as usize;
+            // Transfer support is relative to the smaller side.
             let light = len.min(taxa.len() - len);
             Branch { node, split, light }
         });
@@ -265,6 +266,7 @@ impl Transfer {
         for &(tip, _) in &made.tips {
             made.sizes[tip as usize] = 1;
         }
+        // Children come after their parents, so the reverse order sums subtrees first.
         for node in (1..nodes.len()).rev() {
             made.sizes[made.parents[node] as usize] += made.sizes[node];
         }
@@ -283,6 +285,7 @@ impl Transfer {
         for node in (1..self.parents.len()).rev() {
             let inside = self.inside[node];
             self.inside[self.parents[node] as usize] += inside;
+            // The split's members outside must move in, all others inside must move out.
             let moved = (members - inside) + (self.sizes[node] - inside);
             least = least.min(moved).min(taxa - moved);
         }

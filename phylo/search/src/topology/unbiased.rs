@@ -19,6 +19,7 @@ use super::rell::Replicates;
 pub(super) fn sorted_gaps(drawn: &Replicates, trees: usize) -> Vec<Vec<f32>> {
     let mut gaps = vec![Vec::new(); trees];
     for row in drawn.rows() {
+        // The second best, too: it is the rival of the best tree.
         let (mut best, mut first, mut second) = (0, f64::NEG_INFINITY, f64::NEG_INFINITY);
         for (tree, &value) in row.iter().enumerate() {
             if value > first {

@@ -250,8 +250,10 @@ impl<R: Runner> Boot<'_, R> {
             self.likelihood.optimise_length(edge)?;
         }
         let lnl = self.likelihood.evaluate_at(edge)?;
+        // Each visited tree is offered, even though the move is undone.
         self.offer(lnl)?;
         self.likelihood.undo_nni(nni);
+        // Undoing the move restores the topology, not the lengths.
         for (edge, length) in around.into_iter().zip(lengths) {
             self.likelihood.set_length(edge, length);
         }

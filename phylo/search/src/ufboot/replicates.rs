@@ -179,6 +179,7 @@ impl Replicates {
 fn splits(tree: &Tree) -> Vec<Vec<u64>> {
     let words = tree.taxa().div_ceil(64);
     let mut below: HashMap<HalfId, Vec<u64>> = HashMap::new();
+    // Seen from the first taxon, so that no set contains it.
     let root = tree.back(HalfId(0));
     let mut all = Vec::new();
     for half in tree.post_order(root, |_| true) {

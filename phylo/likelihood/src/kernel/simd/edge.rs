@@ -273,6 +273,7 @@ pub(super) fn derivatives<V: Batch>(
     let span = shape.quads();
     let table = &table[..weights.len() * span];
     let fixed = &fixed[..weights.len()];
+    // The powers of DNA fit in registers.
     match span {
         DNA_SPAN => {
             let powers = Registers::<V, 3>::new(powers);

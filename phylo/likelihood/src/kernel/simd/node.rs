@@ -607,6 +607,7 @@ pub(super) fn add_counts(
     if side.is_empty() {
         return counted;
     }
+    // The memory still holds old counts.
     if !counted {
         counts.fill(0);
     }

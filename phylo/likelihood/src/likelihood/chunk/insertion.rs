@@ -73,6 +73,8 @@ impl Chunk {
         let mut counts = std::mem::take(&mut self.scalers);
         self.store.fit(&mut below, self.weights.len());
         let shape = part.process().shape;
+        // A tip of ones takes the place of the third neighbour: the product is the subtree's side
+        // alone.
         scratch.ones.resize(shape.quads());
         scratch.ones.doubles_mut().fill(1.0);
         scratch.zeros.resize(self.patterns(), 0);

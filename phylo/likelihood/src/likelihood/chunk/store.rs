@@ -66,6 +66,7 @@ impl Store {
 
     /// Gives a CLV the room that `classes` need; its contents are lost.
     pub(super) fn fit(&mut self, values: &mut Values, classes: usize) {
+        // Sizes are rounded up to eighths of the patterns, so that buffers can be reused.
         let eighths = (classes * EIGHTHS).div_ceil(self.patterns.max(1));
         if eighths != values.eighths {
             let before = std::mem::take(&mut values.quads);

@@ -76,6 +76,7 @@ impl Walk {
     ) {
         let parent = tried[at].parent;
         self.slots[at].1 = self.push(tried, beyond);
+        // Without branches beyond it no step needs its slot any more.
         if self.slots[at].1 == 0 {
             self.free.push(self.slots[at].0);
         }
